@@ -1,0 +1,239 @@
+//! The life of a job: `NEW → SELECTING → RESERVED → DISPATCHED → ACKED → DONE`, and the ways off it.
+//!
+//! Start at [`Job::apply`]: a state and an event give the next state and the effects that its owner
+//! has to carry out, in order. [`Stage::may_become`] is the same map without the reasons; stores use
+//! it to refuse what no event could have caused.
+//!
+//! | file | what |
+//! |---|---|
+//! | `stage.rs` | states, attempts and which may follow which |
+//! | `event.rs` | what can happen to a job, what is to be done, what is refused |
+//!
+//! Invariants: an end is final; the attempt rises by one with each retry and never otherwise; a
+//! message about another attempt, node or fence changes nothing; each slot that was taken is given
+//! back exactly once, by the effect [`Effect::Release`].
+
+use crate::id::{Attempt, CellId, Epoch, Fence, NodeId, Slot};
+
+mod event;
+mod stage;
+#[cfg(test)]
+mod tests;
+
+pub use event::{Cause, Effect, Event, Failure, Refusal, Report};
+pub use stage::{JobState, Stage};
+
+/// Most times that nodes may refuse a job for want of room before it counts as failed. A refusal
+/// says nothing about the job, so it is not counted as a failure, but nothing is unbounded.
+pub const REFUSALS_MAX: u32 = 16;
+
+/// A slot that was taken for an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The node that does the work.
+    pub node: NodeId,
+    /// Its cell.
+    pub cell: CellId,
+    /// Its place there.
+    pub slot: Slot,
+    /// Its incarnation.
+    pub epoch: Epoch,
+    /// What the node compares with the highest that it has seen.
+    pub fence: Fence,
+}
+
+/// How often a job is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Most further attempts after the first.
+    pub max_retry: u32,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { max_retry: 2 }
+    }
+}
+
+/// A job in the hands of its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    stage: Stage,
+    grant: Option<Grant>,
+    failures: u32,
+    refusals: u32,
+    tried: Vec<(CellId, Slot)>,
+}
+
+impl Default for Job {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Job {
+    /// A job that was accepted and nothing more.
+    pub fn new() -> Self {
+        let stage = Stage { state: JobState::New, attempt: Attempt::FIRST };
+        Self { stage, grant: None, failures: 0, refusals: 0, tried: Vec::new() }
+    }
+
+    /// A job as another instance left it. Its counts are lost with that instance; the attempt is not.
+    pub fn recovered(stage: Stage, grant: Option<Grant>) -> Self {
+        Self { stage, grant, ..Self::new() }
+    }
+
+    /// State and attempt.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// The slot of the current attempt.
+    pub fn grant(&self) -> Option<&Grant> {
+        self.grant.as_ref()
+    }
+
+    /// Where earlier attempts failed: the next one goes elsewhere if it can.
+    pub fn tried(&self) -> &[(CellId, Slot)] {
+        &self.tried
+    }
+
+    /// Takes what happened and gives what is to be done about it, in order. If the event is
+    /// refused, nothing has changed.
+    pub fn apply(&mut self, event: Event, retry: RetryPolicy) -> Result<Vec<Effect>, Refusal> {
+        use JobState::{Acked, Dispatched, Reserved, Retrying, Selecting};
+
+        self.check(&event)?;
+        let state = self.stage.state;
+        match event {
+            Event::Select => {
+                self.stage.state = Selecting;
+                Ok(vec![Effect::Reserve { attempt: self.stage.attempt }])
+            }
+            Event::Granted(grant) => {
+                self.stage.state = Reserved;
+                self.grant = Some(grant);
+                Ok(vec![])
+            }
+            Event::NoSlot(failure) => Ok(self.end(JobState::Failed, Effect::Fail(failure))),
+            Event::Dispatch => {
+                self.stage.state = Dispatched;
+                Ok(vec![Effect::Send])
+            }
+            // The node may say it twice, or say it after its result overtook it.
+            Event::Acked(_) if state == Acked => Ok(vec![]),
+            Event::Acked(_) => {
+                self.stage.state = Acked;
+                Ok(vec![Effect::Commit])
+            }
+            Event::Done(_) => Ok(self.end(JobState::Done, Effect::Deliver)),
+            Event::NodeFailed { retryable: false, .. } => {
+                Ok(self.end(JobState::Failed, Effect::Fail(Failure::NotRetryable)))
+            }
+            Event::NodeFailed { .. } => Ok(self.retry(Cause::NodeFailed, retry)),
+            Event::Refused(_) => Ok(self.retry(Cause::Refused, retry)),
+            Event::SendFailed { .. } => Ok(self.retry(Cause::SendFailed, retry)),
+            Event::AckTimeout { .. } => Ok(self.retry(Cause::AckTimeout, retry)),
+            Event::RunTimeout { .. } => Ok(self.retry(Cause::RunTimeout, retry)),
+            Event::NodeLost { .. } => Ok(self.retry(Cause::NodeLost, retry)),
+            Event::Reclaimed => {
+                let mut effects = self.give_back();
+                self.stage = Stage { state: Retrying, attempt: self.stage.attempt.next() };
+                effects.push(Effect::Retry { cause: Cause::Reclaimed });
+                Ok(effects)
+            }
+            Event::DeadlinePassed => {
+                Ok(self.stop(JobState::Failed, Effect::Fail(Failure::Deadline)))
+            }
+            Event::InstanceLost => {
+                Ok(self.stop(JobState::Failed, Effect::Fail(Failure::InstanceLost)))
+            }
+            Event::Cancel => Ok(self.stop(JobState::Cancelled, Effect::ConfirmCancel)),
+        }
+    }
+
+    /// Whether the event speaks of this attempt and may happen in this state.
+    fn check(&self, event: &Event) -> Result<(), Refusal> {
+        let stage = self.stage;
+        if event.attempt().is_some_and(|attempt| attempt != stage.attempt) {
+            return Err(Refusal::StaleAttempt { current: stage });
+        }
+        if stage.state.is_terminal() {
+            return Err(Refusal::Ended { state: stage.state });
+        }
+        if let Some(report) = event.report() {
+            let Some(grant) = &self.grant else {
+                return Err(Refusal::StaleAttempt { current: stage });
+            };
+            let same_fence = report.fence.is_none_or(|fence| fence == grant.fence);
+            if grant.node != report.node || !same_fence {
+                return Err(Refusal::StaleAttempt { current: stage });
+            }
+        }
+        match event.is_possible_in(stage.state) {
+            true => Ok(()),
+            false => Err(Refusal::OutOfPlace { state: stage.state }),
+        }
+    }
+
+    /// Tries again on another node, or gives up.
+    fn retry(&mut self, cause: Cause, policy: RetryPolicy) -> Vec<Effect> {
+        let (count, limit) = match cause {
+            Cause::Refused => (&mut self.refusals, REFUSALS_MAX),
+            _ => (&mut self.failures, policy.max_retry),
+        };
+        *count += 1;
+        if *count > limit {
+            let failure = Failure::RetriesExhausted { last: cause };
+            return self.stop_because(cause, JobState::Failed, Effect::Fail(failure));
+        }
+        if let Some(grant) = &self.grant {
+            self.tried.push((grant.cell, grant.slot));
+        }
+        let mut effects = self.give_back_because(cause);
+        self.stage = Stage { state: JobState::Retrying, attempt: self.stage.attempt.next() };
+        effects.push(Effect::Retry { cause });
+        effects
+    }
+
+    /// Ends the job when the node has nothing left to do for it.
+    fn end(&mut self, state: JobState, last: Effect) -> Vec<Effect> {
+        let mut effects = self.give_back();
+        self.stage.state = state;
+        effects.push(last);
+        effects
+    }
+
+    /// Ends the job while a node may still be working on it.
+    fn stop(&mut self, state: JobState, last: Effect) -> Vec<Effect> {
+        let mut effects = self.tell_node_to_stop();
+        effects.extend(self.end(state, last));
+        effects
+    }
+
+    fn stop_because(&mut self, cause: Cause, state: JobState, last: Effect) -> Vec<Effect> {
+        if cause.leaves_node_working() { self.stop(state, last) } else { self.end(state, last) }
+    }
+
+    fn give_back_because(&mut self, cause: Cause) -> Vec<Effect> {
+        let mut effects = match cause.leaves_node_working() {
+            true => self.tell_node_to_stop(),
+            false => vec![],
+        };
+        effects.extend(self.give_back());
+        effects
+    }
+
+    fn tell_node_to_stop(&self) -> Vec<Effect> {
+        let working = matches!(self.stage.state, JobState::Dispatched | JobState::Acked);
+        let told = self.grant.clone().filter(|_| working);
+        told.map(|grant| Effect::CancelOnNode { grant, attempt: self.stage.attempt })
+            .into_iter()
+            .collect()
+    }
+
+    fn give_back(&mut self) -> Vec<Effect> {
+        let attempt = self.stage.attempt;
+        self.grant.take().map(|grant| Effect::Release { grant, attempt }).into_iter().collect()
+    }
+}

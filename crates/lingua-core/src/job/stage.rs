@@ -1,0 +1,117 @@
+//! States, attempts, and which may follow which.
+
+use std::fmt;
+
+use crate::id::Attempt;
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum JobState {
+    /// Accepted.
+    New,
+    /// Looking or waiting for a slot.
+    Selecting,
+    /// Has a slot.
+    Reserved,
+    /// Sent to the node.
+    Dispatched,
+    /// The node has it.
+    Acked,
+    /// An attempt came to nothing; the next is being prepared.
+    Retrying,
+    /// Has its result.
+    Done,
+    /// Came to nothing.
+    Failed,
+    /// Called off.
+    Cancelled,
+}
+
+impl JobState {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::New,
+        Self::Selecting,
+        Self::Reserved,
+        Self::Dispatched,
+        Self::Acked,
+        Self::Retrying,
+        Self::Done,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// Whether it is an end.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+    }
+
+    /// The word on the wire and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "NEW",
+            Self::Selecting => "SELECTING",
+            Self::Reserved => "RESERVED",
+            Self::Dispatched => "DISPATCHED",
+            Self::Acked => "ACKED",
+            Self::Retrying => "RETRYING",
+            Self::Done => "DONE",
+            Self::Failed => "FAILED",
+            Self::Cancelled => "CANCELLED",
+        }
+    }
+
+    /// The state of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+
+    fn may_become(self, next: Self) -> bool {
+        use JobState::{Acked, Dispatched, Done, New, Reserved, Retrying, Selecting};
+        match (self, next) {
+            (Self::Done | Self::Failed | Self::Cancelled, _) => false,
+            // An open job may fail, be cancelled, or be tried again (after an attempt failed or
+            // after its instance was lost).
+            (_, Self::Failed | Self::Cancelled | Retrying) => true,
+            (New | Retrying, Selecting) => true,
+            (Selecting, Reserved) => true,
+            (Reserved, Dispatched) => true,
+            // A result may overtake its ACK.
+            (Dispatched, Acked | Done) => true,
+            (Acked, Done) => true,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A state and the attempt it belongs to: what a store compares before it changes a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stage {
+    /// Where the job stands.
+    pub state: JobState,
+    /// Which try this is.
+    pub attempt: Attempt,
+}
+
+impl Stage {
+    /// Whether any event leads from here to there.
+    pub fn may_become(self, next: Self) -> bool {
+        let attempt = match next.state {
+            JobState::Retrying => self.attempt.next(),
+            _ => self.attempt,
+        };
+        self.state.may_become(next.state) && next.attempt == attempt
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (attempt {})", self.state, self.attempt)
+    }
+}

@@ -1,0 +1,272 @@
+//! Every event in every state, and random lives.
+
+use proptest::prelude::*;
+
+use super::*;
+use JobState::*;
+
+const RETRY: RetryPolicy = RetryPolicy { max_retry: 2 };
+
+fn grant(slot: usize, fence: u64) -> Grant {
+    Grant {
+        node: NodeId::new(&format!("node-{slot}")).unwrap(),
+        cell: CellId::new(0).unwrap(),
+        slot: Slot::new(slot).unwrap(),
+        epoch: Epoch(1),
+        fence: Fence(fence),
+    }
+}
+
+fn report(attempt: u32) -> Report {
+    Report { attempt: Attempt(attempt), node: grant(1, 1).node, fence: None }
+}
+
+/// A job in this state, in its first attempt (second, when retrying), on node 1 if on any.
+fn job_in(state: JobState) -> Job {
+    let first = Attempt::FIRST;
+    let path: Vec<Event> = match state {
+        New => vec![],
+        Selecting => vec![Event::Select],
+        Reserved => vec![Event::Select, Event::Granted(grant(1, 1))],
+        Dispatched => vec![Event::Select, Event::Granted(grant(1, 1)), Event::Dispatch],
+        Acked => [job_path(Dispatched), vec![Event::Acked(report(1))]].concat(),
+        Retrying => [job_path(Dispatched), vec![Event::AckTimeout { attempt: first }]].concat(),
+        Done => [job_path(Dispatched), vec![Event::Done(report(1))]].concat(),
+        Failed => vec![Event::DeadlinePassed],
+        Cancelled => vec![Event::Cancel],
+    };
+    let mut job = Job::new();
+    for event in path {
+        job.apply(event, RETRY).unwrap();
+    }
+    assert_eq!(job.stage().state, state);
+    job
+}
+
+fn job_path(state: JobState) -> Vec<Event> {
+    assert_eq!(state, Dispatched);
+    vec![Event::Select, Event::Granted(grant(1, 1)), Event::Dispatch]
+}
+
+fn every_event(attempt: u32) -> Vec<(&'static str, Event)> {
+    let a = Attempt(attempt);
+    vec![
+        ("select", Event::Select),
+        ("granted", Event::Granted(grant(2, 2))),
+        ("no_slot", Event::NoSlot(Failure::NoSlot)),
+        ("dispatch", Event::Dispatch),
+        ("acked", Event::Acked(report(attempt))),
+        ("done", Event::Done(report(attempt))),
+        ("failed", Event::NodeFailed { report: report(attempt), retryable: true }),
+        ("failed_for_good", Event::NodeFailed { report: report(attempt), retryable: false }),
+        ("refused", Event::Refused(report(attempt))),
+        ("send_failed", Event::SendFailed { attempt: a }),
+        ("ack_timeout", Event::AckTimeout { attempt: a }),
+        ("run_timeout", Event::RunTimeout { attempt: a }),
+        ("node_lost", Event::NodeLost { attempt: a }),
+        ("reclaimed", Event::Reclaimed),
+        ("instance_lost", Event::InstanceLost),
+        ("deadline", Event::DeadlinePassed),
+        ("cancel", Event::Cancel),
+    ]
+}
+
+/// The whole machine in one table: where each event leads from each open state, `-` for refused.
+#[test]
+fn every_event_in_every_open_state() {
+    let open = [New, Selecting, Reserved, Dispatched, Acked, Retrying];
+    #[rustfmt::skip]
+    let table = [
+        ("select",          ["SELECTING", "-", "-", "-", "-", "SELECTING"]),
+        ("granted",         ["-", "RESERVED", "-", "-", "-", "-"]),
+        ("no_slot",         ["-", "FAILED", "-", "-", "-", "-"]),
+        ("dispatch",        ["-", "-", "DISPATCHED", "-", "-", "-"]),
+        ("acked",           ["-", "-", "-", "ACKED", "ACKED", "-"]),
+        ("done",            ["-", "-", "-", "DONE", "DONE", "-"]),
+        ("failed",          ["-", "-", "-", "RETRYING", "RETRYING", "-"]),
+        ("failed_for_good", ["-", "-", "-", "FAILED", "FAILED", "-"]),
+        ("refused",         ["-", "-", "-", "RETRYING", "-", "-"]),
+        ("send_failed",     ["-", "-", "RETRYING", "RETRYING", "-", "-"]),
+        ("ack_timeout",     ["-", "-", "-", "RETRYING", "-", "-"]),
+        ("run_timeout",     ["-", "-", "-", "-", "RETRYING", "-"]),
+        ("node_lost",       ["-", "-", "RETRYING", "RETRYING", "RETRYING", "-"]),
+        ("reclaimed",       ["RETRYING", "RETRYING", "RETRYING", "RETRYING", "RETRYING", "RETRYING"]),
+        ("instance_lost",   ["FAILED", "FAILED", "FAILED", "FAILED", "FAILED", "FAILED"]),
+        ("deadline",        ["FAILED", "FAILED", "FAILED", "FAILED", "FAILED", "FAILED"]),
+        ("cancel",          ["CANCELLED", "CANCELLED", "CANCELLED", "CANCELLED", "CANCELLED", "CANCELLED"]),
+    ];
+    for (column, state) in open.into_iter().enumerate() {
+        let attempt = job_in(state).stage().attempt.0;
+        for (row, (name, event)) in table.into_iter().zip(every_event(attempt)) {
+            assert_eq!(row.0, name);
+            let mut job = job_in(state);
+            let before = job.clone();
+            let led_to = match job.apply(event, RETRY) {
+                Ok(_) => {
+                    let same = before.stage() == job.stage();
+                    assert!(same || before.stage().may_become(job.stage()), "{name} in {state}");
+                    job.stage().state.as_str()
+                }
+                Err(_) => {
+                    assert_eq!(job, before, "a refused event changes nothing");
+                    "-"
+                }
+            };
+            assert_eq!(led_to, row.1[column], "{name} in {state}");
+        }
+    }
+}
+
+#[test]
+fn an_end_is_final() {
+    for state in [Done, Failed, Cancelled] {
+        for (name, event) in every_event(1) {
+            let mut job = job_in(state);
+            assert_eq!(job.apply(event, RETRY), Err(Refusal::Ended { state }), "{name} in {state}");
+            assert_eq!(job, job_in(state));
+        }
+    }
+}
+
+/// Fault 2: a duplicate DONE gave back a slot that another job held by then.
+#[test]
+fn fault_02_a_duplicate_done_releases_nothing() {
+    let mut job = job_in(Acked);
+    let effects = job.apply(Event::Done(report(1)), RETRY).unwrap();
+    let attempt = Attempt::FIRST;
+    assert_eq!(effects, [Effect::Release { grant: grant(1, 1), attempt }, Effect::Deliver]);
+    let again = job.apply(Event::Done(report(1)), RETRY);
+    assert_eq!(again, Err(Refusal::Ended { state: Done }));
+    assert_eq!(again.unwrap_err().code(), "STALE_ATTEMPT");
+}
+
+/// Fault 4: retry and DONE ignored the attempt.
+#[test]
+fn fault_04_a_message_about_another_attempt_changes_nothing() {
+    for state in [Selecting, Reserved, Dispatched, Acked, Retrying] {
+        let current = job_in(state).stage();
+        for other in [current.attempt.0 - 1, current.attempt.0 + 1] {
+            for (name, event) in every_event(other).into_iter().filter(|e| e.1.attempt().is_some())
+            {
+                let mut job = job_in(state);
+                let refused = job.apply(event, RETRY);
+                assert_eq!(refused, Err(Refusal::StaleAttempt { current }), "{name} in {state}");
+                assert_eq!(job, job_in(state));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_from_another_node_or_with_another_fence_changes_nothing() {
+    let current = job_in(Acked).stage();
+    let stranger = Report { node: NodeId::new("stranger").unwrap(), ..report(1) };
+    let old_fence = Report { fence: Some(Fence(0)), ..report(1) };
+    for wrong in [stranger, old_fence] {
+        let mut job = job_in(Acked);
+        let refused = job.apply(Event::Done(wrong), RETRY);
+        assert_eq!(refused, Err(Refusal::StaleAttempt { current }));
+        assert_eq!(job, job_in(Acked));
+    }
+    let right_fence = Report { fence: Some(Fence(1)), ..report(1) };
+    assert!(job_in(Acked).apply(Event::Done(right_fence), RETRY).is_ok());
+}
+
+#[test]
+fn a_timeout_stops_the_node_gives_the_slot_back_and_goes_elsewhere() {
+    let mut job = job_in(Dispatched);
+    let attempt = Attempt::FIRST;
+    let effects = job.apply(Event::AckTimeout { attempt }, RETRY).unwrap();
+    let expected = [
+        Effect::CancelOnNode { grant: grant(1, 1), attempt },
+        Effect::Release { grant: grant(1, 1), attempt },
+        Effect::Retry { cause: Cause::AckTimeout },
+    ];
+    assert_eq!(effects, expected);
+    assert_eq!(job.stage(), Stage { state: Retrying, attempt: Attempt(2) });
+    assert_eq!(job.tried(), [(CellId::new(0).unwrap(), Slot::new(1).unwrap())]);
+}
+
+fn fail_next(job: &mut Job, slot: usize, event: impl Fn(Attempt, Report) -> Event) -> Vec<Effect> {
+    job.apply(Event::Select, RETRY).unwrap();
+    job.apply(Event::Granted(grant(slot, slot as u64)), RETRY).unwrap();
+    job.apply(Event::Dispatch, RETRY).unwrap();
+    let attempt = job.stage().attempt;
+    let report = Report { attempt, node: grant(slot, 0).node, fence: None };
+    job.apply(event(attempt, report), RETRY).unwrap()
+}
+
+#[test]
+fn two_retries_then_it_fails_with_the_last_cause() {
+    let mut job = Job::new();
+    for slot in 1..=2 {
+        let effects = fail_next(&mut job, slot, |attempt, _| Event::NodeLost { attempt });
+        assert_eq!(effects.last(), Some(&Effect::Retry { cause: Cause::NodeLost }));
+    }
+    let effects = fail_next(&mut job, 3, |_, report| Event::NodeFailed { report, retryable: true });
+    let failure = Failure::RetriesExhausted { last: Cause::NodeFailed };
+    assert_eq!(effects.last(), Some(&Effect::Fail(failure)));
+    assert_eq!(failure.code(), "ALL_CANDIDATES_FULL_OR_FAILED");
+    assert_eq!(job.stage(), Stage { state: Failed, attempt: Attempt(3) });
+}
+
+#[test]
+fn refusals_are_no_failures_but_are_bounded() {
+    let mut job = Job::new();
+    for _ in 0..REFUSALS_MAX {
+        let effects = fail_next(&mut job, 1, |_, report| Event::Refused(report));
+        assert_eq!(effects.last(), Some(&Effect::Retry { cause: Cause::Refused }));
+    }
+    let effects = fail_next(&mut job, 1, |_, report| Event::Refused(report));
+    let failure = Failure::RetriesExhausted { last: Cause::Refused };
+    assert_eq!(effects.last(), Some(&Effect::Fail(failure)));
+}
+
+#[test]
+fn a_result_may_overtake_its_ack() {
+    let mut job = job_in(Dispatched);
+    assert!(job.apply(Event::Done(report(1)), RETRY).is_ok());
+    assert_eq!(job.apply(Event::Acked(report(1)), RETRY), Err(Refusal::Ended { state: Done }));
+}
+
+fn any_event(pick: usize, attempt: u32, fence: u64) -> Event {
+    let mut events = every_event(attempt);
+    events[1].1 = Event::Granted(grant(1, fence));
+    let n = events.len();
+    events.swap_remove(pick % n).1
+}
+
+proptest! {
+    /// Whatever happens in whatever order: every slot taken is given back exactly once, there is
+    /// one end, attempts rise by one, and every step is one that a store would allow.
+    #[test]
+    fn any_life_keeps_the_invariants(steps in prop::collection::vec((0usize..17, 0u32..3), 1..80)) {
+        let mut job = Job::new();
+        let (mut held, mut ends) = (Vec::<u64>::new(), 0);
+        for (i, (pick, older)) in steps.into_iter().enumerate() {
+            let before = job.clone();
+            let attempt = job.stage().attempt.0.saturating_sub(older.saturating_sub(1));
+            let fence = i as u64 + 1;
+            let Ok(effects) = job.apply(any_event(pick, attempt, fence), RETRY) else {
+                prop_assert_eq!(&job, &before);
+                continue;
+            };
+            prop_assert!(job.stage() == before.stage() || before.stage().may_become(job.stage()));
+            if job.grant().is_some() && before.grant().is_none() {
+                held.push(fence);
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Release { grant, .. } => {
+                        prop_assert_eq!(held.pop(), Some(grant.fence.0), "released what it did not hold");
+                    }
+                    Effect::Deliver | Effect::Fail(_) | Effect::ConfirmCancel => ends += 1,
+                    _ => {}
+                }
+            }
+            prop_assert!(held.len() <= 1);
+            prop_assert_eq!(ends, i32::from(job.stage().state.is_terminal()));
+            prop_assert!(!job.stage().state.is_terminal() || held.is_empty());
+        }
+    }
+}

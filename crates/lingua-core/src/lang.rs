@@ -1,0 +1,251 @@
+//! Languages and directed pairs.
+//!
+//! Start at [`Lang`]: a BCP-47 tag in canonical case, held inline so that it copies like a number.
+//! Aliases (`cmn` for `zh`, `eng` for `en`) and `_` are the edge's business; what arrives here is
+//! a tag. [`LangPair`] is directed: `zh:en` is not `en:zh`. Its source may be unknown
+//! ([`Source::Auto`]), which names the mixed pool `*:en`.
+//!
+//! Invariant: equal languages are equal bytes.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Longest tag, in bytes. The longest that a speech model names today (`ja-Latn-hepburn`) has 15.
+pub const LANG_BYTES_MAX: usize = 23;
+
+/// The word for a source language that the node finds out by listening.
+pub const AUTO: &str = "auto";
+
+/// A language, as a BCP-47 tag in canonical case (`zh`, `pt-BR`, `zh-Hant-TW`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lang {
+    // Zero-padded, so that comparing the array compares the tags.
+    bytes: [u8; LANG_BYTES_MAX],
+    len: u8,
+}
+
+/// Why a text is no language.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LangError {
+    /// Nothing was given.
+    #[error("the language is empty; give a BCP-47 tag such as 'zh' or 'pt-BR'")]
+    Empty,
+    /// Longer than [`LANG_BYTES_MAX`].
+    #[error("the language has {bytes} bytes; at most {LANG_BYTES_MAX} are allowed")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// `auto` where a language has to be known.
+    #[error("'auto' is only allowed as the source language of a job")]
+    Auto,
+    /// Not a tag.
+    #[error("{text:?} is not a BCP-47 language tag such as 'zh' or 'pt-BR'")]
+    Malformed {
+        /// What was given.
+        text: String,
+    },
+}
+
+impl LangError {
+    /// The error code that users see.
+    pub fn code(&self) -> &'static str {
+        "INVALID_LANGUAGE"
+    }
+}
+
+impl Lang {
+    /// Checks the shape of a tag and puts it into canonical case.
+    pub fn new(text: &str) -> Result<Self, LangError> {
+        if text.is_empty() {
+            return Err(LangError::Empty);
+        }
+        if text.len() > LANG_BYTES_MAX {
+            return Err(LangError::TooLong { bytes: text.len() });
+        }
+        if text.eq_ignore_ascii_case(AUTO) {
+            return Err(LangError::Auto);
+        }
+        let malformed = || LangError::Malformed { text: text.to_owned() };
+        let mut lang = Self { bytes: [0; LANG_BYTES_MAX], len: text.len() as u8 };
+        let mut at = 0;
+        for (position, subtag) in text.split('-').enumerate() {
+            if !is_subtag(position, subtag) {
+                return Err(malformed());
+            }
+            if position > 0 {
+                lang.bytes[at] = b'-';
+                at += 1;
+            }
+            for (i, byte) in subtag.bytes().enumerate() {
+                lang.bytes[at + i] = canonical_case(position, subtag.len(), i, byte);
+            }
+            at += subtag.len();
+        }
+        Ok(lang)
+    }
+
+    /// The tag.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).expect("a tag is ASCII")
+    }
+}
+
+fn is_subtag(position: usize, subtag: &str) -> bool {
+    let letters = subtag.bytes().all(|b| b.is_ascii_alphabetic());
+    let alphanumeric = subtag.bytes().all(|b| b.is_ascii_alphanumeric());
+    match position {
+        0 => letters && (2..=8).contains(&subtag.len()),
+        _ => alphanumeric && (1..=8).contains(&subtag.len()),
+    }
+}
+
+/// BCP-47 §2.1.1: language lower, script in title case, region upper, the rest lower.
+fn canonical_case(position: usize, subtag_len: usize, i: usize, byte: u8) -> u8 {
+    match (position, subtag_len, i) {
+        (0, _, _) => byte.to_ascii_lowercase(),
+        (_, 2, _) | (1, 4, 0) => byte.to_ascii_uppercase(),
+        _ => byte.to_ascii_lowercase(),
+    }
+}
+
+impl FromStr for Lang {
+    type Err = LangError;
+    fn from_str(text: &str) -> Result<Self, LangError> {
+        Self::new(text)
+    }
+}
+
+impl fmt::Display for Lang {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Lang {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a speaker speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// A language that is known beforehand.
+    Known(Lang),
+    /// Whatever the node recognises.
+    Auto,
+}
+
+impl FromStr for Source {
+    type Err = LangError;
+
+    /// Takes a tag, or `auto` (on the wire) or `*` (in a pool's name) for [`Source::Auto`].
+    fn from_str(text: &str) -> Result<Self, LangError> {
+        match text {
+            "*" => Ok(Self::Auto),
+            _ if text.eq_ignore_ascii_case(AUTO) => Ok(Self::Auto),
+            _ => Lang::new(text).map(Self::Known),
+        }
+    }
+}
+
+/// A direction of translation; also the name of the pool that serves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LangPair {
+    /// What is spoken.
+    pub src: Source,
+    /// What it becomes.
+    pub tgt: Lang,
+}
+
+impl LangPair {
+    /// From one known language to another.
+    pub fn known(src: Lang, tgt: Lang) -> Self {
+        Self { src: Source::Known(src), tgt }
+    }
+
+    /// From whatever is spoken to a known language: a mixed pool.
+    pub fn auto(tgt: Lang) -> Self {
+        Self { src: Source::Auto, tgt }
+    }
+}
+
+impl fmt::Display for LangPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.src {
+            Source::Known(src) => write!(f, "{src}:{}", self.tgt),
+            Source::Auto => write!(f, "*:{}", self.tgt),
+        }
+    }
+}
+
+impl FromStr for LangPair {
+    type Err = LangError;
+
+    fn from_str(text: &str) -> Result<Self, LangError> {
+        let bounded = text.len() <= 2 * LANG_BYTES_MAX + 1;
+        let (src, tgt) = text.split_once(':').filter(|_| bounded).ok_or_else(|| {
+            LangError::Malformed { text: text.chars().take(2 * LANG_BYTES_MAX).collect() }
+        })?;
+        Ok(Self { src: src.parse()?, tgt: tgt.parse()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("zh", "zh")]
+    #[case("ZH", "zh")]
+    #[case("zh-cn", "zh-CN")]
+    #[case("ZH-hANT-tw", "zh-Hant-TW")]
+    #[case("es-419", "es-419")]
+    #[case("yue", "yue")]
+    #[case("ca-es-VALENCIA", "ca-ES-valencia")]
+    #[case("ja-Latn-hepburn", "ja-Latn-hepburn")]
+    fn a_tag_gets_its_canonical_case(#[case] given: &str, #[case] canonical: &str) {
+        assert_eq!(Lang::new(given).unwrap().as_str(), canonical);
+        assert_eq!(Lang::new(given), Lang::new(canonical));
+    }
+
+    #[rstest]
+    #[case("z")]
+    #[case("zh_CN")]
+    #[case("zh-")]
+    #[case("-zh")]
+    #[case("zh--CN")]
+    #[case("中文")]
+    #[case("z1")]
+    #[case("*")]
+    #[case("zh:en")]
+    #[case("zh en")]
+    #[case("verylonglanguage")]
+    fn a_malformed_tag_is_named_in_the_error(#[case] given: &str) {
+        assert_eq!(Lang::new(given), Err(LangError::Malformed { text: given.to_owned() }));
+    }
+
+    #[test]
+    fn empty_auto_and_huge_languages_are_refused() {
+        assert_eq!(Lang::new(""), Err(LangError::Empty));
+        assert_eq!(Lang::new("auto"), Err(LangError::Auto));
+        let huge = "a".repeat(10 * 1024 * 1024);
+        assert_eq!(Lang::new(&huge), Err(LangError::TooLong { bytes: huge.len() }));
+        assert!(
+            matches!(huge.parse::<LangPair>(), Err(LangError::Malformed { text }) if text.len() < 64)
+        );
+    }
+
+    #[test]
+    fn a_pair_is_directed_and_reads_back() {
+        let pair: LangPair = "zh:en".parse().unwrap();
+        assert_ne!(pair, "en:zh".parse().unwrap());
+        assert_eq!(pair.to_string(), "zh:en");
+        assert_eq!("auto:en".parse::<LangPair>().unwrap().to_string(), "*:en");
+        assert_eq!("*:en".parse::<LangPair>().unwrap().src, Source::Auto);
+        assert_eq!("zh:auto".parse::<LangPair>(), Err(LangError::Auto));
+    }
+}

@@ -1,0 +1,35 @@
+//! The pure heart of Lingua: who may do a job, which node gets it, how a job lives.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`id`] | names and numbers of nodes, jobs, attempts, epochs, fences, cells, slots |
+//! | [`lang`] | languages and directed pairs |
+//! | [`capability`] | what a node can do, and what a job needs |
+//! | [`node`] | profile, health, load, thresholds |
+//! | [`slot_set`] | a set of a cell's slots |
+//! | [`roster`] | a cell's nodes; choosing one of them; explaining the choice |
+//! | [`job`] | the life of a job: attempts, retries, exactly one end |
+//!
+//! Start at [`roster::Roster::choose`] and [`job::Job::apply`].
+//!
+//! Architecture invariant: there is no IO here, no clock, no random number generator and nothing
+//! asynchronous. Time and chance come in as arguments.
+
+pub mod capability;
+pub mod id;
+pub mod job;
+pub mod lang;
+pub mod node;
+pub mod roster;
+pub mod slot_set;
+
+pub use capability::{
+    Capabilities, CapabilityError, Lack, LangSet, Needs, Nmt, SemanticRule, Service, ServiceSet,
+};
+pub use id::{
+    Attempt, CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot, Term,
+};
+pub use lang::{Lang, LangError, LangPair, Source};
+pub use node::{Health, Load, NodeState, Profile, Resource, Rules, Thresholds};
+pub use roster::{Choice, Policy, Query, Roster, Why};
+pub use slot_set::SlotSet;

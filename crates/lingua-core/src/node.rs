@@ -1,0 +1,296 @@
+//! A node as the scheduler sees it: its profile, its health, its load.
+//!
+//! Start at [`Profile`] (what a registration says) and [`NodeState`] (what follows from the node's
+//! own word and the operator's order). Load is kept in thousandths so that every store computes with
+//! the same whole numbers.
+
+use std::fmt;
+
+use crate::capability::{Capabilities, SemanticRule};
+
+/// Most slots that one node may offer.
+pub const SLOTS_MAX: u16 = 1024;
+
+/// Longest expected cost of a job that is told apart, in milliseconds: one hour. It keeps every
+/// score below 2⁵³, where numbers of a Lua script are still exact.
+pub const COST_MS_MAX: u32 = 3_600_000;
+
+/// Cost of a job on a node that has not finished any yet.
+pub const COST_MS_UNKNOWN: u32 = 1000;
+
+/// What a node says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Health {
+    /// Still loading its models.
+    Registering,
+    /// Takes jobs.
+    #[default]
+    Ready,
+    /// Alive, but wants no new jobs for now.
+    Degraded,
+    /// Finishes what it has, then leaves.
+    Draining,
+}
+
+/// What a node's health, the operator's order and its presence come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NodeState {
+    /// Still loading its models.
+    Registering,
+    /// May be chosen.
+    Ready,
+    /// Alive, but wants no new jobs for now.
+    Degraded,
+    /// Finishes what it has; by its own wish or by order.
+    Draining,
+    /// Signed off; it has to register again.
+    Offline,
+}
+
+impl NodeState {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Registering, Self::Ready, Self::Degraded, Self::Draining, Self::Offline];
+
+    /// The state of a node that is there. An operator's order to drain outlives what the node says
+    /// of itself, reconnects included: only an order to resume ends it.
+    pub fn of(health: Health, drain_ordered: bool) -> Self {
+        match health {
+            _ if drain_ordered => Self::Draining,
+            Health::Registering => Self::Registering,
+            Health::Ready => Self::Ready,
+            Health::Degraded => Self::Degraded,
+            Health::Draining => Self::Draining,
+        }
+    }
+
+    /// The word on the wire and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Registering => "registering",
+            Self::Ready => "ready",
+            Self::Degraded => "degraded",
+            Self::Draining => "draining",
+            Self::Offline => "offline",
+        }
+    }
+}
+
+impl fmt::Display for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Something that a node can run out of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Resource {
+    /// Processor time.
+    Cpu,
+    /// Accelerator time.
+    Gpu,
+    /// Memory.
+    Memory,
+}
+
+impl Resource {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Cpu, Self::Gpu, Self::Memory];
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cpu",
+            Self::Gpu => "gpu",
+            Self::Memory => "memory",
+        })
+    }
+}
+
+/// A load outside 0…1.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error("{resource} load is {value}; it must be a number from 0 to 1")]
+pub struct LoadError {
+    /// Which load.
+    pub resource: Resource,
+    /// What was given.
+    pub value: f64,
+}
+
+impl LoadError {
+    /// The error code that users see.
+    pub fn code(&self) -> &'static str {
+        "INVALID_REQUEST"
+    }
+}
+
+/// How busy a node is, in thousandths of each resource. A node without GPU reports none: 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Load {
+    permille: [u16; 3],
+}
+
+impl Load {
+    /// From fractions of one.
+    pub fn new(cpu: f64, gpu: f64, memory: f64) -> Result<Self, LoadError> {
+        let mut permille = [0; 3];
+        for ((resource, value), out) in
+            Resource::ALL.into_iter().zip([cpu, gpu, memory]).zip(&mut permille)
+        {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(LoadError { resource, value });
+            }
+            *out = (value * 1000.0).round() as u16;
+        }
+        Ok(Self { permille })
+    }
+
+    /// Thousandths of this resource in use.
+    pub fn permille(self, resource: Resource) -> u16 {
+        self.permille[resource as usize]
+    }
+}
+
+/// From which load on a node gets no new jobs, in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Thresholds {
+    permille: [u16; 3],
+}
+
+impl Thresholds {
+    /// From fractions of one.
+    pub fn new(cpu: f64, gpu: f64, memory: f64) -> Result<Self, LoadError> {
+        Load::new(cpu, gpu, memory).map(|load| Self { permille: load.permille })
+    }
+
+    /// Whether this much of the resource in use is too much.
+    pub fn exceeded(self, load: Load, resource: Resource) -> bool {
+        load.permille(resource) >= self.permille[resource as usize]
+    }
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { permille: [900; 3] }
+    }
+}
+
+/// The rules that a fleet is run by; every instance has the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// What semantic repair must cover.
+    pub semantic: SemanticRule,
+    /// When a node is overloaded.
+    pub thresholds: Thresholds,
+}
+
+/// What a registration says about a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    capabilities: Capabilities,
+    slots_max: u16,
+    accepts_public: bool,
+}
+
+/// A number of slots that no node can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("max_concurrent_jobs is {0}; it must be a number from 1 to {SLOTS_MAX}")]
+pub struct SlotsError(pub u64);
+
+impl SlotsError {
+    /// The error code that users see.
+    pub fn code(&self) -> &'static str {
+        "INVALID_REQUEST"
+    }
+}
+
+impl Profile {
+    /// Checks the number of slots and takes the rest, which was checked before.
+    pub fn new(
+        capabilities: Capabilities,
+        slots_max: u64,
+        accepts_public: bool,
+    ) -> Result<Self, SlotsError> {
+        let fits = u16::try_from(slots_max).ok().filter(|n| (1..=SLOTS_MAX).contains(n));
+        let slots_max = fits.ok_or(SlotsError(slots_max))?;
+        Ok(Self { capabilities, slots_max, accepts_public })
+    }
+
+    /// What it can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// How many jobs it takes at once.
+    pub fn slots_max(&self) -> u16 {
+        self.slots_max
+    }
+
+    /// Whether it takes jobs of anybody, or private ones only.
+    pub fn accepts_public(&self) -> bool {
+        self.accepts_public
+    }
+
+    /// How many different pairs it serves, on a scale that adds 10 for each doubling. Selection
+    /// prefers the less flexible of two equal nodes, so that the others stay free for rarer pairs.
+    pub fn flexibility(&self, rule: SemanticRule) -> u8 {
+        let pairs = self.capabilities.pair_count(rule).max(1);
+        (10.0 * (pairs as f64).log2()).round() as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capability::{LangSet, Nmt, ServiceSet};
+    use crate::lang::Lang;
+
+    fn profile(langs: &[&str], slots: u64) -> Result<Profile, SlotsError> {
+        let set = || langs.iter().map(|tag| Lang::new(tag).unwrap()).collect::<LangSet>();
+        let caps = Capabilities::new(set(), set(), set(), Nmt::AnyToAny, ServiceSet::ALL).unwrap();
+        Profile::new(caps, slots, true)
+    }
+
+    #[test]
+    fn zero_and_absurd_slots_are_refused() {
+        assert_eq!(profile(&["zh"], 0), Err(SlotsError(0)));
+        assert_eq!(profile(&["zh"], 1025), Err(SlotsError(1025)));
+        assert_eq!(profile(&["zh"], u64::MAX), Err(SlotsError(u64::MAX)));
+        assert_eq!(profile(&["zh"], 1024).unwrap().slots_max(), 1024);
+    }
+
+    #[test]
+    fn loads_outside_zero_to_one_are_refused() {
+        for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            let error = Load::new(0.5, 0.5, bad).unwrap_err();
+            assert_eq!(error.resource, Resource::Memory);
+            assert!(error.to_string().starts_with("memory load is"));
+        }
+    }
+
+    #[test]
+    fn a_threshold_is_exceeded_once_reached() {
+        let at =
+            |cpu| Thresholds::default().exceeded(Load::new(cpu, 0.0, 0.0).unwrap(), Resource::Cpu);
+        assert!(!at(0.899) && at(0.90) && at(1.0));
+    }
+
+    #[test]
+    fn an_operators_drain_outlives_the_nodes_own_word() {
+        for health in [Health::Registering, Health::Ready, Health::Degraded, Health::Draining] {
+            assert_eq!(NodeState::of(health, true), NodeState::Draining);
+        }
+        assert_eq!(NodeState::of(Health::Ready, false), NodeState::Ready);
+        assert_eq!(NodeState::of(Health::Draining, false), NodeState::Draining);
+    }
+
+    #[test]
+    fn flexibility_adds_ten_for_each_doubling_of_pairs() {
+        let flexibility =
+            |langs: &[&str]| profile(langs, 1).unwrap().flexibility(SemanticRule::Source);
+        assert_eq!(flexibility(&["zh"]), 0);
+        assert_eq!(flexibility(&["zh", "en"]), 20);
+        assert_eq!(flexibility(&["zh", "en", "ja", "fr"]), 40);
+    }
+}

@@ -1,0 +1,176 @@
+//! A cell's nodes as selection sees them.
+//!
+//! Start at [`Roster::choose`]. A roster holds one small record for each node, and sets of slots for
+//! everything that is true or false of a node; a choice intersects the sets and scores what is left.
+//! Whoever owns the roster (a store, the simulation) keeps it up to date and counts the leases.
+//!
+//! | file | what |
+//! |---|---|
+//! | `index.rs` | who speaks, repairs and translates what |
+//! | `select.rs` | the sieve and the policies |
+//! | `explain.rs` | the same sieve, told to people |
+//!
+//! Invariant: enrolling and removing a node costs time linear in its languages, a heartbeat constant
+//! time, and nothing here depends on the clock or on luck but through arguments.
+
+use std::sync::Arc;
+
+use crate::id::{CELL_NODES_MAX, Slot};
+use crate::node::{COST_MS_MAX, Load, NodeState, Profile, Resource, Rules};
+use crate::slot_set::SlotSet;
+
+mod explain;
+mod index;
+mod select;
+#[cfg(test)]
+mod tests;
+
+pub use explain::{Explanation, Verdict};
+pub use select::{Choice, Policy, Query, Why};
+
+use index::Index;
+
+/// The nodes of one cell.
+#[derive(Debug, Clone)]
+pub struct Roster {
+    rules: Rules,
+    index: Index,
+    records: Vec<Record>,
+    profiles: Vec<Option<Arc<Profile>>>,
+    enrolled: SlotSet,
+    /// Nodes in each [`NodeState`].
+    in_state: [SlotSet; NodeState::ALL.len()],
+    /// Nodes that have too little left of each [`Resource`].
+    overloaded: [SlotSet; Resource::ALL.len()],
+    /// Nodes with used < max.
+    free: SlotSet,
+}
+
+/// What changes with every job or heartbeat.
+#[derive(Debug, Clone, Copy, Default)]
+struct Record {
+    fresh_until_ms: u64,
+    cost_ms: u32,
+    used: u16,
+    max: u16,
+    flexibility: u8,
+}
+
+/// A node's changing side, for [`Roster::enroll`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// What it may be used for.
+    pub state: NodeState,
+    /// Until when its last sign of life counts.
+    pub fresh_until_ms: u64,
+    /// How busy it says it is.
+    pub load: Load,
+    /// How long a job takes on it when it does nothing else.
+    pub cost_ms: u32,
+    /// How many leases it has.
+    pub used: u16,
+}
+
+impl Roster {
+    /// An empty cell.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            index: Index::default(),
+            records: Vec::new(),
+            profiles: Vec::new(),
+            enrolled: SlotSet::EMPTY,
+            in_state: Default::default(),
+            overloaded: Default::default(),
+            free: SlotSet::EMPTY,
+        }
+    }
+
+    /// The rules it goes by.
+    pub fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// Slots with a node in them.
+    pub fn enrolled(&self) -> SlotSet {
+        self.enrolled
+    }
+
+    /// Puts a node into a slot, in place of whatever was there.
+    pub fn enroll(&mut self, slot: Slot, profile: Arc<Profile>, standing: Standing) {
+        let i = slot.index();
+        if self.records.len() <= i {
+            debug_assert!(i < CELL_NODES_MAX);
+            self.records.resize(i + 1, Record::default());
+            self.profiles.resize(i + 1, None);
+        }
+        // A heartbeat that repeats the capabilities must not touch the index.
+        let unchanged = self.profiles[i].as_ref().is_some_and(|old| **old == *profile);
+        if !unchanged {
+            if let Some(old) = self.profiles[i].take() {
+                self.index.remove(slot, &old, self.rules.semantic);
+            }
+            self.index.insert(slot, &profile, self.rules.semantic);
+        }
+        self.records[i].max = profile.slots_max();
+        self.records[i].flexibility = profile.flexibility(self.rules.semantic);
+        self.profiles[i] = Some(profile);
+        self.enrolled.insert(slot);
+        self.set_state(slot, standing.state);
+        self.refresh(slot, standing.fresh_until_ms);
+        self.set_load(slot, standing.load);
+        self.set_cost(slot, standing.cost_ms);
+        self.set_used(slot, standing.used);
+    }
+
+    /// Takes the node out of a slot.
+    pub fn remove(&mut self, slot: Slot) {
+        let Some(old) = self.profiles.get_mut(slot.index()).and_then(Option::take) else { return };
+        self.index.remove(slot, &old, self.rules.semantic);
+        self.records[slot.index()] = Record::default();
+        self.enrolled.remove(slot);
+        self.free.remove(slot);
+        self.in_state.iter_mut().chain(&mut self.overloaded).for_each(|set| set.remove(slot));
+    }
+
+    /// What the node in this slot said that it can do.
+    pub fn profile(&self, slot: Slot) -> Option<&Arc<Profile>> {
+        self.profiles.get(slot.index())?.as_ref()
+    }
+
+    /// How many leases the node in this slot has.
+    pub fn used(&self, slot: Slot) -> u16 {
+        self.records.get(slot.index()).map_or(0, |record| record.used)
+    }
+
+    /// Says what the node may be used for.
+    pub fn set_state(&mut self, slot: Slot, state: NodeState) {
+        for (set, of) in self.in_state.iter_mut().zip(NodeState::ALL) {
+            set.set(slot, of == state);
+        }
+    }
+
+    /// Says until when the node's last sign of life counts.
+    pub fn refresh(&mut self, slot: Slot, fresh_until_ms: u64) {
+        self.records[slot.index()].fresh_until_ms = fresh_until_ms;
+    }
+
+    /// Says how busy the node is.
+    pub fn set_load(&mut self, slot: Slot, load: Load) {
+        for (set, resource) in self.overloaded.iter_mut().zip(Resource::ALL) {
+            set.set(slot, self.rules.thresholds.exceeded(load, resource));
+        }
+    }
+
+    /// Says how long a job takes on the node when it does nothing else.
+    pub fn set_cost(&mut self, slot: Slot, cost_ms: u32) {
+        self.records[slot.index()].cost_ms = cost_ms.clamp(1, COST_MS_MAX);
+    }
+
+    /// Says how many leases the node has.
+    pub fn set_used(&mut self, slot: Slot, used: u16) {
+        let record = &mut self.records[slot.index()];
+        record.used = used;
+        self.free.set(slot, used < record.max);
+    }
+}

@@ -1,0 +1,163 @@
+//! Who recognises, repairs, translates and speaks what, as sets of slots.
+//!
+//! Start at [`Index::stages`]: it hands out, one after the other, the set of nodes that have each
+//! part of what a job needs. Languages are indexed one by one, never pair by pair, so that a node
+//! with 100 × 100 languages costs 200 entries and not 10,000; only explicit translation pairs are
+//! kept as pairs.
+//!
+//! Invariant: a slot is in the intersection of all stages if and only if
+//! [`Capabilities::lack`](crate::Capabilities::lack) finds nothing missing.
+
+use hashbrown::HashMap;
+
+use super::select::{Query, Why};
+use crate::capability::{Lack, Nmt, SemanticRule, Service};
+use crate::id::Slot;
+use crate::lang::{Lang, Source};
+use crate::node::Profile;
+use crate::slot_set::SlotSet;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Index {
+    langs: HashMap<Lang, ByLang>,
+    services: [SlotSet; Service::ALL.len()],
+    public: SlotSet,
+    /// Nodes that translate anything to anything.
+    any_to_any: SlotSet,
+    /// Of those, the ones with a source language that they recognise and repair.
+    auto_any: SlotSet,
+    /// Nodes that list their directions.
+    pairs: HashMap<(Lang, Lang), SlotSet>,
+    /// Of those, the ones that bring some source language of theirs to this target.
+    auto_into: HashMap<Lang, SlotSet>,
+    /// How often it was rewritten.
+    #[cfg(test)]
+    pub(super) updates: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct ByLang {
+    asr: SlotSet,
+    semantic: SlotSet,
+    tts: SlotSet,
+}
+
+impl Index {
+    pub(super) fn insert(&mut self, slot: Slot, profile: &Profile, rule: SemanticRule) {
+        self.update(slot, profile, rule, true);
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot, profile: &Profile, rule: SemanticRule) {
+        self.update(slot, profile, rule, false);
+    }
+
+    /// One walk for both directions, so that what is inserted is exactly what is removed.
+    fn update(&mut self, slot: Slot, profile: &Profile, rule: SemanticRule, member: bool) {
+        #[cfg(test)]
+        {
+            self.updates += 1;
+        }
+        let caps = profile.capabilities();
+        self.public.set(slot, member && profile.accepts_public());
+        for (set, service) in self.services.iter_mut().zip(Service::ALL) {
+            set.set(slot, member && caps.services().contains(service));
+        }
+        for &lang in caps.asr().as_slice() {
+            self.update_lang(lang, |sets| sets.asr.set(slot, member));
+        }
+        for &lang in caps.semantic().as_slice() {
+            self.update_lang(lang, |sets| sets.semantic.set(slot, member));
+        }
+        for &lang in caps.tts().as_slice() {
+            self.update_lang(lang, |sets| sets.tts.set(slot, member));
+        }
+        match caps.nmt() {
+            Nmt::AnyToAny => {
+                self.any_to_any.set(slot, member);
+                self.auto_any.set(slot, member && caps.sources(rule).next().is_some());
+            }
+            Nmt::Pairs(pairs) => {
+                for &(src, tgt) in pairs {
+                    update_entry(&mut self.pairs, (src, tgt), |set| set.set(slot, member));
+                    let repairs = rule == SemanticRule::Declared || caps.semantic().contains(src);
+                    if caps.asr().contains(src) && repairs {
+                        update_entry(&mut self.auto_into, tgt, |set| set.set(slot, member));
+                    }
+                }
+            }
+        }
+    }
+
+    fn update_lang(&mut self, lang: Lang, change: impl FnOnce(&mut ByLang)) {
+        update_entry(&mut self.langs, lang, change);
+    }
+
+    /// Calls `stage` with each part of what the job needs and the nodes that have it.
+    #[inline]
+    pub(super) fn stages(
+        &self,
+        query: &Query,
+        rule: SemanticRule,
+        mut stage: impl FnMut(Why, SlotSet),
+    ) {
+        if query.public {
+            stage(Why::PrivateOnly, self.public);
+        }
+        let needed = query.needs.services();
+        for (set, service) in self.services.iter().zip(Service::ALL) {
+            if needed.contains(service) {
+                stage(Why::Lacks(Lack::Service(service)), *set);
+            }
+        }
+        let tgt = query.pair.tgt;
+        let into = self.langs.get(&tgt).copied().unwrap_or_default();
+        if let Source::Known(src) = query.pair.src {
+            let from = self.langs.get(&src).copied().unwrap_or_default();
+            if query.needs.asr {
+                stage(Why::Lacks(Lack::Asr(src)), from.asr);
+            }
+            if rule != SemanticRule::Declared {
+                stage(Why::Lacks(Lack::Semantic(src)), from.semantic);
+            }
+        }
+        if rule == SemanticRule::Both {
+            stage(Why::Lacks(Lack::Semantic(tgt)), into.semantic);
+        }
+        match query.pair.src {
+            Source::Known(src) => {
+                let listed = self.pairs.get(&(src, tgt)).copied().unwrap_or_default();
+                stage(Why::Lacks(Lack::Nmt(src, tgt)), self.any_to_any | listed);
+            }
+            Source::Auto => {
+                let listed = self.auto_into.get(&tgt).copied().unwrap_or_default();
+                stage(Why::Lacks(Lack::AutoSource(tgt)), self.auto_any | listed);
+            }
+        }
+        if query.needs.tts {
+            stage(Why::Lacks(Lack::Tts(tgt)), into.tts);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_blank(&self) -> bool {
+        let sets = [self.public, self.any_to_any, self.auto_any];
+        self.langs.is_empty()
+            && self.pairs.is_empty()
+            && self.auto_into.is_empty()
+            && sets.iter().chain(&self.services).all(|set| set.is_empty())
+    }
+}
+
+/// Changes an entry and drops it when nothing is left in it: a language that the last node gave up
+/// must leave no trace.
+fn update_entry<K, V>(map: &mut HashMap<K, V>, key: K, change: impl FnOnce(&mut V))
+where
+    K: std::hash::Hash + Eq + Copy,
+    V: Default + PartialEq,
+{
+    let entry = map.entry(key).or_default();
+    change(entry);
+    if *entry == V::default() {
+        map.remove(&key);
+    }
+}

@@ -1,0 +1,172 @@
+//! A set of a cell's slots, as one 128-bit mask.
+//!
+//! A cell has at most 100 nodes, so that "who can do this?" is a handful of AND operations.
+
+use std::fmt;
+use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not};
+
+use crate::id::{CELL_NODES_MAX, Slot};
+
+const _: () = assert!(CELL_NODES_MAX <= 128, "a slot set is 128 bits wide");
+
+/// A set of [`Slot`]s.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct SlotSet(u128);
+
+impl SlotSet {
+    /// No slot.
+    pub const EMPTY: Self = Self(0);
+    /// Every slot that a cell can have.
+    pub const ALL: Self = Self((1 << CELL_NODES_MAX) - 1);
+
+    /// The set with the bits of this mask; bits that no slot has are dropped.
+    pub fn from_mask(mask: u128) -> Self {
+        Self(mask) & Self::ALL
+    }
+
+    /// The set as a mask, bit i for slot i.
+    pub fn mask(self) -> u128 {
+        self.0
+    }
+
+    /// Whether the slot is in the set.
+    pub fn contains(self, slot: Slot) -> bool {
+        self.0 >> slot.index() & 1 == 1
+    }
+
+    /// Puts the slot in.
+    pub fn insert(&mut self, slot: Slot) {
+        self.0 |= 1 << slot.index();
+    }
+
+    /// Takes the slot out.
+    pub fn remove(&mut self, slot: Slot) {
+        self.0 &= !(1 << slot.index());
+    }
+
+    /// Puts the slot in or takes it out.
+    pub fn set(&mut self, slot: Slot, member: bool) {
+        if member { self.insert(slot) } else { self.remove(slot) }
+    }
+
+    /// Whether no slot is in it.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How many slots are in it.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// The lowest slot in it.
+    pub fn first(self) -> Option<Slot> {
+        Slot::new(self.0.trailing_zeros() as usize)
+    }
+
+    /// The n-th lowest slot in it, counted from 0.
+    pub fn nth(self, n: usize) -> Option<Slot> {
+        self.iter().nth(n)
+    }
+
+    /// Its slots, lowest first.
+    pub fn iter(self) -> Iter {
+        Iter { low: self.0 as u64, high: (self.0 >> 64) as u64 }
+    }
+}
+
+/// Iterates over a [`SlotSet`], lowest slot first.
+#[derive(Debug, Clone)]
+pub struct Iter {
+    // Two halves: 64-bit shifts are one instruction, 128-bit ones are four.
+    low: u64,
+    high: u64,
+}
+
+impl Iterator for Iter {
+    type Item = Slot;
+
+    #[inline]
+    fn next(&mut self) -> Option<Slot> {
+        if self.low != 0 {
+            let at = self.low.trailing_zeros() as usize;
+            self.low &= self.low - 1;
+            return Slot::new(at);
+        }
+        if self.high != 0 {
+            let at = self.high.trailing_zeros() as usize + 64;
+            self.high &= self.high - 1;
+            return Slot::new(at);
+        }
+        None
+    }
+}
+
+impl FromIterator<Slot> for SlotSet {
+    fn from_iter<I: IntoIterator<Item = Slot>>(slots: I) -> Self {
+        let mut set = Self::EMPTY;
+        slots.into_iter().for_each(|slot| set.insert(slot));
+        set
+    }
+}
+
+impl BitAnd for SlotSet {
+    type Output = Self;
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+impl BitOr for SlotSet {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitAndAssign for SlotSet {
+    fn bitand_assign(&mut self, other: Self) {
+        self.0 &= other.0;
+    }
+}
+
+impl BitOrAssign for SlotSet {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl Not for SlotSet {
+    type Output = Self;
+    fn not(self) -> Self {
+        Self(!self.0) & Self::ALL
+    }
+}
+
+impl fmt::Debug for SlotSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(Slot::index)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_set_of_numbers(mask in any::<u128>(), other in any::<u128>(), n in 0usize..128) {
+            let (a, b) = (SlotSet::from_mask(mask), SlotSet::from_mask(other));
+            let listed: Vec<usize> = a.iter().map(Slot::index).collect();
+            let expected: Vec<usize> = (0..CELL_NODES_MAX).filter(|&i| mask >> i & 1 == 1).collect();
+            prop_assert_eq!(&listed, &expected);
+            prop_assert_eq!(a.len(), expected.len());
+            prop_assert_eq!(a.first().map(Slot::index), expected.first().copied());
+            prop_assert_eq!(a.nth(n).map(Slot::index), expected.get(n).copied());
+            prop_assert_eq!((a & b) | (a & !b), a);
+            prop_assert_eq!(a.iter().collect::<SlotSet>(), a);
+        }
+    }
+}
