@@ -24,7 +24,7 @@ fn an_empty_list_is_refused_by_name(
 fn invented_langs(count: usize) -> LangSet {
     let letter = |n: usize| char::from(b'a' + (n % 26) as u8);
     let tag = |n: usize| [letter(n / 676), letter(n / 26), letter(n)].iter().collect::<String>();
-    (0..count).map(|n| Lang::new(&tag(n)).unwrap()).collect()
+    (0..count).map(|n| Lang::new(&tag(n)).expect("three letters")).collect()
 }
 
 #[test]

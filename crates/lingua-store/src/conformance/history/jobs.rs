@@ -1,0 +1,104 @@
+//! Random steps on job records: races, repeats, rivals, orphans.
+
+use std::sync::Arc;
+
+use lingua_core::job::{JobState, Stage};
+use lingua_core::{Attempt, JobId};
+use rand::RngExt;
+
+use super::{History, pick};
+use crate::conformance::fixture::instance;
+use crate::contract::{Advance, JobFilter, JobRecord, NewJob, Store};
+
+/// Few jobs, so that steps meet.
+const JOBS: u128 = 12;
+
+impl<S: Store> History<S> {
+    pub(super) async fn job_step(&mut self) {
+        match self.rng.random_range(0..10) {
+            0..2 => self.create_job().await,
+            2..8 => self.advance_job().await,
+            8 => self.claim().await,
+            _ => self.look_at_jobs().await,
+        }
+    }
+
+    fn some_job(&mut self) -> JobId {
+        JobId::new(1 << 100 | self.rng.random_range(0..JOBS))
+    }
+
+    async fn create_job(&mut self) {
+        let job = NewJob {
+            id: self.some_job(),
+            owner: instance(self.rng.random_range(0..4)),
+            spec: Arc::from(&b"what is to be done"[..]),
+            deadline_ms: pick(&mut self.rng, &[None, Some(self.model.now_ms + 5_000)]),
+            recoverable: self.rng.random_bool(0.5),
+        };
+        let reply = self.world.store.create_job(job.clone()).await.expect("a reply");
+        self.note_reply("create", &job, &reply);
+        assert_eq!(reply, self.model.expect_create(&job));
+    }
+
+    async fn advance_job(&mut self) {
+        let id = self.some_job();
+        let known = self.model.expect_job(id);
+        let Some(step) = self.some_step(id, known.as_ref()) else { return };
+        let reply = self.world.store.advance_job(step.clone()).await.expect("a reply");
+        self.note_reply("advance", &step, &reply);
+        assert_eq!(reply, self.model.expect_advance(&step));
+        if self.rng.random_bool(0.2) {
+            let again = self.world.store.advance_job(step.clone()).await.expect("a reply");
+            assert_eq!(again, self.model.expect_advance(&step));
+        }
+    }
+
+    /// A step that leads on from where the job stands, or from somewhere else, by its owner or not.
+    fn some_step(&mut self, id: JobId, known: Option<&JobRecord>) -> Option<Advance> {
+        let first = Stage { state: JobState::New, attempt: Attempt::FIRST };
+        let mut from = known.map_or(first, |job| job.stage);
+        let mut owner = known.map_or(instance(0), |job| job.owner.clone());
+        if self.rng.random_bool(0.1) {
+            from.state = pick(&mut self.rng, &JobState::ALL);
+        }
+        if self.rng.random_bool(0.1) {
+            owner = instance(self.rng.random_range(0..4));
+        }
+        let state = pick(&mut self.rng, &JobState::ALL);
+        let attempt = match state {
+            JobState::Retrying => from.attempt.next(),
+            _ => from.attempt,
+        };
+        // Two steps in ten share their token with the one before, as rivals never should and
+        // repeats always do.
+        self.tokens += u64::from(self.rng.random_bool(0.8));
+        let step = Advance::new(id, owner, from, Stage { state, attempt }, self.tokens).ok()?;
+        Some(match state.is_terminal() {
+            true => step.with_outcome(Arc::from(&b"what came of it"[..])),
+            false => step,
+        })
+    }
+
+    async fn claim(&mut self) {
+        let heir = instance(self.rng.random_range(0..4));
+        let limit = pick(&mut self.rng, &[1, 2, 100]);
+        let claimed = self.world.store.claim_orphans(&heir, limit).await.expect("a reply");
+        self.note_reply("claim", &(&heir, limit), &claimed.first());
+        assert_eq!(claimed, self.model.expect_claim(&heir, limit));
+    }
+
+    async fn look_at_jobs(&mut self) {
+        let id = self.some_job();
+        let job = self.world.store.job(id).await.expect("a reply");
+        assert_eq!(job, self.model.expect_job(id));
+        let filter = JobFilter {
+            state: pick(&mut self.rng, &[None, None, Some(JobState::Done), Some(JobState::New)]),
+            owner: pick(&mut self.rng, &[None, None, Some(instance(1))]),
+            after: pick(&mut self.rng, &[None, Some(id)]),
+            limit: pick(&mut self.rng, &[0, 3, 100]),
+        };
+        let listed = self.world.store.jobs(filter.clone()).await.expect("a reply");
+        self.note_reply("list", &filter, &listed.first());
+        assert_eq!(listed, self.model.expect_jobs(&filter));
+    }
+}

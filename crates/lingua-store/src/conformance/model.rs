@@ -1,0 +1,164 @@
+//! The contract in its plainest form: lists, loops and no cleverness.
+//!
+//! Start at [`Model::check_reserve`]. Where the contract leaves nothing open the model says what
+//! the reply must be; where chance decides it says what is allowed, and then takes over what the
+//! store did. It shares the capability rule with the core ([`Capabilities::lack`]) and nothing
+//! else: no index, no roster, no cached count.
+//!
+//! [`Capabilities::lack`]: lingua_core::Capabilities::lack
+
+use lingua_core::{CellId, Epoch, Fence, Health, JobId, NodeId, NodeState, Rules, Slot, Term};
+
+use crate::contract::{
+    CellView, Change, Class, Expired, Incarnation, InstanceView, JobRecord, LeaseKey, LeaseView,
+    NodeView, Place, Table,
+};
+
+mod cells;
+mod choice;
+mod cluster;
+mod jobs;
+
+/// Everything that a store knows.
+#[derive(Debug)]
+pub struct Model {
+    /// The rules of the fleet.
+    pub rules: Rules,
+    /// The time.
+    pub now_ms: u64,
+    pub(super) tenants: Vec<Tenant>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) leases: Vec<Lease>,
+    /// The highest epoch seen in each place, gone nodes included.
+    pub(super) epochs: Vec<(CellId, Slot, Epoch)>,
+    /// The highest fence that each cell gave.
+    pub(super) fences: Vec<(CellId, Fence)>,
+    pub(super) leader: Option<Leader>,
+    pub(super) last_term: Term,
+    pub(super) table: Option<Table>,
+    pub(super) jobs: Vec<(JobRecord, Option<u64>)>,
+    pub(super) instances: Vec<InstanceView>,
+    /// Everything that the feed must have told, in order.
+    pub feed: Vec<Change>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Tenant {
+    pub(super) node: NodeId,
+    pub(super) place: Place,
+    pub(super) incarnation: Incarnation,
+    pub(super) class: Class,
+}
+
+/// A node, with its view's fields; `used` and `state` are worked out when asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) view: NodeView,
+    pub(super) health: Health,
+    pub(super) offline: bool,
+}
+
+impl Node {
+    pub(super) fn state(&self) -> NodeState {
+        if self.offline {
+            return NodeState::Offline;
+        }
+        NodeState::of(self.health, self.view.drain_ordered)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Lease {
+    pub(super) cell: CellId,
+    pub(super) view: LeaseView,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Leader {
+    pub(super) instance: lingua_core::InstanceId,
+    pub(super) incarnation: Incarnation,
+    pub(super) until_ms: u64,
+}
+
+impl Model {
+    /// Knows nothing yet.
+    pub fn new(rules: Rules, now_ms: u64) -> Self {
+        Self {
+            rules,
+            now_ms,
+            tenants: vec![],
+            nodes: vec![],
+            leases: vec![],
+            epochs: vec![],
+            fences: vec![],
+            leader: None,
+            last_term: Term(0),
+            table: None,
+            jobs: vec![],
+            instances: vec![],
+            feed: vec![],
+        }
+    }
+
+    /// Invariant 1: what a node uses is the number of its leases.
+    pub(super) fn used(&self, cell: CellId, slot: Slot) -> u16 {
+        self.leases.iter().filter(|l| l.cell == cell && l.view.slot == slot).count() as u16
+    }
+
+    pub(super) fn node_at(&mut self, cell: CellId, slot: Slot) -> Option<&mut Node> {
+        self.nodes.iter_mut().find(|n| n.view.place.cell == cell && n.view.place.slot == slot)
+    }
+
+    pub(super) fn lease_of(&self, cell: CellId, job: JobId) -> Option<&Lease> {
+        self.leases.iter().find(|l| l.cell == cell && l.view.key.job == job)
+    }
+
+    pub(super) fn epoch_seen(&self, cell: CellId, slot: Slot) -> Epoch {
+        let here = self.epochs.iter().filter(|(c, s, _)| *c == cell && *s == slot);
+        here.map(|(_, _, epoch)| *epoch).max().unwrap_or(Epoch(0))
+    }
+
+    pub(super) fn tell_node(&mut self, node: NodeId, place: Place) {
+        let Place { cell, slot, epoch } = place;
+        self.feed.push(Change::Node { cell, slot, epoch, node });
+    }
+
+    /// What [`Store::view`](crate::Store::view) must give.
+    pub fn view(&self, cell: CellId) -> CellView {
+        let mut nodes: Vec<NodeView> = self
+            .nodes
+            .iter()
+            .filter(|n| n.view.place.cell == cell)
+            .map(|n| NodeView {
+                state: n.state(),
+                used: self.used(cell, n.view.place.slot),
+                ..n.view.clone()
+            })
+            .collect();
+        nodes.sort_by_key(|n| n.place.slot);
+        let mut leases: Vec<LeaseView> =
+            self.leases.iter().filter(|l| l.cell == cell).map(|l| l.view).collect();
+        leases.sort_by_key(|l| l.key);
+        CellView { cell, now_ms: self.now_ms, nodes, leases }
+    }
+
+    /// Ends up to `limit` leases of a cell whose time is over, the oldest first.
+    pub(super) fn reap_leases(&mut self, cell: CellId, limit: usize) -> Vec<Expired> {
+        let over = |l: &&Lease| l.cell == cell && l.view.deadline_ms < self.now_ms;
+        let mut due: Vec<LeaseView> = self.leases.iter().filter(over).map(|l| l.view).collect();
+        due.sort_by_key(|l| (l.deadline_ms, l.key.job));
+        due.truncate(limit);
+        self.leases.retain(|l| l.cell != cell || !due.iter().any(|d| d.key == l.view.key));
+        due.iter().map(|l| Expired { key: l.key, slot: l.slot, phase: l.phase }).collect()
+    }
+
+    /// Ends every lease on a slot.
+    pub(super) fn end_leases_on(&mut self, cell: CellId, slot: Slot) -> Vec<LeaseKey> {
+        let on_slot = |l: &Lease| l.cell == cell && l.view.slot == slot;
+        let mut lost: Vec<LeaseKey> =
+            self.leases.iter().filter(|l| on_slot(l)).map(|l| l.view.key).collect();
+        lost.sort();
+        self.leases.retain(|l| !on_slot(l));
+        lost
+    }
+}

@@ -1,0 +1,241 @@
+//! Places, registrations and leases, as the contract has them.
+
+use lingua_core::{CELL_NODES_MAX, CellId, Epoch, Fence, Load, NodeId, NodeState};
+
+use super::{Lease, Model, Node, Tenant};
+use crate::contract::{
+    Assign, CommitReply, Freed, Heartbeat, HeartbeatReply, Lapsed, LeaseKey, LeaseView, NodeView,
+    Order, Phase, Place, REAP_BATCH, Reaped, RegisterReply, Registration, Reserve, ReserveReply,
+    Reserved, SPREAD_FROM, StateReply,
+};
+
+impl Model {
+    /// Checks a place that the store gave, and remembers it.
+    pub fn check_assign(&mut self, request: &Assign, place: Place) {
+        let highest = self.tenants.iter().map(|t| t.place.epoch).max();
+        let known = self.tenants.iter().position(|t| t.node == request.node);
+        if let Some(i) = known {
+            let old = &self.tenants[i];
+            assert_eq!(
+                (place.cell, place.slot),
+                (old.place.cell, old.place.slot),
+                "a place is kept"
+            );
+            if old.incarnation == request.incarnation {
+                assert_eq!(place.epoch, old.place.epoch, "assign is idempotent by incarnation");
+            } else {
+                assert!(highest.is_none_or(|h| place.epoch > h), "epochs rise over the fleet");
+            }
+            self.tenants.remove(i);
+        } else {
+            assert!(highest.is_none_or(|h| place.epoch > h), "epochs rise over the fleet");
+            let in_cell = self.tenants.iter().filter(|t| t.place.cell == place.cell);
+            assert!(in_cell.clone().count() < CELL_NODES_MAX, "a cell has at most 100 nodes");
+            assert!(in_cell.clone().all(|t| t.place.slot != place.slot), "one node in a slot");
+        }
+        let Assign { node, incarnation, class } = request.clone();
+        self.tenants.push(Tenant { node, place, incarnation, class });
+        let mut cells: Vec<CellId> =
+            self.tenants.iter().filter(|t| t.class == class).map(|t| t.place.cell).collect();
+        let enough = known.is_none() && cells.len() > SPREAD_FROM;
+        cells.sort();
+        cells.dedup();
+        assert!(!enough || cells.len() > 1, "a popular class spans two cells");
+    }
+
+    /// What releasing a place must answer.
+    pub fn expect_release(&mut self, node: &NodeId, epoch: Epoch) -> bool {
+        let before = self.tenants.len();
+        self.tenants.retain(|t| t.node != *node || t.place.epoch != epoch);
+        self.tenants.len() < before
+    }
+
+    /// Which cells have nodes.
+    pub fn expect_cells(&self) -> Vec<CellId> {
+        let mut cells: Vec<CellId> = self.tenants.iter().map(|t| t.place.cell).collect();
+        cells.sort();
+        cells.dedup();
+        cells
+    }
+
+    /// What a registration must answer.
+    pub fn expect_register(&mut self, r: &Registration) -> RegisterReply {
+        let Place { cell, slot, epoch } = r.place;
+        let current = self.epoch_seen(cell, slot);
+        let old = self.node_at(cell, slot).cloned();
+        let same =
+            old.as_ref().is_some_and(|n| n.view.place.epoch == epoch && n.view.node == r.node);
+        let alive = old.as_ref().is_some_and(|n| !n.offline);
+        if epoch < current || (epoch == current && !(same && alive)) {
+            return RegisterReply::Stale { current };
+        }
+        let lost = if same { vec![] } else { self.end_leases_on(cell, slot) };
+        let drain_ordered =
+            old.as_ref().is_some_and(|n| n.view.node == r.node && n.view.drain_ordered);
+        let view = NodeView {
+            node: r.node.clone(),
+            place: r.place,
+            profile: r.profile.clone(),
+            state: NodeState::Ready,
+            drain_ordered,
+            load: old.as_ref().filter(|_| same).map_or(Load::default(), |n| n.view.load),
+            cost_ms: r.cost_ms,
+            used: 0,
+            heartbeat_ms: self.now_ms,
+            fresh_until_ms: self.now_ms + r.fresh_ms,
+        };
+        let new = Node { view, health: r.health, offline: false };
+        let is_news = old.is_none_or(|old| {
+            old.view.place != r.place || old.state() != new.state() || old.view.profile != r.profile
+        });
+        if is_news {
+            self.tell_node(r.node.clone(), r.place);
+        }
+        self.nodes.retain(|n| (n.view.place.cell, n.view.place.slot) != (cell, slot));
+        self.nodes.push(new);
+        self.epochs.push((cell, slot, epoch));
+        RegisterReply::Registered { lost }
+    }
+
+    /// What a heartbeat must answer.
+    pub fn expect_heartbeat(&mut self, beat: &Heartbeat) -> HeartbeatReply {
+        let Place { cell, slot, epoch } = beat.place;
+        let now_ms = self.now_ms;
+        let Some(node) =
+            self.node_at(cell, slot).filter(|n| n.view.place.epoch == epoch && !n.offline)
+        else {
+            return HeartbeatReply::Reregister;
+        };
+        let before = node.state();
+        node.health = beat.health.unwrap_or(node.health);
+        node.view.load = beat.load;
+        node.view.cost_ms = beat.cost_ms.unwrap_or(node.view.cost_ms);
+        node.view.heartbeat_ms = now_ms;
+        node.view.fresh_until_ms = now_ms + beat.fresh_ms;
+        let (state, name) = (node.state(), node.view.node.clone());
+        if state != before {
+            self.tell_node(name, beat.place);
+        }
+        let mut unknown = vec![];
+        for &key in &beat.running {
+            let lease = self.leases.iter_mut().find(|l| {
+                l.cell == cell && l.view.key == key && l.view.slot == slot && l.view.epoch == epoch
+            });
+            match lease {
+                Some(l) => l.view.deadline_ms = l.view.deadline_ms.max(now_ms + beat.lease_ms),
+                None => unknown.push(key),
+            }
+        }
+        HeartbeatReply::Beaten { drain: state == NodeState::Draining, unknown }
+    }
+
+    /// What an order must answer.
+    pub fn expect_set_state(&mut self, place: Place, order: Order) -> StateReply {
+        let Place { cell, slot, epoch } = place;
+        let Some(node) = self.node_at(cell, slot).filter(|n| n.view.place.epoch == epoch) else {
+            return StateReply::Stale;
+        };
+        let before = node.state();
+        match order {
+            Order::Drain => node.view.drain_ordered = true,
+            Order::Resume => node.view.drain_ordered = false,
+            Order::Offline | Order::Retire => node.offline = true,
+        }
+        let (state, name) = (node.state(), node.view.node.clone());
+        let gone = state == NodeState::Offline;
+        let lost = if gone { self.end_leases_on(cell, slot) } else { vec![] };
+        if order == Order::Retire {
+            self.nodes.retain(|n| n.view.place != place);
+        }
+        if state != before || order == Order::Retire {
+            self.tell_node(name, place);
+        }
+        StateReply::Set { lost }
+    }
+
+    /// Holds a reservation's reply against what is allowed, and takes over what the store did.
+    pub fn check_reserve(&mut self, cell: CellId, request: &Reserve, reply: &ReserveReply) {
+        let mut expired = self.reap_leases(cell, REAP_BATCH);
+        let LeaseKey { job, attempt } = request.key;
+        if let Some(held) = self.lease_of(cell, job).map(|l| l.view) {
+            if held.key.attempt == attempt {
+                // Invariant 9: the same attempt gets the same slot, and no second one.
+                let Reserved::Duplicate(grant) = &reply.outcome else {
+                    panic!("{:?} holds {held:?} and got {reply:?}", request.key)
+                };
+                assert_eq!(
+                    (grant.slot, grant.epoch, grant.fence),
+                    (held.slot, held.epoch, held.fence)
+                );
+                assert_eq!(reply.expired, expired);
+                return;
+            }
+            if held.key.attempt > attempt {
+                assert_eq!(reply.outcome, Reserved::Stale { held: held.key.attempt });
+                assert_eq!(reply.expired, expired);
+                return;
+            }
+            self.leases.retain(|l| l.cell != cell || l.view.key != held.key);
+        }
+        while self.has_no_room(cell, request) {
+            let more = self.reap_leases(cell, REAP_BATCH);
+            if more.is_empty() {
+                break;
+            }
+            expired.extend(more);
+        }
+        assert_eq!(reply.expired, expired);
+        self.check_outcome(cell, request, &reply.outcome);
+    }
+
+    pub(super) fn take_lease(&mut self, place: Place, request: &Reserve, fence: Fence) {
+        let deadline_ms = self.now_ms + request.ack_lease_ms;
+        let Place { cell, slot, epoch } = place;
+        let (key, phase) = (request.key, Phase::Reserved);
+        let view = LeaseView { key, slot, epoch, phase, fence, deadline_ms };
+        self.leases.push(Lease { cell, view });
+    }
+
+    /// What a commit must answer.
+    pub fn expect_commit(&mut self, cell: CellId, key: LeaseKey, run_lease_ms: u64) -> CommitReply {
+        let now_ms = self.now_ms;
+        let lease = self.leases.iter_mut().find(|l| l.cell == cell && l.view.key.job == key.job);
+        match lease.map(|l| &mut l.view) {
+            None => CommitReply::Gone,
+            Some(lease) if lease.key != key => CommitReply::Stale,
+            Some(lease) => {
+                lease.phase = Phase::Committed;
+                lease.deadline_ms = lease.deadline_ms.max(now_ms + run_lease_ms);
+                CommitReply::Committed(lease.fence)
+            }
+        }
+    }
+
+    /// What giving back a slot must answer.
+    pub fn expect_finish(&mut self, cell: CellId, key: LeaseKey) -> Option<Freed> {
+        let at = self.leases.iter().position(|l| l.cell == cell && l.view.key == key)?;
+        let slot = self.leases.remove(at).view.slot;
+        let used = self.used(cell, slot);
+        let max = self.node_at(cell, slot)?.view.profile.slots_max();
+        Some(Freed { slot, used, max })
+    }
+
+    /// What a clean-up must answer.
+    pub fn expect_reap(&mut self, cell: CellId, limit: usize) -> Reaped {
+        let expired = self.reap_leases(cell, limit);
+        let silent = |n: &&Node| n.view.place.cell == cell && n.view.fresh_until_ms < self.now_ms;
+        let mut lapsed: Vec<Lapsed> = self
+            .nodes
+            .iter()
+            .filter(silent)
+            .map(|n| Lapsed {
+                node: n.view.node.clone(),
+                place: n.view.place,
+                state: n.state(),
+                for_ms: self.now_ms - n.view.fresh_until_ms,
+            })
+            .collect();
+        lapsed.sort_by_key(|l| l.place.slot);
+        Reaped { expired, lapsed }
+    }
+}

@@ -1,0 +1,159 @@
+//! Which nodes a reservation may get: the rules of selection, one node at a time, in fractions.
+
+use lingua_core::node::COST_MS_MAX;
+use lingua_core::{CellId, Fence, NodeState, Policy, Resource, Slot, Why};
+
+use super::{Model, Node};
+use crate::contract::{Pin, Reserve, Reserved};
+
+/// More than any rounding, less than any difference that a rule could make.
+const EPSILON: f64 = 1e-9;
+
+impl Model {
+    /// Invariant 4: draining, offline, stale, overloaded and incapable nodes are never chosen.
+    fn may_take(&self, node: &Node, request: &Reserve) -> bool {
+        let overloaded = |r| self.rules.thresholds.exceeded(node.view.load, r);
+        self.is_capable(node, request)
+            && node.state() == NodeState::Ready
+            && !request.query.exclude.contains(node.view.place.slot)
+            && !Resource::ALL.into_iter().any(overloaded)
+    }
+
+    fn is_capable(&self, node: &Node, request: &Reserve) -> bool {
+        let query = &request.query;
+        let caps = node.view.profile.capabilities();
+        caps.lack(query.pair, query.needs, self.rules.semantic).is_none()
+            && (!query.public || node.view.profile.accepts_public())
+            && node.state() != NodeState::Offline
+            && node.view.fresh_until_ms >= self.now_ms
+    }
+
+    fn nodes_of(&self, cell: CellId) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(move |n| n.view.place.cell == cell)
+    }
+
+    fn free_of(&self, node: &Node) -> u32 {
+        let used = self.used(node.view.place.cell, node.view.place.slot);
+        u32::from(node.view.profile.slots_max().saturating_sub(used))
+    }
+
+    /// Nodes that may get the job and have room.
+    fn open(&self, cell: CellId, request: &Reserve) -> Vec<&Node> {
+        self.nodes_of(cell).filter(|n| self.may_take(n, request) && self.free_of(n) > 0).collect()
+    }
+
+    fn extra_flexibility(&self, node: &Node, cell: CellId, request: &Reserve) -> u8 {
+        let flexibility = |n: &Node| n.view.profile.flexibility(self.rules.semantic);
+        let takers = self.nodes_of(cell).filter(|n| self.may_take(n, request));
+        flexibility(node) - takers.map(flexibility).min().unwrap_or(0)
+    }
+
+    /// The slots that the policy may choose from among nodes with room.
+    fn allowed(&self, cell: CellId, request: &Reserve) -> Vec<Slot> {
+        let open = self.open(cell, request);
+        let used = |n: &Node| f64::from(self.used(cell, n.view.place.slot));
+        let max = |n: &Node| f64::from(n.view.profile.slots_max());
+        let best_of = |nodes: &[&Node], score: &dyn Fn(&Node) -> f64, band: f64| -> Vec<Slot> {
+            let best = nodes.iter().map(|n| score(n)).fold(f64::INFINITY, f64::min);
+            let good = nodes.iter().filter(|n| score(n) <= best * band + EPSILON);
+            good.map(|n| n.view.place.slot).collect()
+        };
+        match request.query.policy {
+            Policy::Random => open.iter().map(|n| n.view.place.slot).collect(),
+            Policy::LeastLoaded => best_of(&open, &|n| used(n) / max(n), 1.0),
+            Policy::Sample { k } => {
+                // The best of some sample of k: at least k - 1 others are not better.
+                let better = |a: &Node, b: &Node| {
+                    (used(a), b.view.fresh_until_ms) < (used(b), a.view.fresh_until_ms)
+                };
+                let k = usize::from(k).min(open.len());
+                let fits = |n: &&&Node| open.iter().filter(|o| !better(o, n)).count() >= k;
+                open.iter().filter(fits).map(|n| n.view.place.slot).collect()
+            }
+            Policy::Balanced => {
+                let extra = |n: &Node| f64::from(self.extra_flexibility(n, cell, request));
+                let kept = |n: &Node| {
+                    let last = self.free_of(n) == 1 && n.view.profile.slots_max() > 1;
+                    request.query.keep_last && last && extra(n) >= 5.0
+                };
+                let offered: Vec<&Node> = open.iter().copied().filter(|n| !kept(n)).collect();
+                let delay = |n: &Node| {
+                    f64::from(n.view.cost_ms.clamp(1, COST_MS_MAX))
+                        * (1.0 + 0.15 * used(n))
+                        * (1.0 + 0.01 * extra(n))
+                };
+                best_of(&offered, &delay, 1.15)
+            }
+        }
+    }
+
+    /// Whether a strict or loose pin can be followed.
+    fn pinned(&self, cell: CellId, request: &Reserve, pin: Pin) -> Result<Slot, Option<Why>> {
+        let Some(node) = self.nodes_of(cell).find(|n| n.view.place.slot == pin.slot) else {
+            return Err(Some(Why::NoNode));
+        };
+        if node.view.place.epoch != pin.epoch {
+            return Err(Some(Why::Superseded));
+        }
+        match self.may_take(node, request) {
+            true if self.free_of(node) > 0 => Ok(pin.slot),
+            true => Err(Some(Why::Full)),
+            // Which of several reasons is named first is the core's business.
+            false => Err(None),
+        }
+    }
+
+    /// Whether nothing but the clean-up of dead leases could still help.
+    pub(super) fn has_no_room(&self, cell: CellId, request: &Reserve) -> bool {
+        match request.pin.map(|pin| (pin, self.pinned(cell, request, pin))) {
+            Some((_, Ok(_))) => false,
+            Some((pin, Err(why))) if pin.strict => why == Some(Why::Full),
+            _ => {
+                let capable = self.nodes_of(cell).any(|n| self.is_capable(n, request));
+                capable && self.allowed(cell, request).is_empty()
+            }
+        }
+    }
+
+    /// Holds the outcome of a reservation against the rules, and takes the lease if one was given.
+    pub(super) fn check_outcome(&mut self, cell: CellId, request: &Reserve, outcome: &Reserved) {
+        let capable = self.nodes_of(cell).filter(|n| self.is_capable(n, request)).count() as u16;
+        let free: u32 = self.open(cell, request).iter().map(|n| self.free_of(n)).sum();
+        let pinned = request.pin.map(|pin| (pin, self.pinned(cell, request, pin)));
+        let allowed = match pinned {
+            Some((_, Ok(slot))) => vec![slot],
+            Some((pin, Err(why))) if pin.strict => {
+                let Reserved::PinLost(said) = outcome else { panic!("pin lost, got {outcome:?}") };
+                assert!(why.is_none_or(|why| why == *said), "{why:?} is not {said:?}");
+                assert_ne!(*said, Why::LastSlotKept);
+                return;
+            }
+            _ => self.allowed(cell, request),
+        };
+        match outcome {
+            Reserved::Granted { grant, used, max, free: left } => {
+                assert!(allowed.contains(&grant.slot), "{grant:?} is not one of {allowed:?}");
+                let last = self.fences.iter().filter(|(c, _)| *c == cell).map(|(_, f)| *f).max();
+                assert!(grant.fence > last.unwrap_or(Fence(0)), "invariant 6: fences rise");
+                self.fences.retain(|(c, _)| *c != cell);
+                self.fences.push((cell, grant.fence));
+                let node = self.node_at(cell, grant.slot).expect("a granted slot has a node");
+                let place = node.view.place;
+                let slots_max = node.view.profile.slots_max();
+                assert_eq!((&node.view.node, place.epoch), (&grant.node, grant.epoch));
+                self.take_lease(place, request, grant.fence);
+                let now_used = self.used(cell, grant.slot);
+                assert_eq!((*used, *max, *left), (now_used, slots_max, free - 1));
+                assert!(now_used <= slots_max, "invariant 2: oversold");
+            }
+            Reserved::Full { capable: c, free: f } => {
+                assert!(allowed.is_empty(), "invariant 8: full, though {allowed:?} are free");
+                assert!(capable > 0, "full, though nobody can do it");
+                assert_eq!((*c, *f), (capable, free));
+                assert!(free == 0 || request.query.keep_last, "invariant 8: full with free slots");
+            }
+            Reserved::NoneCapable => assert_eq!(capable, 0, "somebody can do it"),
+            other => panic!("{request:?} cannot get {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Job records, as the contract has them.
+
+use lingua_core::{InstanceId, JobId};
+
+use super::Model;
+use crate::contract::{Advance, AdvanceReply, CreateReply, JobFilter, JobRecord, NewJob};
+
+/// How long an ended job is remembered.
+const JOB_RECORD_MS: u64 = 3_600_000;
+
+impl Model {
+    fn forget_old_jobs(&mut self) {
+        let now_ms = self.now_ms;
+        self.jobs.retain(|(job, _)| {
+            !job.stage.state.is_terminal() || job.updated_ms + JOB_RECORD_MS >= now_ms
+        });
+    }
+
+    /// What writing down a job must answer.
+    pub fn expect_create(&mut self, job: &NewJob) -> CreateReply {
+        self.forget_old_jobs();
+        if let Some((known, _)) = self.jobs.iter().find(|(known, _)| known.id == job.id) {
+            return CreateReply::Exists(known.clone());
+        }
+        self.jobs.push((JobRecord::new(job.clone(), self.now_ms), None));
+        CreateReply::Created
+    }
+
+    /// What a step must answer. Invariant 11: out of an end leads nothing, so there is one.
+    pub fn expect_advance(&mut self, step: &Advance) -> AdvanceReply {
+        self.forget_old_jobs();
+        let now_ms = self.now_ms;
+        let Some((job, token)) = self.jobs.iter_mut().find(|(job, _)| job.id == step.job()) else {
+            return AdvanceReply::NotFound;
+        };
+        if *token == Some(step.token()) && job.stage == step.to() && job.owner == *step.owner() {
+            return AdvanceReply::Advanced;
+        }
+        if job.stage != step.from() || job.owner != *step.owner() {
+            return AdvanceReply::Conflict { stage: job.stage, owner: job.owner.clone() };
+        }
+        *token = Some(step.token());
+        job.stage = step.to();
+        job.grant = step.grant().cloned();
+        job.outcome = step.outcome().cloned();
+        job.updated_ms = now_ms;
+        AdvanceReply::Advanced
+    }
+
+    /// What asking for a job must answer.
+    pub fn expect_job(&mut self, id: JobId) -> Option<JobRecord> {
+        self.forget_old_jobs();
+        self.jobs.iter().find(|(job, _)| job.id == id).map(|(job, _)| job.clone())
+    }
+
+    /// What listing must answer.
+    pub fn expect_jobs(&mut self, filter: &JobFilter) -> Vec<JobRecord> {
+        self.forget_old_jobs();
+        let mut jobs: Vec<JobRecord> = self.jobs.iter().map(|(job, _)| job.clone()).collect();
+        jobs.sort_by_key(|job| job.id);
+        jobs.retain(|job| filter.after.is_none_or(|after| job.id > after));
+        jobs.retain(|job| filter.state.is_none_or(|state| job.stage.state == state));
+        jobs.retain(|job| filter.owner.as_ref().is_none_or(|owner| job.owner == *owner));
+        jobs.truncate(filter.limit);
+        jobs
+    }
+
+    /// What claiming must answer: open jobs of the dead, by owner, then by id.
+    pub fn expect_claim(&mut self, heir: &InstanceId, limit: usize) -> Vec<JobRecord> {
+        let now_ms = self.now_ms;
+        let alive: Vec<InstanceId> = self
+            .instances
+            .iter()
+            .filter(|i| i.until_ms >= now_ms)
+            .map(|i| i.instance.clone())
+            .collect();
+        let mut orphans: Vec<&mut (JobRecord, Option<u64>)> = self
+            .jobs
+            .iter_mut()
+            .filter(|(job, _)| !job.stage.state.is_terminal())
+            .filter(|(job, _)| job.owner != *heir && !alive.contains(&job.owner))
+            .collect();
+        orphans.sort_by_key(|(job, _)| (job.owner.clone(), job.id));
+        orphans.truncate(limit);
+        let claim = |(job, token): &mut (JobRecord, Option<u64>)| {
+            job.owner = heir.clone();
+            job.updated_ms = now_ms;
+            *token = None;
+            job.clone()
+        };
+        orphans.into_iter().map(claim).collect()
+    }
+}

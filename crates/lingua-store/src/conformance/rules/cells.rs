@@ -1,0 +1,398 @@
+//! Registrations, heartbeats and leases.
+
+use lingua_core::roster::Verdict;
+use lingua_core::{
+    Attempt, Capabilities, Health, Load, Nmt, NodeState, Policy, Profile, Query, ServiceSet, Why,
+};
+
+use crate::conformance::World;
+use crate::conformance::fixture::{
+    ACK_MS, FRESH_MS, RUN_MS, attempt, beat, key, langs, node, pair, profile, reserve,
+};
+use crate::contract::{
+    CommitReply, Heartbeat, HeartbeatReply, Order, Phase, Pin, Place, Reserve, Reserved,
+    StateReply, Store,
+};
+
+/// A reservation that nobody confirmed frees its slot: the count cannot outlive its lease.
+pub async fn fault_01_an_expired_reservation_frees_its_slot<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 1).await;
+    w.take(place.cell, key(1)).await;
+    w.clock.advance(ACK_MS);
+    let full = w.try_reserve(place.cell, reserve(key(2))).await;
+    assert_eq!(full, Reserved::Full { capable: 1, free: 0 }, "the lease lasts to its last moment");
+    w.clock.advance(1);
+    let reply = w.store.reserve(place.cell, reserve(key(2))).await.expect("a reply");
+    assert!(matches!(reply.outcome, Reserved::Granted { used: 1, max: 1, free: 0, .. }));
+    let expired: Vec<_> = reply.expired.iter().map(|e| (e.key, e.phase)).collect();
+    assert_eq!(expired, [(key(1), Phase::Reserved)], "its owner can be told");
+}
+
+/// A repeated DONE takes nothing from whoever has the slot by then.
+pub async fn fault_02_a_second_finish_frees_nothing_of_another_job<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 1).await;
+    w.take(place.cell, key(1)).await;
+    assert!(w.finish(place.cell, key(1)).await.is_some());
+    w.take(place.cell, key(2)).await;
+    assert_eq!(w.finish(place.cell, key(1)).await, None);
+    assert_eq!(w.used(place.cell).await, [1]);
+    let full = w.try_reserve(place.cell, reserve(key(3))).await;
+    assert_eq!(full, Reserved::Full { capable: 1, free: 0 });
+}
+
+/// An ACK that comes after its lease is gone is told so: nothing runs uncounted in silence.
+pub async fn fault_03_a_late_ack_is_told_that_its_lease_is_gone<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 1).await;
+    w.take(place.cell, key(1)).await;
+    w.clock.advance(ACK_MS + 1);
+    w.take(place.cell, key(2)).await;
+    let late = w.store.commit(place.cell, key(1), RUN_MS).await.expect("a reply");
+    assert_eq!(late, CommitReply::Gone);
+    let unknown = w.beat(place, vec![key(1), key(2)]).await;
+    assert_eq!(unknown, [key(1)], "the node's own report names what has no lease");
+    assert_eq!(w.used(place.cell).await, [1]);
+}
+
+/// Commit and finish of another attempt change nothing.
+pub async fn fault_04_other_attempts_change_nothing<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 2).await;
+    w.take(place.cell, attempt(1, 2)).await;
+    let before = w.store.view(place.cell).await.expect("a view");
+    for other in [1, 3] {
+        let stale = w.store.commit(place.cell, attempt(1, other), RUN_MS).await.expect("a reply");
+        assert_eq!(stale, CommitReply::Stale);
+        assert_eq!(w.finish(place.cell, attempt(1, other)).await, None);
+    }
+    let earlier = w.try_reserve(place.cell, reserve(attempt(1, 1))).await;
+    assert_eq!(earlier, Reserved::Stale { held: Attempt(2) });
+    assert_eq!(w.store.view(place.cell).await.expect("a view"), before);
+}
+
+/// The life of one pool member says nothing about another's.
+pub async fn fault_05_a_silent_node_is_not_chosen_whatever_others_do<S: Store>(w: World<S>) {
+    let silent = w.join(0, "zh en", 9).await;
+    let lively = w.join(1, "zh en", 9).await;
+    for n in 0..5 {
+        w.clock.advance(FRESH_MS / 3);
+        w.beat(lively, vec![]).await;
+        if n >= 3 {
+            for job in 0..4 {
+                let grant = w.take(lively.cell, key(n * 10 + job)).await;
+                assert_eq!(grant.slot, lively.slot, "chose the silent one");
+            }
+        }
+    }
+    let lapsed = w.store.reap(silent.cell, 0).await.expect("a reply").lapsed;
+    assert_eq!(
+        lapsed.iter().map(|l| (l.place, l.state)).collect::<Vec<_>>(),
+        [(silent, NodeState::Ready)]
+    );
+    w.beat(silent, vec![]).await;
+    assert!(w.store.reap(silent.cell, 0).await.expect("a reply").lapsed.is_empty());
+}
+
+/// A heartbeat is no news, unless the node feels different.
+pub async fn fault_06_a_heartbeat_changes_no_index_and_tells_nobody<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 1).await;
+    let head = w.store.feed_head().await.expect("a reply");
+    for _ in 0..10 {
+        w.clock.advance(5_000);
+        w.beat(place, vec![]).await;
+    }
+    w.register(0, place, profile("zh en", 1)).await.expect("the same again");
+    assert_eq!(w.store.feed_head().await.expect("a reply"), head);
+    let worse = Heartbeat { health: Some(Health::Degraded), ..beat(place, vec![]) };
+    w.store.heartbeat(worse).await.expect("a reply");
+    assert_eq!(w.store.feed_head().await.expect("a reply"), head + 1);
+}
+
+/// A node that gives up a language gets no more jobs for it, from that moment on.
+pub async fn fault_07_lost_languages_are_gone_at_once<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 4).await;
+    w.take(place.cell, key(1)).await;
+    w.register(0, place, profile("en fr", 4)).await.expect("the same incarnation");
+    let none = w.try_reserve(place.cell, reserve(key(2))).await;
+    assert_eq!(none, Reserved::NoneCapable);
+    assert_eq!(w.used(place.cell).await, [1], "what runs goes on");
+    let french = Reserve { query: Query::new(pair("fr:en")), ..reserve(key(3)) };
+    assert!(matches!(w.try_reserve(place.cell, french).await, Reserved::Granted { .. }));
+}
+
+/// However many nodes are full, one call finds the one that is not.
+pub async fn fault_11_one_call_finds_the_only_free_slot<S: Store>(w: World<S>) {
+    let mut places = vec![];
+    for n in 0..30 {
+        places.push(w.join(n, "zh en", 1).await);
+    }
+    let cell = places[0].cell;
+    for n in 0..30 {
+        w.take(cell, key(n)).await;
+    }
+    let freed = w.finish(cell, key(17)).await.expect("it was held").slot;
+    for policy in [Policy::Balanced, Policy::Sample { k: 1 }, Policy::LeastLoaded, Policy::Random] {
+        for random in [0, 1 << 30, u32::MAX] {
+            let query = Query { policy, ..Query::new(pair("zh:en")) };
+            let request = Reserve { query, random, ..reserve(key(100)) };
+            let Reserved::Granted { grant, .. } = w.try_reserve(cell, request).await else {
+                panic!("{policy:?} missed the free slot")
+            };
+            assert_eq!(grant.slot, freed);
+            w.finish(cell, key(100)).await.expect("it was held");
+        }
+    }
+}
+
+/// A turn bound to a node that died, came back or is full does not wait for it.
+pub async fn fault_14_a_pin_to_a_dead_or_full_node_is_not_followed<S: Store>(w: World<S>) {
+    let bound = w.join(0, "zh en", 1).await;
+    let other = w.join(1, "zh en", 4).await;
+    let pinned = |n, place: Place, strict| {
+        let pin = Some(Pin { slot: place.slot, epoch: place.epoch, strict });
+        Reserve { pin, ..reserve(key(n)) }
+    };
+    let cell = bound.cell;
+    let slot_of = async |request| match w.try_reserve(cell, request).await {
+        Reserved::Granted { grant, .. } => grant.slot,
+        outcome => panic!("{outcome:?}"),
+    };
+    for random in [0, u32::MAX] {
+        let request = Reserve { random, ..pinned(1, bound, false) };
+        assert_eq!(
+            slot_of(request).await,
+            bound.slot,
+            "it is followed while it lives and has room"
+        );
+        w.finish(cell, key(1)).await.expect("it was held");
+    }
+    slot_of(pinned(2, bound, true)).await;
+    assert_eq!(slot_of(pinned(3, bound, false)).await, other.slot);
+    let strictly = w.try_reserve(cell, pinned(4, bound, true)).await;
+    assert_eq!(strictly, Reserved::PinLost(Why::Full));
+
+    let again = w.assign(0, 2, 0).await;
+    w.register(0, again, profile("zh en", 1)).await.expect("a new incarnation");
+    let strictly = w.try_reserve(cell, pinned(5, bound, true)).await;
+    assert_eq!(strictly, Reserved::PinLost(Why::Superseded));
+    w.store.set_state(again, Order::Offline).await.expect("a reply");
+    assert_eq!(slot_of(pinned(6, again, false)).await, other.slot);
+    let strictly = w.try_reserve(cell, pinned(7, again, true)).await;
+    assert_eq!(strictly, Reserved::PinLost(Why::State(NodeState::Offline)));
+}
+
+/// A call that is repeated because its reply was lost takes no second slot.
+pub async fn fault_15_a_repeated_reserve_takes_one_slot<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 4).await;
+    w.join(1, "zh en", 4).await;
+    let grant = w.take(place.cell, key(1)).await;
+    for random in [0, 1 << 31, u32::MAX] {
+        let again = w.try_reserve(place.cell, Reserve { random, ..reserve(key(1)) }).await;
+        assert_eq!(again, Reserved::Duplicate(grant.clone()));
+    }
+    assert_eq!(w.used(place.cell).await.iter().sum::<u16>(), 1);
+}
+
+/// No tick stands between a node's registration and its first job.
+pub async fn a_new_node_gets_jobs_at_once<S: Store>(w: World<S>) {
+    let place = w.join(0, "fr en", 1).await;
+    let none = w.try_reserve(place.cell, reserve(key(1))).await;
+    assert_eq!(none, Reserved::NoneCapable);
+    let fresh = w.join(1, "zh en", 1).await;
+    assert_eq!(w.take(fresh.cell, key(1)).await.node, node(1));
+}
+
+/// One job, one slot in a cell: the later attempt takes the place of the earlier one.
+pub async fn a_later_attempt_replaces_the_earlier_one<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 4).await;
+    let first = w.take(place.cell, attempt(1, 1)).await;
+    let second = w.take(place.cell, attempt(1, 2)).await;
+    assert!(second.fence > first.fence);
+    assert_eq!(w.used(place.cell).await, [1]);
+    assert_eq!(w.finish(place.cell, attempt(1, 1)).await, None);
+    assert!(w.finish(place.cell, attempt(1, 2)).await.is_some());
+}
+
+/// A second connection takes over; nothing that the first one says counts any more.
+pub async fn a_later_epoch_ends_old_leases_and_old_words<S: Store>(w: World<S>) {
+    let first = w.join(0, "zh en", 2).await;
+    w.take(first.cell, key(1)).await;
+    w.take(first.cell, key(2)).await;
+    let second = w.assign(0, 2, 0).await;
+    assert_eq!((second.cell, second.slot), (first.cell, first.slot));
+    assert!(second.epoch > first.epoch);
+    let lost = w.register(0, second, profile("zh en", 2)).await.expect("a new incarnation");
+    assert_eq!(lost, [key(1), key(2)]);
+    let again = w.register(0, second, profile("zh en", 2)).await.expect("the same incarnation");
+    assert!(again.is_empty(), "they are lost once");
+
+    let kept = w.take(second.cell, key(3)).await;
+    assert_eq!(kept.epoch, second.epoch);
+    assert_eq!(w.register(0, first, profile("fr", 9)).await, None);
+    let stale = w.store.set_state(first, Order::Offline).await.expect("a reply");
+    assert_eq!(stale, StateReply::Stale, "the old socket's clean-up must not end the new one");
+    let stale = w.store.heartbeat(beat(first, vec![key(3)])).await.expect("a reply");
+    assert_eq!(stale, HeartbeatReply::Reregister);
+    assert_eq!(w.used(second.cell).await, [1]);
+}
+
+/// A heartbeat of an unknown node creates nothing.
+pub async fn an_unknown_node_cannot_beat_itself_into_being<S: Store>(w: World<S>) {
+    let place = w.assign(0, 1, 0).await;
+    let reply = w.store.heartbeat(beat(place, vec![])).await.expect("a reply");
+    assert_eq!(reply, HeartbeatReply::Reregister);
+    let reply = w.store.set_state(place, Order::Drain).await.expect("a reply");
+    assert_eq!(reply, StateReply::Stale);
+    assert!(w.store.view(place.cell).await.expect("a view").nodes.is_empty());
+    assert_eq!(w.try_reserve(place.cell, reserve(key(1))).await, Reserved::NoneCapable);
+}
+
+/// A heartbeat that says nothing of capabilities takes none away.
+pub async fn a_heartbeat_without_capabilities_keeps_them<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 1).await;
+    w.beat(place, vec![]).await;
+    let view = w.store.view(place.cell).await.expect("a view");
+    assert_eq!(view.nodes[0].profile, profile("zh en", 1));
+    w.take(place.cell, key(1)).await;
+}
+
+/// What a node reports as running stays leased; what it runs without a lease is named.
+pub async fn running_work_is_renewed_and_strange_work_is_named<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 2).await;
+    let other = w.join(1, "fr", 2).await;
+    w.take(place.cell, key(1)).await;
+    w.store.commit(place.cell, key(1), RUN_MS).await.expect("a reply");
+    for _ in 0..5 {
+        w.clock.advance(RUN_MS - 1);
+        assert!(w.beat(place, vec![key(1)]).await.is_empty());
+        w.beat(other, vec![]).await;
+        assert!(w.store.reap(place.cell, 9).await.expect("a reply").expired.is_empty());
+    }
+    let strange = [key(9), attempt(1, 2)];
+    assert_eq!(w.beat(place, strange.to_vec()).await, strange);
+    assert_eq!(w.beat(other, vec![key(1)]).await, [key(1)], "it runs elsewhere");
+    w.clock.advance(RUN_MS + 1);
+    let expired = w.store.reap(place.cell, 9).await.expect("a reply").expired;
+    assert_eq!(
+        expired.iter().map(|e| (e.key, e.phase)).collect::<Vec<_>>(),
+        [(key(1), Phase::Committed)]
+    );
+}
+
+/// Only an order to resume ends an order to drain.
+pub async fn a_drain_order_outlives_a_reconnect<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 2).await;
+    w.take(place.cell, key(1)).await;
+    let set = w.store.set_state(place, Order::Drain).await.expect("a reply");
+    assert_eq!(set, StateReply::Set { lost: vec![] }, "what runs goes on");
+    let full = w.try_reserve(place.cell, reserve(key(2))).await;
+    assert_eq!(full, Reserved::Full { capable: 1, free: 0 });
+    let ready = Heartbeat { health: Some(Health::Ready), ..beat(place, vec![key(1)]) };
+    let beaten = w.store.heartbeat(ready).await.expect("a reply");
+    assert_eq!(beaten, HeartbeatReply::Beaten { drain: true, unknown: vec![] });
+
+    let again = w.assign(0, 2, 0).await;
+    w.register(0, again, profile("zh en", 2)).await.expect("a new incarnation");
+    let full = w.try_reserve(place.cell, reserve(key(2))).await;
+    assert_eq!(full, Reserved::Full { capable: 1, free: 0 });
+    w.store.set_state(again, Order::Resume).await.expect("a reply");
+    w.take(place.cell, key(2)).await;
+}
+
+/// Signing off names the lost leases once, and only a new place brings the node back.
+pub async fn a_signed_off_node_loses_its_leases_once<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 2).await;
+    w.take(place.cell, key(1)).await;
+    let set = w.store.set_state(place, Order::Offline).await.expect("a reply");
+    assert_eq!(set, StateReply::Set { lost: vec![key(1)] });
+    let again = w.store.set_state(place, Order::Offline).await.expect("a reply");
+    assert_eq!(again, StateReply::Set { lost: vec![] });
+    assert_eq!(w.try_reserve(place.cell, reserve(key(2))).await, Reserved::NoneCapable);
+    let beat = w.store.heartbeat(beat(place, vec![])).await.expect("a reply");
+    assert_eq!(beat, HeartbeatReply::Reregister);
+    assert_eq!(w.register(0, place, profile("zh en", 2)).await, None, "this incarnation has ended");
+    let back = w.assign(0, 2, 0).await;
+    w.register(0, back, profile("zh en", 2)).await.expect("a new incarnation");
+    w.take(back.cell, key(2)).await;
+}
+
+/// A node that has fewer slots than jobs finishes them and gets none.
+pub async fn a_shrunken_node_admits_nothing_until_there_is_room<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 3).await;
+    for n in 1..=3 {
+        w.take(place.cell, key(n)).await;
+    }
+    w.register(0, place, profile("zh en", 1)).await.expect("the same incarnation");
+    for n in 1..=3 {
+        let full = w.try_reserve(place.cell, reserve(key(9))).await;
+        assert_eq!(full, Reserved::Full { capable: 1, free: 0 });
+        w.finish(place.cell, key(n)).await.expect("it was held");
+    }
+    w.take(place.cell, key(9)).await;
+}
+
+/// Leases that are over hold no slot, however many there are.
+pub async fn a_dead_lease_never_makes_a_cell_full<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 100).await;
+    for n in 0..100 {
+        w.take(place.cell, key(n)).await;
+    }
+    let small = w.join(1, "fr", 1).await;
+    let french = |n| Reserve { query: Query::new(pair("fr:fr")), ..reserve(key(n)) };
+    assert!(matches!(w.try_reserve(small.cell, french(200)).await, Reserved::Granted { .. }));
+    w.clock.advance(ACK_MS + 1);
+    // The French lease is the youngest of 101 dead ones; it must not stand in the way.
+    let reply = w.store.reserve(small.cell, french(201)).await.expect("a reply");
+    assert!(matches!(reply.outcome, Reserved::Granted { .. }), "{:?}", reply.outcome);
+    assert!(reply.expired.iter().any(|e| e.key == key(200)));
+}
+
+/// Public jobs pass over private nodes, and every job passes over nodes that are overloaded.
+pub async fn private_and_overloaded_nodes_are_passed_over<S: Store>(w: World<S>) {
+    let set = || langs("zh en");
+    let caps = Capabilities::new(set(), set(), set(), Nmt::AnyToAny, ServiceSet::ALL);
+    let private = Profile::new(caps.expect("languages"), 4, false).expect("slots");
+    let place = w.assign(0, 1, 0).await;
+    w.register(0, place, private.into()).await.expect("a fresh place");
+    let public = w.try_reserve(place.cell, reserve(key(1))).await;
+    assert_eq!(public, Reserved::NoneCapable);
+    let query = Query { public: false, ..Query::new(pair("zh:en")) };
+    let request = Reserve { query, ..reserve(key(1)) };
+    assert!(matches!(w.try_reserve(place.cell, request.clone()).await, Reserved::Granted { .. }));
+
+    for (cpu, gpu, memory) in [(0.9, 0.0, 0.0), (0.0, 0.95, 0.0), (0.0, 0.0, 1.0)] {
+        let load = Load::new(cpu, gpu, memory).expect("a load");
+        let busy = Heartbeat { load, ..beat(place, vec![]) };
+        w.store.heartbeat(busy).await.expect("a reply");
+        let full = w.try_reserve(place.cell, Reserve { key: key(2), ..request.clone() }).await;
+        assert_eq!(full, Reserved::Full { capable: 1, free: 0 }, "{load:?}");
+    }
+    w.beat(place, vec![]).await;
+    let calm = w.try_reserve(place.cell, Reserve { key: key(2), ..request }).await;
+    assert!(matches!(calm, Reserved::Granted { .. }));
+}
+
+/// What people are told is what the store does.
+pub async fn an_explanation_from_a_view_agrees_with_the_store<S: Store>(w: World<S>) {
+    let mut cell = None;
+    for (n, (words, slots)) in
+        [("zh en", 1), ("zh en fr", 2), ("zh en", 4), ("fr", 1)].into_iter().enumerate()
+    {
+        cell = Some(w.join(n, words, slots).await.cell);
+    }
+    let cell = cell.expect("nodes joined");
+    for n in 0..8 {
+        let random = (n as u32).wrapping_mul(0x9E37_79B9);
+        let query = Query { keep_last: n % 2 == 0, ..Query::new(pair("zh:en")) };
+        let view = w.store.view(cell).await.expect("a view");
+        let told = view.roster(w.rules).explain(&query, view.now_ms, random);
+        let done = w.try_reserve(cell, Reserve { query, random, ..reserve(key(n)) }).await;
+        let chosen = told.verdicts.iter().find(|(_, v)| matches!(v, Verdict::Chosen { .. }));
+        match done {
+            Reserved::Granted { grant, .. } => assert_eq!(chosen.map(|c| c.0), Some(grant.slot)),
+            Reserved::Full { capable, free } => {
+                assert_eq!(chosen, None);
+                assert_eq!((told.choice.capable, told.choice.free), (capable, free));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Job records.
+
+use std::sync::Arc;
+
+use lingua_core::job::{JobState, Stage};
+use lingua_core::{Attempt, InstanceId, JobId};
+
+use crate::conformance::World;
+use crate::conformance::fixture::instance;
+use crate::contract::{
+    Advance, AdvanceReply, Bytes, CreateReply, Incarnation, JOB_BYTES_MAX, JobFilter, NewJob,
+    Presence, Store,
+};
+use crate::error::Error;
+
+const JOB: JobId = JobId::new(7);
+
+fn bytes(text: &str) -> Bytes {
+    Arc::from(text.as_bytes())
+}
+
+fn new_job(id: JobId, owner: InstanceId) -> NewJob {
+    NewJob { id, owner, spec: bytes("zh:en"), deadline_ms: None, recoverable: true }
+}
+
+fn stage(state: JobState, attempt: u32) -> Stage {
+    Stage { state, attempt: Attempt(attempt) }
+}
+
+impl<S: Store> World<S> {
+    async fn create(&self, job: NewJob) -> CreateReply {
+        self.store.create_job(job).await.expect("a reply")
+    }
+
+    async fn step(&self, owner: &InstanceId, from: Stage, to: Stage, token: u64) -> AdvanceReply {
+        let step = Advance::new(JOB, owner.clone(), from, to, token).expect("a legal step");
+        let outcome = bytes(&format!("{to} {token}"));
+        self.store.advance_job(step.with_outcome(outcome)).await.expect("a reply")
+    }
+
+    async fn announce_for(&self, who: &InstanceId, lease_ms: u64) {
+        let (instance, incarnation) = (who.clone(), Incarnation(1));
+        let address = String::new();
+        let presence = Presence { instance, incarnation, address, lease_ms };
+        self.store.announce(presence).await.expect("a reply");
+    }
+}
+
+/// Done, failed and cancelled at once: one of them happened.
+pub async fn one_of_two_racing_ends_wins<S: Store>(w: World<S>) {
+    let owner = instance(0);
+    w.create(new_job(JOB, owner.clone())).await;
+    let from = stage(JobState::New, 1);
+    let won = w.step(&owner, from, stage(JobState::Cancelled, 1), 1).await;
+    assert_eq!(won, AdvanceReply::Advanced);
+    let lost = w.step(&owner, from, stage(JobState::Failed, 1), 2).await;
+    let ended = stage(JobState::Cancelled, 1);
+    assert_eq!(lost, AdvanceReply::Conflict { stage: ended, owner: owner.clone() });
+    let same_again = w.step(&owner, from, ended, 3).await;
+    assert!(matches!(same_again, AdvanceReply::Conflict { .. }), "the same end, but not its cause");
+    let record = w.store.job(JOB).await.expect("a reply").expect("a record");
+    assert_eq!(record.stage, ended);
+    assert_eq!(record.outcome, Some(bytes("CANCELLED (attempt 1) 1")));
+}
+
+/// A step whose reply was lost is made once, and the caller learns that it was its own.
+pub async fn a_repeated_step_is_recognised_by_its_token<S: Store>(w: World<S>) {
+    let owner = instance(0);
+    w.create(new_job(JOB, owner.clone())).await;
+    let (from, to) = (stage(JobState::New, 1), stage(JobState::Selecting, 1));
+    assert_eq!(w.step(&owner, from, to, 1).await, AdvanceReply::Advanced);
+    let updated_ms = w.store.job(JOB).await.expect("a reply").expect("a record").updated_ms;
+    w.clock.advance(10);
+    assert_eq!(w.step(&owner, from, to, 1).await, AdvanceReply::Advanced);
+    let record = w.store.job(JOB).await.expect("a reply").expect("a record");
+    assert_eq!(record.updated_ms, updated_ms, "nothing was done the second time");
+    assert!(matches!(w.step(&owner, from, to, 2).await, AdvanceReply::Conflict { .. }));
+}
+
+/// The same id twice is the same job.
+pub async fn a_job_is_created_once<S: Store>(w: World<S>) {
+    let owner = instance(0);
+    assert_eq!(w.create(new_job(JOB, owner.clone())).await, CreateReply::Created);
+    w.step(&owner, stage(JobState::New, 1), stage(JobState::Selecting, 1), 1).await;
+    let CreateReply::Exists(known) = w.create(new_job(JOB, instance(1))).await else {
+        panic!("created twice")
+    };
+    assert_eq!((known.owner, known.stage), (owner.clone(), stage(JobState::Selecting, 1)));
+    let missing = Advance::new(
+        JobId::new(8),
+        owner,
+        stage(JobState::New, 1),
+        stage(JobState::Selecting, 1),
+        1,
+    );
+    let reply = w.store.advance_job(missing.expect("a legal step")).await;
+    assert_eq!(reply, Ok(AdvanceReply::NotFound));
+}
+
+/// After a claim, only the heir may move the job.
+pub async fn an_heir_moves_orphans_and_the_dead_owner_cannot<S: Store>(w: World<S>) {
+    let (dead, heir) = (instance(0), instance(1));
+    w.announce_for(&dead, 1_000).await;
+    w.announce_for(&heir, 60_000).await;
+    w.create(new_job(JOB, dead.clone())).await;
+    w.step(&dead, stage(JobState::New, 1), stage(JobState::Selecting, 1), 1).await;
+    w.clock.advance(1_001);
+    let claimed = w.store.claim_orphans(&heir, 10).await.expect("a reply");
+    assert_eq!(claimed.len(), 1);
+    assert_eq!((claimed[0].id, &claimed[0].owner), (JOB, &heir));
+    assert!(w.store.claim_orphans(&heir, 10).await.expect("a reply").is_empty());
+
+    let (from, to) = (stage(JobState::Selecting, 1), stage(JobState::Retrying, 2));
+    let refused = w.step(&dead, from, to, 2).await;
+    assert_eq!(refused, AdvanceReply::Conflict { stage: from, owner: heir.clone() });
+    assert_eq!(w.step(&heir, from, to, 3).await, AdvanceReply::Advanced);
+    let filter = JobFilter { owner: Some(heir.clone()), limit: 10, ..JobFilter::default() };
+    let found = w.store.jobs(filter).await.expect("a reply");
+    assert_eq!(found.len(), 1, "a claim whose reply was lost is found by its owner");
+}
+
+/// Jobs of a living instance, ended jobs and one's own are not orphans.
+pub async fn jobs_of_the_living_are_not_claimed<S: Store>(w: World<S>) {
+    let (owner, heir) = (instance(0), instance(1));
+    w.announce_for(&owner, 1_000).await;
+    w.create(new_job(JOB, owner.clone())).await;
+    w.create(new_job(JobId::new(8), heir.clone())).await;
+    w.clock.advance(1_000);
+    assert!(w.store.claim_orphans(&heir, 10).await.expect("a reply").is_empty());
+    w.step(&owner, stage(JobState::New, 1), stage(JobState::Cancelled, 1), 1).await;
+    w.clock.advance(1);
+    assert!(w.store.claim_orphans(&heir, 10).await.expect("a reply").is_empty());
+}
+
+/// People can look a job up for an hour after it ended; open jobs are never forgotten.
+pub async fn ended_jobs_are_remembered_for_an_hour<S: Store>(w: World<S>) {
+    let owner = instance(0);
+    let open = JobId::new(8);
+    w.create(new_job(JOB, owner.clone())).await;
+    w.create(new_job(open, owner.clone())).await;
+    w.step(&owner, stage(JobState::New, 1), stage(JobState::Failed, 1), 1).await;
+    w.clock.advance(3_600_000);
+    assert!(w.store.job(JOB).await.expect("a reply").is_some());
+    w.clock.advance(1);
+    assert_eq!(w.store.job(JOB).await.expect("a reply"), None);
+    let all = JobFilter { limit: 10, ..JobFilter::default() };
+    let left: Vec<JobId> =
+        w.store.jobs(all).await.expect("a reply").iter().map(|job| job.id).collect();
+    assert_eq!(left, [open]);
+    assert_eq!(w.create(new_job(JOB, owner)).await, CreateReply::Created);
+}
+
+/// A listing goes on where the last page ended.
+pub async fn jobs_are_listed_in_pages<S: Store>(w: World<S>) {
+    for n in 0..25 {
+        w.create(new_job(JobId::new(n), instance((n % 2) as usize))).await;
+    }
+    let (mut seen, mut after) = (vec![], None);
+    loop {
+        let filter =
+            JobFilter { owner: Some(instance(0)), after, limit: 5, ..JobFilter::default() };
+        let page = w.store.jobs(filter).await.expect("a reply");
+        let Some(last) = page.last() else { break };
+        after = Some(last.id);
+        assert!(page.len() <= 5);
+        seen.extend(page.iter().map(|job| job.id.number()));
+    }
+    assert_eq!(seen, (0..25).step_by(2).collect::<Vec<_>>());
+}
+
+/// Content beyond the bound is refused and leaves no trace.
+pub async fn oversized_content_is_refused<S: Store>(w: World<S>) {
+    let huge: Bytes = vec![0; JOB_BYTES_MAX + 1].into();
+    let job = NewJob { spec: huge.clone(), ..new_job(JOB, instance(0)) };
+    let refused = w.store.create_job(job).await.expect_err("too large");
+    assert!(matches!(refused, Error::LimitReached { limit: JOB_BYTES_MAX, .. }));
+    assert!(!refused.is_safe_to_retry());
+    assert_eq!(w.store.job(JOB).await.expect("a reply"), None);
+
+    w.create(new_job(JOB, instance(0))).await;
+    let (from, to) = (stage(JobState::New, 1), stage(JobState::Failed, 1));
+    let step = Advance::new(JOB, instance(0), from, to, 1).expect("a legal step");
+    let refused = w.store.advance_job(step.with_outcome(huge)).await;
+    assert!(matches!(refused, Err(Error::LimitReached { .. })));
+    assert_eq!(w.store.job(JOB).await.expect("a reply").expect("a record").stage, from);
+}

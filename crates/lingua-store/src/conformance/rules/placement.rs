@@ -1,0 +1,93 @@
+//! Which node is in which cell.
+
+use std::collections::BTreeMap;
+
+use lingua_core::{CELL_NODES_MAX, CellId};
+
+use crate::conformance::World;
+use crate::conformance::fixture::{key, node, profile, reserve};
+use crate::contract::{Order, Reserved, SPREAD_FROM, Store};
+
+/// Cells that have emptied hide none behind them.
+pub async fn fault_09_every_cell_is_found_across_gaps<S: Store>(w: World<S>) {
+    let mut places = vec![];
+    for n in 0..250 {
+        places.push(w.assign(n, 1, 0).await);
+    }
+    let cells = w.store.cells().await.expect("a reply");
+    assert!(cells.len() >= 3);
+    for (n, place) in places.iter().enumerate().filter(|(_, place)| place.cell != cells[2]) {
+        assert!(w.store.release(&node(n), place.epoch).await.expect("a reply"));
+    }
+    assert_eq!(w.store.cells().await.expect("a reply"), [cells[2]]);
+}
+
+/// 000 §2.2: 250 nodes of one pair fill three cells, none beyond its hundred.
+pub async fn doc_000_2_2_a_cell_has_at_most_a_hundred_nodes<S: Store>(w: World<S>) {
+    let mut filled: BTreeMap<CellId, usize> = BTreeMap::new();
+    for n in 0..250 {
+        *filled.entry(w.assign(n, 1, 0).await.cell).or_default() += 1;
+    }
+    assert_eq!(filled.len(), 3, "{filled:?}");
+    assert_eq!(filled.values().sum::<usize>(), 250);
+    assert!(filled.values().all(|&count| count <= CELL_NODES_MAX), "{filled:?}");
+}
+
+/// A cell's loss must not take a popular pair away; a rare one is better off together.
+pub async fn a_popular_class_spans_two_cells_and_a_small_one_stays_together<S: Store>(w: World<S>) {
+    let mut cells_of = BTreeMap::<u32, BTreeMap<CellId, usize>>::new();
+    for n in 0..SPREAD_FROM + 10 {
+        let popular = w.assign(n, 1, 1).await;
+        *cells_of.entry(1).or_default().entry(popular.cell).or_default() += 1;
+        if n % 4 == 0 {
+            let rare = w.assign(1000 + n, 1, 2).await;
+            *cells_of.entry(2).or_default().entry(rare.cell).or_default() += 1;
+        }
+        if n < SPREAD_FROM {
+            assert_eq!(cells_of[&1].len(), 1, "a small class stays together");
+        }
+    }
+    assert_eq!(cells_of[&1].len(), 2, "{cells_of:?}");
+    assert_eq!(cells_of[&2].len(), 1, "{cells_of:?}");
+}
+
+/// A node that comes back finds its place; each life of it has a higher epoch.
+pub async fn a_place_is_kept_and_each_incarnation_gets_a_higher_epoch<S: Store>(w: World<S>) {
+    let first = w.assign(0, 1, 0).await;
+    assert_eq!(w.assign(0, 1, 0).await, first, "the same life, asked twice");
+    let second = w.assign(0, 2, 0).await;
+    assert_eq!((second.cell, second.slot), (first.cell, first.slot));
+    assert!(second.epoch > first.epoch);
+    let other = w.assign(1, 1, 0).await;
+    assert!(other.epoch > second.epoch, "epochs rise over the fleet");
+    assert_eq!(w.store.locate(&node(0)).await.expect("a reply"), Some(second));
+    assert_eq!(w.store.locate(&node(9)).await.expect("a reply"), None);
+}
+
+/// Whoever had a slot before cannot speak for who has it now.
+pub async fn a_reused_slot_refuses_its_former_tenant<S: Store>(w: World<S>) {
+    let former = w.join(0, "zh en", 1).await;
+    w.take(former.cell, key(1)).await;
+    w.store.release(&node(0), former.epoch).await.expect("a reply");
+    w.store.set_state(former, Order::Retire).await.expect("a reply");
+    assert!(w.store.view(former.cell).await.expect("a view").leases.is_empty());
+    assert_eq!(w.register(0, former, profile("zh en", 1)).await, None, "retired is retired");
+
+    let present = w.join(1, "fr", 1).await;
+    assert_eq!((present.cell, present.slot), (former.cell, former.slot));
+    assert!(present.epoch > former.epoch);
+    assert_eq!(w.register(0, former, profile("zh en", 1)).await, None);
+    let none = w.try_reserve(former.cell, reserve(key(2))).await;
+    assert_eq!(none, Reserved::NoneCapable);
+}
+
+/// A clean-up that comes too late frees nobody's place.
+pub async fn a_place_is_released_only_by_its_present_epoch<S: Store>(w: World<S>) {
+    let first = w.assign(0, 1, 0).await;
+    let second = w.assign(0, 2, 0).await;
+    assert!(!w.store.release(&node(0), first.epoch).await.expect("a reply"));
+    assert_eq!(w.store.locate(&node(0)).await.expect("a reply"), Some(second));
+    assert!(w.store.release(&node(0), second.epoch).await.expect("a reply"));
+    assert!(!w.store.release(&node(0), second.epoch).await.expect("a reply"));
+    assert_eq!(w.store.locate(&node(0)).await.expect("a reply"), None);
+}

@@ -1,0 +1,315 @@
+//! The store in memory: the default, for one process with nothing else installed.
+//!
+//! Start at [`Embedded`]. Each cell has its own lock, as each cell of a shared store has its own
+//! script; no operation holds two locks, and none holds one across an await.
+//!
+//! | file | what |
+//! |---|---|
+//! | `cell.rs` | nodes, leases, reservations |
+//! | `directory.rs` | which node is in which cell |
+//! | `jobs.rs` | job records |
+//! | `leader.rs` | leader and pool table |
+//! | `instances.rs` | instances and inboxes |
+//! | `feed.rs` | change feed |
+
+use std::sync::Arc;
+
+use lingua_core::{CELLS_MAX, CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::clock::{Clock, SystemClock};
+use crate::contract::{
+    Advance, AdvanceReply, Announced, Assign, Bytes, Candidate, CellView, Change, Changes,
+    CommitReply, CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply,
+    Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place, Presence,
+    Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, StateReply,
+    Store, Table,
+};
+use crate::error::Result;
+
+mod cell;
+mod directory;
+mod feed;
+mod instances;
+mod jobs;
+mod leader;
+
+use cell::{Cell, Changed};
+use directory::Directory;
+use feed::Feed;
+use instances::Instances;
+use jobs::Jobs;
+use leader::Leadership;
+
+/// How much the store keeps at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Jobs that have not ended.
+    pub open_jobs_max: usize,
+    /// Jobs that have ended and are still remembered.
+    pub ended_jobs_max: usize,
+    /// How long an ended job is remembered.
+    pub job_record_ms: u64,
+    /// Messages in one inbox.
+    pub inbox_max: usize,
+    /// Instances.
+    pub instances_max: usize,
+    /// Changes in the feed.
+    pub feed_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            open_jobs_max: 100_000,
+            ended_jobs_max: 100_000,
+            job_record_ms: 3_600_000,
+            inbox_max: 10_000,
+            instances_max: 1000,
+            feed_max: 4096,
+        }
+    }
+}
+
+/// The store in memory. Clones share it.
+#[derive(Debug)]
+pub struct Embedded<C = SystemClock> {
+    inner: Arc<Inner<C>>,
+}
+
+#[derive(Debug)]
+struct Inner<C> {
+    clock: C,
+    cells: Box<[Aligned<Mutex<Cell>>]>,
+    directory: Mutex<Directory>,
+    jobs: Mutex<Jobs>,
+    leadership: Mutex<Leadership>,
+    instances: Mutex<Instances>,
+    mail: Notify,
+    feed: Mutex<Feed>,
+    news: Notify,
+}
+
+/// Keeps neighbouring cells' locks out of each other's cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Aligned<T>(T);
+
+impl<C> Clone for Embedded<C> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<C: Clock> Embedded<C> {
+    /// An empty store.
+    pub fn new(rules: Rules, limits: Limits, clock: C) -> Self {
+        let cell = |i| CellId::new(i).map(|id| Aligned(Mutex::new(Cell::new(id, rules))));
+        let inner = Inner {
+            clock,
+            cells: (0..CELLS_MAX).filter_map(cell).collect(),
+            directory: Mutex::default(),
+            jobs: Mutex::new(Jobs::new(limits)),
+            leadership: Mutex::default(),
+            instances: Mutex::new(Instances::new(limits)),
+            mail: Notify::new(),
+            feed: Mutex::new(Feed::new(limits.feed_max)),
+            news: Notify::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.inner.clock.now_ms()
+    }
+
+    /// Runs one operation on a cell. The clock is read under the lock, so that a cell never sees
+    /// time go backwards.
+    #[inline]
+    fn on_cell<T>(&self, cell: CellId, operation: impl FnOnce(&mut Cell, u64) -> T) -> T {
+        let mut cell = self.inner.cells[cell.index()].0.lock();
+        let now_ms = self.now_ms();
+        operation(&mut cell, now_ms)
+    }
+
+    fn tell<T>(&self, changed: Changed<T>) -> T {
+        if let Some((node, place)) = changed.node {
+            let Place { cell, slot, epoch } = place;
+            self.broadcast(Change::Node { cell, slot, epoch, node });
+        }
+        changed.reply
+    }
+
+    fn broadcast(&self, change: Change) {
+        self.inner.feed.lock().push(change);
+        self.inner.news.notify_waiters();
+    }
+}
+
+impl<C: Clock> Store for Embedded<C> {
+    async fn assign(&self, request: Assign) -> Result<Place> {
+        let mut directory = self.inner.directory.lock();
+        directory.assign(request, self.now_ms())
+    }
+
+    async fn locate(&self, node: &NodeId) -> Result<Option<Place>> {
+        Ok(self.inner.directory.lock().locate(node))
+    }
+
+    async fn release(&self, node: &NodeId, epoch: Epoch) -> Result<bool> {
+        Ok(self.inner.directory.lock().release(node, epoch))
+    }
+
+    async fn cells(&self) -> Result<Vec<CellId>> {
+        Ok(self.inner.directory.lock().cells())
+    }
+
+    async fn register(&self, registration: Registration) -> Result<RegisterReply> {
+        let place = registration.place;
+        let changed = self.on_cell(place.cell, |cell, now| cell.register(registration, now));
+        Ok(self.tell(changed))
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
+        let changed = self.on_cell(beat.place.cell, |cell, now| cell.heartbeat(beat, now));
+        Ok(self.tell(changed))
+    }
+
+    async fn set_state(&self, place: Place, order: Order) -> Result<StateReply> {
+        let changed = self.on_cell(place.cell, |cell, _| cell.set_state(place, order));
+        Ok(self.tell(changed))
+    }
+
+    async fn reserve(&self, cell: CellId, request: Reserve) -> Result<ReserveReply> {
+        Ok(self.on_cell(cell, |cell, now| cell.reserve(&request, now)))
+    }
+
+    async fn commit(&self, cell: CellId, key: LeaseKey, run_lease_ms: u64) -> Result<CommitReply> {
+        Ok(self.on_cell(cell, |cell, now| cell.commit(key, run_lease_ms, now)))
+    }
+
+    async fn finish(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
+        Ok(self.on_cell(cell, |cell, _| cell.finish(key)))
+    }
+
+    async fn reap(&self, cell: CellId, limit: usize) -> Result<Reaped> {
+        Ok(self.on_cell(cell, |cell, now| cell.reap(limit, now)))
+    }
+
+    async fn view(&self, cell: CellId) -> Result<CellView> {
+        Ok(self.on_cell(cell, |cell, now| cell.view(now)))
+    }
+
+    async fn elect(&self, candidate: Candidate) -> Result<Election> {
+        let (election, is_news) = {
+            let mut leadership = self.inner.leadership.lock();
+            leadership.elect(candidate, self.now_ms())
+        };
+        if let (Election::Leading { term, .. }, true) = (&election, is_news) {
+            self.broadcast(Change::Leader(*term));
+        }
+        Ok(election)
+    }
+
+    async fn resign(&self, instance: &InstanceId, term: Term) -> Result<bool> {
+        Ok(self.inner.leadership.lock().resign(instance, term, self.now_ms()))
+    }
+
+    async fn publish(&self, table: Publish) -> Result<PublishReply> {
+        let reply = self.inner.leadership.lock().publish(table, self.now_ms())?;
+        if let PublishReply::Published(version) = reply {
+            self.broadcast(Change::Table(version));
+        }
+        Ok(reply)
+    }
+
+    async fn table(&self) -> Result<Option<Table>> {
+        Ok(self.inner.leadership.lock().table())
+    }
+
+    async fn create_job(&self, job: NewJob) -> Result<CreateReply> {
+        self.inner.jobs.lock().create(job, self.now_ms())
+    }
+
+    async fn advance_job(&self, step: Advance) -> Result<AdvanceReply> {
+        self.inner.jobs.lock().advance(step, self.now_ms())
+    }
+
+    async fn job(&self, job: JobId) -> Result<Option<JobRecord>> {
+        Ok(self.inner.jobs.lock().get(job, self.now_ms()))
+    }
+
+    async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRecord>> {
+        Ok(self.inner.jobs.lock().list(&filter, self.now_ms()))
+    }
+
+    async fn claim_orphans(&self, heir: &InstanceId, limit: usize) -> Result<Vec<JobRecord>> {
+        let now_ms = self.now_ms();
+        let alive: Vec<InstanceId> = {
+            let instances = self.inner.instances.lock();
+            instances.list(now_ms).into_iter().filter(|i| i.alive).map(|i| i.instance).collect()
+        };
+        let is_alive = |owner: &InstanceId| alive.contains(owner);
+        Ok(self.inner.jobs.lock().claim(heir, limit, is_alive, now_ms))
+    }
+
+    async fn announce(&self, presence: Presence) -> Result<Announced> {
+        let instance = presence.instance.clone();
+        let (announced, is_news) = {
+            let mut instances = self.inner.instances.lock();
+            instances.announce(presence, self.now_ms())?
+        };
+        if is_news {
+            self.broadcast(Change::Instance(instance));
+        }
+        Ok(announced)
+    }
+
+    async fn withdraw(&self, instance: &InstanceId, incarnation: Incarnation) -> Result<bool> {
+        let known = self.inner.instances.lock().withdraw(instance, incarnation);
+        if known {
+            self.broadcast(Change::Instance(instance.clone()));
+        }
+        Ok(known)
+    }
+
+    async fn instances(&self) -> Result<Vec<InstanceView>> {
+        Ok(self.inner.instances.lock().list(self.now_ms()))
+    }
+
+    async fn send(&self, to: &InstanceId, message: Bytes) -> Result<Delivery> {
+        let delivery = self.inner.instances.lock().send(to, message, self.now_ms())?;
+        if delivery == Delivery::Sent {
+            self.inner.mail.notify_waiters();
+        }
+        Ok(delivery)
+    }
+
+    async fn receive(&self, me: &InstanceId, after: u64, limit: usize) -> Result<Vec<Envelope>> {
+        loop {
+            // Listen first, then look: a message between the two is not missed.
+            let mail = self.inner.mail.notified();
+            let messages = self.inner.instances.lock().receive(me, after, limit.max(1));
+            if !messages.is_empty() {
+                return Ok(messages);
+            }
+            mail.await;
+        }
+    }
+
+    async fn feed_head(&self) -> Result<u64> {
+        Ok(self.inner.feed.lock().head())
+    }
+
+    async fn changes(&self, after: u64, limit: usize) -> Result<Changes> {
+        loop {
+            let news = self.inner.news.notified();
+            let changes = self.inner.feed.lock().after(after, limit.max(1));
+            if let Some(changes) = changes {
+                return Ok(changes);
+            }
+            news.await;
+        }
+    }
+}

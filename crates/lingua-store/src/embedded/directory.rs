@@ -1,0 +1,131 @@
+//! Who is where: gives every node its cell and slot.
+//!
+//! Start at [`Directory::assign`]. A small class stays together, so that its cell can choose among
+//! all of it; from [`SPREAD_FROM`] nodes on it is spread, so that no cell's loss takes a popular pair
+//! away.
+//!
+//! Invariants: no two nodes share a slot; a cell has at most [`CELL_NODES_MAX`] nodes; epochs rise
+//! over the whole fleet.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, SlotSet};
+
+use crate::contract::{Assign, Class, Incarnation, Place, SPREAD_FROM};
+use crate::error::{Error, Result};
+
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    tenants: HashMap<NodeId, Tenant>,
+    cells: Vec<Tenancy>,
+    epoch: Epoch,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Tenant {
+    place: Place,
+    incarnation: Incarnation,
+    class: Class,
+}
+
+/// What is taken in a cell.
+#[derive(Debug, Default)]
+struct Tenancy {
+    taken: SlotSet,
+    by_class: BTreeMap<Class, usize>,
+}
+
+impl Tenancy {
+    fn of_class(&self, class: Class) -> usize {
+        self.by_class.get(&class).copied().unwrap_or(0)
+    }
+
+    fn leave(&mut self, class: Class) {
+        if let Some(count) = self.by_class.get_mut(&class) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_class.remove(&class);
+            }
+        }
+    }
+}
+
+impl Directory {
+    pub(super) fn assign(&mut self, request: Assign, now_ms: u64) -> Result<Place> {
+        let Assign { node, incarnation, class } = request;
+        if let Some(tenant) = self.tenants.get_mut(&node) {
+            if tenant.incarnation != incarnation {
+                self.epoch = self.epoch.after(now_ms);
+                tenant.incarnation = incarnation;
+                tenant.place.epoch = self.epoch;
+                let cell = &mut self.cells[tenant.place.cell.index()];
+                cell.leave(tenant.class);
+                tenant.class = class;
+                *cell.by_class.entry(class).or_default() += 1;
+            }
+            return Ok(tenant.place);
+        }
+        let index = self.cell_for(class)?;
+        if index == self.cells.len() {
+            self.cells.push(Tenancy::default());
+        }
+        let tenancy = &mut self.cells[index];
+        let slot = (!tenancy.taken).first().expect("cell_for gives a cell with room");
+        tenancy.taken.insert(slot);
+        *tenancy.by_class.entry(class).or_default() += 1;
+        self.epoch = self.epoch.after(now_ms);
+        let cell = CellId::new(index).expect("cell_for gives one of CELLS_MAX");
+        let place = Place { cell, slot, epoch: self.epoch };
+        self.tenants.insert(node, Tenant { place, incarnation, class });
+        Ok(place)
+    }
+
+    /// The cell for one more node of this class; may be the next new one.
+    fn cell_for(&self, class: Class) -> Result<usize> {
+        let total: usize = self.cells.iter().map(|cell| cell.of_class(class)).sum();
+        let spread = total >= SPREAD_FROM;
+        let with_room =
+            self.cells.iter().enumerate().filter(|(_, cell)| cell.taken.len() < CELL_NODES_MAX);
+        let best = match spread {
+            false => with_room
+                .max_by_key(|(i, cell)| (cell.of_class(class), cell.taken.len(), Reverse(*i))),
+            true => with_room
+                .min_by_key(|(i, cell)| (cell.of_class(class), Reverse(cell.taken.len()), *i)),
+        };
+        let can_open = self.cells.len() < CELLS_MAX;
+        match best {
+            Some((_, cell)) if spread && can_open && cell.of_class(class) == total => {
+                Ok(self.cells.len())
+            }
+            Some((index, _)) => Ok(index),
+            None if can_open => Ok(self.cells.len()),
+            None => {
+                let limit = CELLS_MAX * CELL_NODES_MAX;
+                Err(Error::LimitReached { what: "the number of nodes", limit })
+            }
+        }
+    }
+
+    pub(super) fn locate(&self, node: &NodeId) -> Option<Place> {
+        self.tenants.get(node).map(|tenant| tenant.place)
+    }
+
+    pub(super) fn release(&mut self, node: &NodeId, epoch: Epoch) -> bool {
+        let Some(tenant) = self.tenants.get(node).filter(|t| t.place.epoch == epoch).copied()
+        else {
+            return false;
+        };
+        self.tenants.remove(node);
+        let cell = &mut self.cells[tenant.place.cell.index()];
+        cell.taken.remove(tenant.place.slot);
+        cell.leave(tenant.class);
+        true
+    }
+
+    pub(super) fn cells(&self) -> Vec<CellId> {
+        let used = self.cells.iter().enumerate().filter(|(_, cell)| !cell.taken.is_empty());
+        used.filter_map(|(i, _)| CellId::new(i)).collect()
+    }
+}

@@ -1,0 +1,119 @@
+//! Instances and their inboxes, in memory.
+//!
+//! Invariants: two living processes never share a name; an inbox holds a bounded number of messages
+//! and keeps each until its reader has said that it got it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use lingua_core::InstanceId;
+
+use super::Limits;
+use crate::contract::{
+    ADDRESS_BYTES_MAX, Announced, Bytes, Delivery, Envelope, Incarnation, InstanceView,
+    MESSAGE_BYTES_MAX, Presence,
+};
+use crate::error::{Error, Result};
+
+#[derive(Debug)]
+pub(super) struct Instances {
+    limits: Limits,
+    known: BTreeMap<InstanceId, Instance>,
+}
+
+#[derive(Debug)]
+struct Instance {
+    incarnation: Incarnation,
+    address: String,
+    until_ms: u64,
+    inbox: VecDeque<Envelope>,
+    last_seq: u64,
+}
+
+impl Instances {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, known: BTreeMap::new() }
+    }
+
+    /// Notes that an instance is there; says also whether that is news.
+    pub(super) fn announce(&mut self, p: Presence, now_ms: u64) -> Result<(Announced, bool)> {
+        if p.address.len() > ADDRESS_BYTES_MAX {
+            let what = "an instance's address in bytes";
+            return Err(Error::LimitReached { what, limit: ADDRESS_BYTES_MAX });
+        }
+        let until_ms = now_ms.saturating_add(p.lease_ms);
+        if let Some(known) = self.known.get_mut(&p.instance) {
+            let (alive, same) = (known.until_ms >= now_ms, known.incarnation == p.incarnation);
+            if alive && !same {
+                return Ok((Announced::NameTaken { until_ms: known.until_ms }, false));
+            }
+            known.incarnation = p.incarnation;
+            known.address = p.address;
+            known.until_ms = until_ms;
+            return Ok((Announced::Present, !alive || !same));
+        }
+        if self.known.len() >= self.limits.instances_max {
+            self.known.retain(|_, instance| instance.until_ms >= now_ms);
+        }
+        if self.known.len() >= self.limits.instances_max {
+            let limit = self.limits.instances_max;
+            return Err(Error::LimitReached { what: "the number of instances", limit });
+        }
+        let instance = Instance {
+            incarnation: p.incarnation,
+            address: p.address,
+            until_ms,
+            inbox: VecDeque::new(),
+            last_seq: 0,
+        };
+        self.known.insert(p.instance, instance);
+        Ok((Announced::Present, true))
+    }
+
+    pub(super) fn withdraw(&mut self, instance: &InstanceId, incarnation: Incarnation) -> bool {
+        let known = self.known.get(instance).is_some_and(|i| i.incarnation == incarnation);
+        if known {
+            self.known.remove(instance);
+        }
+        known
+    }
+
+    pub(super) fn list(&self, now_ms: u64) -> Vec<InstanceView> {
+        let view = |(id, known): (&InstanceId, &Instance)| InstanceView {
+            instance: id.clone(),
+            incarnation: known.incarnation,
+            address: known.address.clone(),
+            until_ms: known.until_ms,
+            alive: known.until_ms >= now_ms,
+        };
+        self.known.iter().map(view).collect()
+    }
+
+    pub(super) fn send(
+        &mut self,
+        to: &InstanceId,
+        message: Bytes,
+        now_ms: u64,
+    ) -> Result<Delivery> {
+        if message.len() > MESSAGE_BYTES_MAX {
+            let what = "a message in bytes";
+            return Err(Error::LimitReached { what, limit: MESSAGE_BYTES_MAX });
+        }
+        let Some(known) = self.known.get_mut(to).filter(|known| known.until_ms >= now_ms) else {
+            return Ok(Delivery::NoInstance);
+        };
+        if known.inbox.len() >= self.limits.inbox_max {
+            return Ok(Delivery::InboxFull);
+        }
+        known.last_seq += 1;
+        known.inbox.push_back(Envelope { seq: known.last_seq, message });
+        Ok(Delivery::Sent)
+    }
+
+    pub(super) fn receive(&mut self, me: &InstanceId, after: u64, limit: usize) -> Vec<Envelope> {
+        let Some(known) = self.known.get_mut(me) else { return vec![] };
+        while known.inbox.front().is_some_and(|envelope| envelope.seq <= after) {
+            known.inbox.pop_front();
+        }
+        known.inbox.iter().take(limit).cloned().collect()
+    }
+}

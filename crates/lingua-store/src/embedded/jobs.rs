@@ -1,0 +1,171 @@
+//! Job records in memory.
+//!
+//! Start at [`Jobs::advance`]: compare, then move. Open jobs are refused beyond a limit; ended ones
+//! are forgotten after a while, or earlier when there are too many.
+//!
+//! Invariant: a job ends once; whoever lost the race is told so.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use lingua_core::job::Stage;
+use lingua_core::{InstanceId, JobId};
+
+use super::Limits;
+use crate::contract::{
+    Advance, AdvanceReply, CreateReply, JOB_BYTES_MAX, JobFilter, JobRecord, NewJob,
+};
+use crate::error::{Error, Result};
+
+#[derive(Debug)]
+pub(super) struct Jobs {
+    limits: Limits,
+    records: BTreeMap<JobId, Entry>,
+    /// Open jobs of each instance.
+    open: BTreeMap<InstanceId, BTreeSet<JobId>>,
+    open_count: usize,
+    /// Ended jobs and when they ended, oldest first.
+    ended: VecDeque<(u64, JobId)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    record: JobRecord,
+    last_token: Option<u64>,
+}
+
+impl Jobs {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            records: BTreeMap::new(),
+            open: BTreeMap::new(),
+            open_count: 0,
+            ended: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn create(&mut self, job: NewJob, now_ms: u64) -> Result<CreateReply> {
+        check_size("a job's specification in bytes", job.spec.len())?;
+        self.forget_old(now_ms);
+        if let Some(entry) = self.records.get(&job.id) {
+            return Ok(CreateReply::Exists(entry.record.clone()));
+        }
+        if self.open_count >= self.limits.open_jobs_max {
+            let limit = self.limits.open_jobs_max;
+            return Err(Error::LimitReached { what: "the number of open jobs", limit });
+        }
+        self.open.entry(job.owner.clone()).or_default().insert(job.id);
+        self.open_count += 1;
+        let id = job.id;
+        let entry = Entry { record: JobRecord::new(job, now_ms), last_token: None };
+        self.records.insert(id, entry);
+        Ok(CreateReply::Created)
+    }
+
+    pub(super) fn advance(&mut self, step: Advance, now_ms: u64) -> Result<AdvanceReply> {
+        check_size("a job's outcome in bytes", step.outcome().map_or(0, |bytes| bytes.len()))?;
+        self.forget_old(now_ms);
+        let Some(Entry { record, last_token }) = self.records.get_mut(&step.job()) else {
+            return Ok(AdvanceReply::NotFound);
+        };
+        let repeated = *last_token == Some(step.token())
+            && record.stage == step.to()
+            && record.owner == *step.owner();
+        if repeated {
+            return Ok(AdvanceReply::Advanced);
+        }
+        if record.stage != step.from() || record.owner != *step.owner() {
+            let (stage, owner) = (record.stage, record.owner.clone());
+            return Ok(AdvanceReply::Conflict { stage, owner });
+        }
+        *last_token = Some(step.token());
+        record.stage = step.to();
+        record.grant = step.grant().cloned();
+        record.outcome = step.outcome().cloned();
+        record.updated_ms = now_ms;
+        if step.to().state.is_terminal() {
+            let (id, owner) = (record.id, record.owner.clone());
+            self.remove_open(&owner, id);
+            self.open_count -= 1;
+            self.ended.push_back((now_ms, id));
+            self.forget_old(now_ms);
+        }
+        Ok(AdvanceReply::Advanced)
+    }
+
+    pub(super) fn get(&self, job: JobId, now_ms: u64) -> Option<JobRecord> {
+        let record = &self.records.get(&job)?.record;
+        (!self.is_old(record.stage, record.updated_ms, now_ms)).then(|| record.clone())
+    }
+
+    pub(super) fn list(&self, filter: &JobFilter, now_ms: u64) -> Vec<JobRecord> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = filter.after.map_or(Unbounded, Excluded);
+        let records = self.records.range((from, Unbounded)).map(|(_, entry)| &entry.record);
+        records
+            .filter(|r| filter.state.is_none_or(|state| r.stage.state == state))
+            .filter(|r| filter.owner.as_ref().is_none_or(|owner| r.owner == *owner))
+            .filter(|r| !self.is_old(r.stage, r.updated_ms, now_ms))
+            .take(filter.limit)
+            .cloned()
+            .collect()
+    }
+
+    /// Gives up to `limit` open jobs of owners that are not alive to the heir.
+    pub(super) fn claim(
+        &mut self,
+        heir: &InstanceId,
+        limit: usize,
+        is_alive: impl Fn(&InstanceId) -> bool,
+        now_ms: u64,
+    ) -> Vec<JobRecord> {
+        let dead = self.open.iter().filter(|(owner, _)| *owner != heir && !is_alive(owner));
+        let orphans: Vec<(InstanceId, JobId)> = dead
+            .flat_map(|(owner, jobs)| jobs.iter().map(|&job| (owner.clone(), job)))
+            .take(limit)
+            .collect();
+        let mut claimed = Vec::with_capacity(orphans.len());
+        for (owner, id) in orphans {
+            self.remove_open(&owner, id);
+            self.open.entry(heir.clone()).or_default().insert(id);
+            if let Some(entry) = self.records.get_mut(&id) {
+                entry.record.owner = heir.clone();
+                entry.record.updated_ms = now_ms;
+                entry.last_token = None;
+                claimed.push(entry.record.clone());
+            }
+        }
+        claimed
+    }
+
+    fn remove_open(&mut self, owner: &InstanceId, id: JobId) {
+        if let Some(jobs) = self.open.get_mut(owner) {
+            jobs.remove(&id);
+            if jobs.is_empty() {
+                self.open.remove(owner);
+            }
+        }
+    }
+
+    fn is_old(&self, stage: Stage, updated_ms: u64, now_ms: u64) -> bool {
+        stage.state.is_terminal() && updated_ms.saturating_add(self.limits.job_record_ms) < now_ms
+    }
+
+    fn forget_old(&mut self, now_ms: u64) {
+        while let Some(&(ended_ms, id)) = self.ended.front() {
+            let over_time = ended_ms.saturating_add(self.limits.job_record_ms) < now_ms;
+            if !over_time && self.ended.len() <= self.limits.ended_jobs_max {
+                break;
+            }
+            self.ended.pop_front();
+            self.records.remove(&id);
+        }
+    }
+}
+
+fn check_size(what: &'static str, bytes: usize) -> Result<()> {
+    match bytes <= JOB_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Error::LimitReached { what, limit: JOB_BYTES_MAX }),
+    }
+}

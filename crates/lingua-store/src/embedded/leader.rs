@@ -1,0 +1,80 @@
+//! The leader's lease and the pool table, in memory.
+//!
+//! Invariants: terms rise; only the present term publishes; versions rise by one.
+
+use lingua_core::{InstanceId, Term};
+
+use crate::contract::{
+    Candidate, Election, Incarnation, Publish, PublishReply, TABLE_BYTES_MAX, Table,
+};
+use crate::error::{Error, Result};
+
+#[derive(Debug, Default)]
+pub(super) struct Leadership {
+    term: Term,
+    lease: Option<Lease>,
+    table: Option<Table>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    instance: InstanceId,
+    incarnation: Incarnation,
+    until_ms: u64,
+}
+
+impl Leadership {
+    /// Who leads now, and whether that is news.
+    pub(super) fn elect(&mut self, candidate: Candidate, now_ms: u64) -> (Election, bool) {
+        let until_ms = now_ms.saturating_add(candidate.lease_ms);
+        if let Some(lease) = self.lease.as_mut().filter(|lease| lease.until_ms >= now_ms) {
+            let is_candidate =
+                lease.instance == candidate.instance && lease.incarnation == candidate.incarnation;
+            if is_candidate {
+                lease.until_ms = lease.until_ms.max(until_ms);
+                return (Election::Leading { term: self.term, until_ms: lease.until_ms }, false);
+            }
+            let (leader, until_ms) = (lease.instance.clone(), lease.until_ms);
+            return (Election::Following { leader, term: self.term, until_ms }, false);
+        }
+        self.term = self.term.after(now_ms);
+        let Candidate { instance, incarnation, .. } = candidate;
+        self.lease = Some(Lease { instance, incarnation, until_ms });
+        (Election::Leading { term: self.term, until_ms }, true)
+    }
+
+    pub(super) fn resign(&mut self, instance: &InstanceId, term: Term, now_ms: u64) -> bool {
+        let held = self.holds(instance, term, now_ms);
+        if held {
+            self.lease = None;
+        }
+        held
+    }
+
+    pub(super) fn publish(&mut self, publish: Publish, now_ms: u64) -> Result<PublishReply> {
+        if publish.table.len() > TABLE_BYTES_MAX {
+            let what = "the pool table in bytes";
+            return Err(Error::LimitReached { what, limit: TABLE_BYTES_MAX });
+        }
+        if !self.holds(&publish.instance, publish.term, now_ms) {
+            return Ok(PublishReply::NotLeader);
+        }
+        let version = self.table.as_ref().map_or(0, |table| table.version);
+        if version != publish.replaces {
+            return Ok(PublishReply::Conflict(version));
+        }
+        let version = version + 1;
+        self.table =
+            Some(Table { version, term: publish.term, published_ms: now_ms, table: publish.table });
+        Ok(PublishReply::Published(version))
+    }
+
+    pub(super) fn table(&self) -> Option<Table> {
+        self.table.clone()
+    }
+
+    fn holds(&self, instance: &InstanceId, term: Term, now_ms: u64) -> bool {
+        let lease = self.lease.as_ref().filter(|lease| lease.until_ms >= now_ms);
+        term == self.term && lease.is_some_and(|lease| lease.instance == *instance)
+    }
+}

@@ -1,0 +1,4 @@
+//! The embedded store, through the suite and at its bounds.
+
+mod embedded;
+mod limits;
