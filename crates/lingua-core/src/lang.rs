@@ -8,6 +8,7 @@
 //! Invariant: equal languages are equal bytes.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 /// Longest tag, in bytes. The longest that a speech model names today (`ja-Latn-hepburn`) has 15.
@@ -17,11 +18,19 @@ pub const LANG_BYTES_MAX: usize = 23;
 pub const AUTO: &str = "auto";
 
 /// A language, as a BCP-47 tag in canonical case (`zh`, `pt-BR`, `zh-Hant-TW`).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lang {
-    // Zero-padded, so that comparing the array compares the tags.
-    bytes: [u8; LANG_BYTES_MAX],
-    len: u8,
+    // The tag, zero-padded, and its length: comparing the array compares the tags.
+    bytes: [u8; LANG_BYTES_MAX + 1],
+}
+
+impl Hash for Lang {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Three words instead of 24 bytes: languages are looked up for every job.
+        for word in self.bytes.as_chunks::<8>().0 {
+            state.write_u64(u64::from_le_bytes(*word));
+        }
+    }
 }
 
 /// Why a text is no language.
@@ -67,27 +76,29 @@ impl Lang {
             return Err(LangError::Auto);
         }
         let malformed = || LangError::Malformed { text: text.to_owned() };
-        let mut lang = Self { bytes: [0; LANG_BYTES_MAX], len: text.len() as u8 };
+        let mut bytes = [0; LANG_BYTES_MAX + 1];
+        bytes[LANG_BYTES_MAX] = text.len() as u8;
         let mut at = 0;
         for (position, subtag) in text.split('-').enumerate() {
             if !is_subtag(position, subtag) {
                 return Err(malformed());
             }
             if position > 0 {
-                lang.bytes[at] = b'-';
+                bytes[at] = b'-';
                 at += 1;
             }
             for (i, byte) in subtag.bytes().enumerate() {
-                lang.bytes[at + i] = canonical_case(position, subtag.len(), i, byte);
+                bytes[at + i] = canonical_case(position, subtag.len(), i, byte);
             }
             at += subtag.len();
         }
-        Ok(lang)
+        Ok(Self { bytes })
     }
 
     /// The tag.
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).expect("a tag is ASCII")
+        let len = usize::from(self.bytes[LANG_BYTES_MAX]);
+        std::str::from_utf8(&self.bytes[..len]).expect("a tag is ASCII")
     }
 }
 

@@ -44,12 +44,19 @@ pub struct Roster {
     overloaded: [SlotSet; Resource::ALL.len()],
     /// Nodes with used < max.
     free: SlotSet,
+    /// Nodes of each flexibility that occurs, least flexible first.
+    by_flexibility: Vec<(u8, SlotSet)>,
+    /// Until when every node's last sign of life counts: up to then nobody has to be asked.
+    all_fresh_until_ms: u64,
 }
 
 /// What changes with every job or heartbeat.
 #[derive(Debug, Clone, Copy, Default)]
 struct Record {
     fresh_until_ms: u64,
+    /// Hundredths of a millisecond until one more job would be done: worked out when cost or use
+    /// change, read by every choice.
+    delay: u64,
     cost_ms: u32,
     used: u16,
     max: u16,
@@ -83,6 +90,8 @@ impl Roster {
             in_state: Default::default(),
             overloaded: Default::default(),
             free: SlotSet::EMPTY,
+            by_flexibility: Vec::new(),
+            all_fresh_until_ms: u64::MAX,
         }
     }
 
@@ -112,10 +121,14 @@ impl Roster {
             }
             self.index.insert(slot, &profile, self.rules.semantic);
         }
+        if self.enrolled.contains(slot) {
+            self.leave_level(slot);
+        }
         self.records[i].max = profile.slots_max();
         self.records[i].flexibility = profile.flexibility(self.rules.semantic);
         self.profiles[i] = Some(profile);
         self.enrolled.insert(slot);
+        self.join_level(slot);
         self.set_state(slot, standing.state);
         self.refresh(slot, standing.fresh_until_ms);
         self.set_load(slot, standing.load);
@@ -127,6 +140,7 @@ impl Roster {
     pub fn remove(&mut self, slot: Slot) {
         let Some(old) = self.profiles.get_mut(slot.index()).and_then(Option::take) else { return };
         self.index.remove(slot, &old, self.rules.semantic);
+        self.leave_level(slot);
         self.records[slot.index()] = Record::default();
         self.enrolled.remove(slot);
         self.free.remove(slot);
@@ -153,6 +167,8 @@ impl Roster {
     /// Says until when the node's last sign of life counts.
     pub fn refresh(&mut self, slot: Slot, fresh_until_ms: u64) {
         self.records[slot.index()].fresh_until_ms = fresh_until_ms;
+        let all = self.enrolled.iter().map(|slot| self.records[slot.index()].fresh_until_ms);
+        self.all_fresh_until_ms = all.min().unwrap_or(u64::MAX);
     }
 
     /// Says how busy the node is.
@@ -164,13 +180,29 @@ impl Roster {
 
     /// Says how long a job takes on the node when it does nothing else.
     pub fn set_cost(&mut self, slot: Slot, cost_ms: u32) {
-        self.records[slot.index()].cost_ms = cost_ms.clamp(1, COST_MS_MAX);
+        let record = &mut self.records[slot.index()];
+        record.cost_ms = cost_ms.clamp(1, COST_MS_MAX);
+        record.delay = select::delay(record.cost_ms, record.used);
     }
 
     /// Says how many leases the node has.
     pub fn set_used(&mut self, slot: Slot, used: u16) {
         let record = &mut self.records[slot.index()];
         record.used = used;
+        record.delay = select::delay(record.cost_ms, used);
         self.free.set(slot, used < record.max);
+    }
+
+    fn join_level(&mut self, slot: Slot) {
+        let level = self.records[slot.index()].flexibility;
+        match self.by_flexibility.binary_search_by_key(&level, |&(level, _)| level) {
+            Ok(at) => self.by_flexibility[at].1.insert(slot),
+            Err(at) => self.by_flexibility.insert(at, (level, SlotSet::from_iter([slot]))),
+        }
+    }
+
+    fn leave_level(&mut self, slot: Slot) {
+        self.by_flexibility.iter_mut().for_each(|(_, nodes)| nodes.remove(slot));
+        self.by_flexibility.retain(|(_, nodes)| !nodes.is_empty());
     }
 }

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use lingua_core::{CELLS_MAX, CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, SystemClock};
@@ -124,11 +124,14 @@ impl<C: Clock> Embedded<C> {
         self.inner.clock.now_ms()
     }
 
+    fn cell(&self, cell: CellId) -> MutexGuard<'_, Cell> {
+        self.inner.cells[cell.index()].0.lock()
+    }
+
     /// Runs one operation on a cell. The clock is read under the lock, so that a cell never sees
     /// time go backwards.
-    #[inline]
     fn on_cell<T>(&self, cell: CellId, operation: impl FnOnce(&mut Cell, u64) -> T) -> T {
-        let mut cell = self.inner.cells[cell.index()].0.lock();
+        let mut cell = self.cell(cell);
         let now_ms = self.now_ms();
         operation(&mut cell, now_ms)
     }
@@ -177,7 +180,7 @@ impl<C: Clock> Store for Embedded<C> {
     }
 
     async fn set_state(&self, place: Place, order: Order) -> Result<StateReply> {
-        let changed = self.on_cell(place.cell, |cell, _| cell.set_state(place, order));
+        let changed = self.cell(place.cell).set_state(place, order);
         Ok(self.tell(changed))
     }
 
@@ -190,7 +193,7 @@ impl<C: Clock> Store for Embedded<C> {
     }
 
     async fn finish(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
-        Ok(self.on_cell(cell, |cell, _| cell.finish(key)))
+        Ok(self.cell(cell).finish(key))
     }
 
     async fn reap(&self, cell: CellId, limit: usize) -> Result<Reaped> {

@@ -55,7 +55,7 @@ impl Roster {
             let score = self.score(query.policy, slot, base, now_ms);
             match () {
                 () if ranking.chosen == Some(slot) => Verdict::Chosen { score },
-                () if ranking.best.contains(slot) => Verdict::AsGood { score },
+                () if ranking.is_best(slot, score) => Verdict::AsGood { score },
                 () => Verdict::Eligible { score },
             }
         };

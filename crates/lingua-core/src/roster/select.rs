@@ -152,23 +152,34 @@ pub(super) struct Sieved {
     pub(super) available: SlotSet,
 }
 
-/// The nodes that a policy looks at, and those that it finds equally good.
+/// What a policy makes of the nodes that are left.
 pub(super) struct Ranking {
+    /// Nodes whose last slot is kept.
     pub(super) kept: SlotSet,
-    pub(super) best: SlotSet,
+    /// Nodes that were scored.
+    candidates: SlotSet,
+    /// A hundred times the score up to which a node is as good as the best.
+    limit: u64,
+    /// The one that luck chose.
     pub(super) chosen: Option<Slot>,
+    /// Free slots of the nodes that are left.
+    pub(super) free: u32,
+}
+
+impl Ranking {
+    /// Whether luck could have chosen this node, which has this score.
+    pub(super) fn is_best(&self, slot: Slot, score: u64) -> bool {
+        self.candidates.contains(slot) && score * 100 <= self.limit
+    }
 }
 
 impl Roster {
     /// Chooses a node with a free slot, or says how far it got.
     pub fn choose(&self, query: &Query, now_ms: u64, random: u32) -> Choice {
         let sieved = self.sieve(query, now_ms, |_, _| {});
-        let free = sieved.available.iter().map(|slot| self.free_slots(slot)).sum();
-        let slot = match free {
-            0 => None,
-            _ => self.rank(query, sieved.available, now_ms, random).chosen,
-        };
-        Choice { slot, capable: sieved.capable.len() as u16, free }
+        let ranking = self.rank(query, sieved.available, now_ms, random);
+        let capable = sieved.capable.len() as u16;
+        Choice { slot: ranking.chosen, capable, free: ranking.free }
     }
 
     /// Whether this very node may get the job now, and if not, why.
@@ -223,16 +234,10 @@ impl Roster {
     }
 
     fn fresh(&self, among: SlotSet, now_ms: u64) -> SlotSet {
-        let mut fresh = SlotSet::EMPTY;
-        for slot in among.iter() {
-            fresh.set(slot, now_ms <= self.records[slot.index()].fresh_until_ms);
+        if now_ms <= self.all_fresh_until_ms {
+            return among;
         }
-        fresh
-    }
-
-    fn free_slots(&self, slot: Slot) -> u32 {
-        let record = &self.records[slot.index()];
-        u32::from(record.max.saturating_sub(record.used))
+        among.iter().filter(|slot| now_ms <= self.records[slot.index()].fresh_until_ms).collect()
     }
 
     /// Applies the policy to the nodes that have a free slot.
@@ -253,26 +258,36 @@ impl Roster {
             Policy::Sample { k } => sample(open, k, random),
             _ => (open & !kept, random),
         };
-        let mut scores = [u64::MAX; CELL_NODES_MAX];
+        let mut free = 0;
+        for slot in open.iter() {
+            let record = &self.records[slot.index()];
+            free += u32::from(record.max) - u32::from(record.used);
+        }
+        // Side by side, so that the second look goes over plain numbers in a row.
+        let mut scores = [0; CELL_NODES_MAX];
+        let mut count = 0;
         let mut lowest = u64::MAX;
         for slot in candidates.iter() {
             let score = self.score(query.policy, slot, base, now_ms);
-            scores[slot.index()] = score;
+            scores[count] = score;
+            count += 1;
             lowest = lowest.min(score);
         }
         let limit = match query.policy {
             Policy::Balanced => lowest.saturating_mul(100 + BAND_PERCENT),
             _ => lowest.saturating_mul(100),
         };
-        let mut best = SlotSet::EMPTY;
-        for slot in candidates.iter() {
-            best.set(slot, scores[slot.index()] * 100 <= limit);
-        }
-        Ranking { kept, best, chosen: best.nth(scale(random, best.len())) }
+        let scores = &scores[..count];
+        let equals = scores.iter().filter(|&score| score * 100 <= limit).count();
+        let mut best = candidates.iter().zip(scores).filter(|&(_, score)| score * 100 <= limit);
+        let chosen = best.nth(scale(random, equals)).map(|(slot, _)| slot);
+        Ranking { kept, candidates, limit, chosen, free }
     }
 
+    /// The least flexibility among these nodes.
     pub(super) fn base_flexibility(&self, available: SlotSet) -> u8 {
-        available.iter().map(|slot| self.records[slot.index()].flexibility).min().unwrap_or(0)
+        let mut levels = self.by_flexibility.iter();
+        levels.find(|(_, nodes)| !(*nodes & available).is_empty()).map_or(0, |&(level, _)| level)
     }
 
     /// Nodes that have one slot left and can do much that others cannot. A node with a single slot
@@ -295,11 +310,7 @@ impl Roster {
         match policy {
             // Milliseconds until the job would be done there, times 10,000. One doubling of the
             // pairs that a node serves, 10 on the scale of flexibility, makes it 10 % dearer.
-            Policy::Balanced => {
-                u64::from(r.cost_ms)
-                    * (100 + CONTENTION_PERCENT * used)
-                    * (100 + u64::from(r.flexibility - base))
-            }
+            Policy::Balanced => r.delay * (100 + u64::from(r.flexibility - base)),
             Policy::Sample { .. } => {
                 const FRESHNESS_BITS: u32 = 35;
                 let latest = (1 << FRESHNESS_BITS) - 1;
@@ -310,6 +321,11 @@ impl Roster {
             Policy::Random => 0,
         }
     }
+}
+
+/// How long a job takes on a node that already has `used` of them, in hundredths of a millisecond.
+pub(super) fn delay(cost_ms: u32, used: u16) -> u64 {
+    u64::from(cost_ms) * (100 + CONTENTION_PERCENT * u64::from(used))
 }
 
 /// A number below `n`, all equally likely up to a bias of n / 2³².
@@ -355,9 +371,7 @@ mod tests {
     fn sample_scores_stay_exact_in_a_double() {
         let highest = (u64::from(crate::node::SLOTS_MAX) << 35) + ((1 << 35) - 1);
         assert!(highest * 100 < 1 << 53);
-        let dearest = u64::from(crate::node::COST_MS_MAX)
-            * (100 + CONTENTION_PERCENT * u64::from(crate::node::SLOTS_MAX))
-            * (100 + 255);
+        let dearest = delay(crate::node::COST_MS_MAX, crate::node::SLOTS_MAX) * (100 + 255);
         assert!(dearest * (100 + BAND_PERCENT) < 1 << 53);
     }
 
