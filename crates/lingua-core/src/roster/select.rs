@@ -237,7 +237,7 @@ impl Roster {
         if now_ms <= self.all_fresh_until_ms {
             return among;
         }
-        among.iter().filter(|slot| now_ms <= self.records[slot.index()].fresh_until_ms).collect()
+        among.iter().filter(|slot| now_ms <= self.details[slot.index()].fresh_until_ms).collect()
     }
 
     /// Applies the policy to the nodes that have a free slot.
@@ -314,7 +314,8 @@ impl Roster {
             Policy::Sample { .. } => {
                 const FRESHNESS_BITS: u32 = 35;
                 let latest = (1 << FRESHNESS_BITS) - 1;
-                let remaining = r.fresh_until_ms.saturating_sub(now_ms).min(latest);
+                let fresh_until_ms = self.details[slot.index()].fresh_until_ms;
+                let remaining = fresh_until_ms.saturating_sub(now_ms).min(latest);
                 (used << FRESHNESS_BITS) + (latest - remaining)
             }
             Policy::LeastLoaded => used * 10_000_000 / u64::from(r.max),
@@ -336,13 +337,17 @@ fn scale(random: u32, n: usize) -> usize {
 /// `k` random members of the set, and a random number for what comes after.
 fn sample(from: SlotSet, k: u8, random: u32) -> (SlotSet, u32) {
     let mut lots = Lots::new(random);
-    let (mut rest, mut picked) = (from, SlotSet::EMPTY);
-    for _ in 0..k {
-        let Some(slot) = rest.nth(scale(lots.draw(), rest.len())) else { break };
-        rest.remove(slot);
-        picked.insert(slot);
+    let mut members: [Option<Slot>; CELL_NODES_MAX] = [None; CELL_NODES_MAX];
+    let count = from.len();
+    for (member, slot) in members.iter_mut().zip(from.iter()) {
+        *member = Some(slot);
     }
-    (picked, lots.draw())
+    // Deal the first k cards of a shuffled pack.
+    let k = usize::from(k).min(count);
+    for i in 0..k {
+        members.swap(i, i + scale(lots.draw(), count - i));
+    }
+    (members[..k].iter().flatten().copied().collect(), lots.draw())
 }
 
 /// Park and Miller's generator: enough to spread a sample, and exact in a script whose only numbers
