@@ -22,7 +22,8 @@ use crate::slot_set::SlotSet;
 /// Each job that a node already runs makes the next one this much slower, in hundredths.
 const CONTENTION_PERCENT: u64 = 15;
 
-/// Nodes whose score is at most this much above the best are equally good, in hundredths.
+/// Nodes whose score is less than this much above the best are equally good, in hundredths. Less, not
+/// at most: of two equal nodes the one with one job more is exactly [`CONTENTION_PERCENT`] worse.
 const BAND_PERCENT: u64 = 15;
 
 /// A node keeps its last slot for rarer pairs if it serves at least √2 times as many pairs as the
@@ -274,7 +275,7 @@ impl Roster {
             lowest = lowest.min(score);
         }
         let limit = match query.policy {
-            Policy::Balanced => lowest.saturating_mul(100 + BAND_PERCENT),
+            Policy::Balanced => lowest.saturating_mul(100 + BAND_PERCENT) - 1,
             _ => lowest.saturating_mul(100),
         };
         let scores = &scores[..count];

@@ -269,6 +269,13 @@ fn balanced_takes_the_least_expected_delay() {
 }
 
 #[test]
+fn balanced_spreads_over_idle_nodes_before_it_doubles_up() {
+    let nodes = (0..10).map(|n| zh_en_node(8, 1000, u16::from(n < 5)));
+    let counts = shares(&fleet(nodes), &zh_en(Policy::Balanced));
+    assert_eq!(counts.into_keys().collect::<Vec<_>>(), [5, 6, 7, 8, 9]);
+}
+
+#[test]
 fn balanced_prefers_the_less_flexible_node_and_keeps_last_slots() {
     let common = zh_en_node(4, 1000, 1);
     let rare = flexible(zh_en_node(4, 1000, 1));

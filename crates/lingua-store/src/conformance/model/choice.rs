@@ -1,13 +1,10 @@
-//! Which nodes a reservation may get: the rules of selection, one node at a time, in fractions.
+//! Which nodes a reservation may get: the rules of selection, one node at a time.
 
 use lingua_core::node::COST_MS_MAX;
 use lingua_core::{CellId, Fence, NodeState, Policy, Resource, Slot, Why};
 
 use super::{Model, Node};
 use crate::contract::{Pin, Reserve, Reserved};
-
-/// More than any rounding, less than any difference that a rule could make.
-const EPSILON: f64 = 1e-9;
 
 impl Model {
     /// Invariant 4: draining, offline, stale, overloaded and incapable nodes are never chosen.
@@ -51,16 +48,15 @@ impl Model {
     /// The slots that the policy may choose from among nodes with room.
     fn allowed(&self, cell: CellId, request: &Reserve) -> Vec<Slot> {
         let open = self.open(cell, request);
-        let used = |n: &Node| f64::from(self.used(cell, n.view.place.slot));
-        let max = |n: &Node| f64::from(n.view.profile.slots_max());
-        let best_of = |nodes: &[&Node], score: &dyn Fn(&Node) -> f64, band: f64| -> Vec<Slot> {
-            let best = nodes.iter().map(|n| score(n)).fold(f64::INFINITY, f64::min);
-            let good = nodes.iter().filter(|n| score(n) <= best * band + EPSILON);
-            good.map(|n| n.view.place.slot).collect()
-        };
+        let used = |n: &Node| u64::from(self.used(cell, n.view.place.slot));
+        let max = |n: &Node| u64::from(n.view.profile.slots_max());
         match request.query.policy {
             Policy::Random => open.iter().map(|n| n.view.place.slot).collect(),
-            Policy::LeastLoaded => best_of(&open, &|n| used(n) / max(n), 1.0),
+            Policy::LeastLoaded => {
+                let less = |a: &Node, b: &Node| used(a) * max(b) < used(b) * max(a);
+                let least = |n: &&&Node| !open.iter().any(|other| less(other, n));
+                open.iter().filter(least).map(|n| n.view.place.slot).collect()
+            }
             Policy::Sample { k } => {
                 // The best of some sample of k: at least k - 1 others are not better.
                 let better = |a: &Node, b: &Node| {
@@ -71,18 +67,19 @@ impl Model {
                 open.iter().filter(fits).map(|n| n.view.place.slot).collect()
             }
             Policy::Balanced => {
-                let extra = |n: &Node| f64::from(self.extra_flexibility(n, cell, request));
+                let extra = |n: &Node| u64::from(self.extra_flexibility(n, cell, request));
                 let kept = |n: &Node| {
                     let last = self.free_of(n) == 1 && n.view.profile.slots_max() > 1;
-                    request.query.keep_last && last && extra(n) >= 5.0
+                    request.query.keep_last && last && extra(n) >= 5
+                };
+                let delay = |n: &Node| {
+                    let cost_ms = u64::from(n.view.cost_ms.clamp(1, COST_MS_MAX));
+                    cost_ms * (100 + 15 * used(n)) * (100 + extra(n))
                 };
                 let offered: Vec<&Node> = open.iter().copied().filter(|n| !kept(n)).collect();
-                let delay = |n: &Node| {
-                    f64::from(n.view.cost_ms.clamp(1, COST_MS_MAX))
-                        * (1.0 + 0.15 * used(n))
-                        * (1.0 + 0.01 * extra(n))
-                };
-                best_of(&offered, &delay, 1.15)
+                let best = offered.iter().map(|n| delay(n)).min().unwrap_or(0);
+                let good = offered.iter().filter(|n| delay(n) * 100 < best * 115);
+                good.map(|n| n.view.place.slot).collect()
             }
         }
     }

@@ -1,0 +1,90 @@
+//! How well jobs are placed: rejections, waits, response times, spread.
+//!
+//! Start at [`measure`] for the whole, at [`world::run`] for one run. A run plays one [`Scenario`]:
+//! jobs arrive at random at a fleet of unequal nodes that slow down as they fill, and the core's
+//! [`Roster`](lingua_core::Roster), or a simpler way for comparison, says where each goes.
+//!
+//! | file | what |
+//! |---|---|
+//! | `scenario.rs` | what a run is about, as data |
+//! | `fleet.rs` | the nodes: speeds, slots, languages |
+//! | `workload.rs` | the jobs: when, which pair, how much work |
+//! | `machine.rs` | a node at work: processor sharing with contention |
+//! | `cells.rs` | rosters of at most 100 nodes and an instance's way through them |
+//! | `baseline.rs` | simpler ways to choose, and one that knows everything |
+//! | `queue.rs` | jobs that wait, first come first served |
+//! | `world.rs` | the events of a run |
+//! | `tally.rs` | what is counted |
+//! | `theory.rs` | what queueing theory says |
+//! | `batch.rs` | many runs on all cores |
+//! | `sections.rs` | the questions that the report answers |
+//! | `goals.rs` | what must hold |
+//! | `report.rs` | tables and JSON |
+//!
+//! Invariant: equal options give equal reports; neither the clock nor the number of cores matters.
+
+pub mod baseline;
+pub mod batch;
+pub mod cells;
+pub mod fleet;
+pub mod goals;
+pub mod machine;
+pub mod queue;
+pub mod report;
+pub mod scenario;
+pub mod sections;
+pub mod tally;
+pub mod theory;
+pub mod workload;
+pub mod world;
+
+pub use goals::Verdict;
+pub use report::Report;
+pub use scenario::Scenario;
+pub use tally::Outcome;
+
+use batch::Batch;
+use sections::Section;
+
+/// Jobs in each run unless told otherwise.
+pub const JOBS_DEFAULT: u32 = 400_000;
+/// With fewer jobs a session has too few to tell how it spreads over a hundred nodes.
+pub const JOBS_MIN: i64 = 20_000;
+/// More would take hours and gigabytes.
+pub const JOBS_MAX: i64 = 100_000_000;
+/// How many seeds a goal is checked with.
+pub const GOAL_SEEDS: u64 = 3;
+
+/// How much to simulate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Jobs in each run.
+    pub jobs: u32,
+    /// The first seed. The tables show it; the goals use those that follow, too.
+    pub seed: u64,
+}
+
+impl Options {
+    /// Every seed that the goals are checked with.
+    pub fn seeds(self) -> impl Iterator<Item = u64> + Clone {
+        (0..GOAL_SEEDS).map(move |i| self.seed.wrapping_add(i))
+    }
+}
+
+/// Runs everything that the report needs, each run once.
+pub fn measure(options: Options) -> Report {
+    let (sections, goals) = (sections::all(), goals::all(options.jobs));
+    let shown = sections.iter().flat_map(Section::scenarios);
+    let shown = shown.map(|s| s.seeded(options.seed).with_jobs(options.jobs));
+    let judged = goals.iter().flat_map(|goal| goal.runs(options));
+    let batch = Batch::run(shown.chain(judged).collect());
+    let verdicts = goals.iter().map(|goal| goal.judge(options, &batch)).collect();
+    Report::new(options, sections, batch, verdicts)
+}
+
+/// Runs what the goals need and nothing else.
+pub fn check_goals(options: Options) -> Vec<Verdict> {
+    let goals = goals::all(options.jobs);
+    let batch = Batch::run(goals.iter().flat_map(|goal| goal.runs(options)).collect());
+    goals.iter().map(|goal| goal.judge(options, &batch)).collect()
+}

@@ -1,0 +1,164 @@
+//! What a run is about, as data.
+//!
+//! Start at [`Scenario`]: the default is a single pool of 100 unequal nodes at load 0.9 with the
+//! default policy and a queue; a section or a goal says in what its runs differ from it.
+//!
+//! Invariant: a scenario holds everything that a run depends on, so equal scenarios have equal
+//! outcomes and need to be run only once.
+
+use lingua_core::Policy;
+
+use super::baseline::Baseline;
+
+/// Longest wait that counts as no limit: more than any run lasts.
+pub const WAIT_MS_UNLIMITED: u64 = 1 << 50;
+
+/// How long a job waits by default when nothing is free.
+pub const WAIT_MS_DEFAULT: u64 = 2000;
+
+/// One run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Scenario {
+    /// How many nodes there are.
+    pub nodes: u16,
+    /// What they are like.
+    pub shape: Shape,
+    /// Which pairs they serve.
+    pub languages: Languages,
+    /// Work that arrives, in hundredths of what the nodes can do.
+    pub load_percent: u16,
+    /// Who chooses.
+    pub dispatch: Dispatch,
+    /// What the rosters know of the nodes' speeds.
+    pub costs: Costs,
+    /// What happens to a job for which nothing is free.
+    pub waiting: Waiting,
+    /// How many jobs arrive.
+    pub jobs: u32,
+    /// Where chance begins.
+    pub seed: u64,
+}
+
+/// What the nodes are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// Slow, normal and fast nodes with 2, 4 and 8 slots; lognormal work.
+    Unequal,
+    /// All the same, 4 slots; lognormal work.
+    Equal,
+    /// All the same, one slot; exponential work: what queueing theory has formulas for.
+    Theory,
+}
+
+/// Which pairs the nodes serve and the jobs ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Languages {
+    /// One pair, served by all.
+    One,
+    /// Three pairs, from one that all nodes serve to one that a fifth of them serves.
+    Overlapping,
+}
+
+/// Who chooses the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dispatch {
+    /// The core, in cells of at most 100 nodes, asked by some number of instances.
+    Core {
+        /// How it chooses within a cell.
+        policy: Policy,
+        /// How many instances share the sessions; each has a cache of its own.
+        instances: u8,
+        /// What an instance remembers of the cells.
+        memory: Memory,
+    },
+    /// Something else, for comparison.
+    Baseline(Baseline),
+}
+
+impl Dispatch {
+    /// The core with this policy and one instance.
+    pub fn core(policy: Policy) -> Self {
+        Self::Core { policy, instances: 1, memory: Memory::Replies }
+    }
+}
+
+/// What an instance remembers of each cell's free slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// What the last reply to one of its own reservations said.
+    Replies,
+    /// That, and one more for each of its own jobs that ended there since.
+    RepliesAndEnds,
+}
+
+/// What the rosters know of the nodes' speeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Costs {
+    /// The truth.
+    Known,
+    /// What the nodes' finished jobs suggest.
+    Learned,
+}
+
+/// What happens to a job for which nothing is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Waiting {
+    /// It is rejected.
+    No {
+        /// Whether it leaves the last slots of flexible nodes alone.
+        keep_last: bool,
+    },
+    /// It waits, and leaves the last slots of flexible nodes alone until then.
+    UpTo {
+        /// How long, in milliseconds.
+        wait_ms: u64,
+    },
+}
+
+impl Waiting {
+    /// Rejected, but only if every slot is taken.
+    pub const NO: Self = Self::No { keep_last: false };
+    /// Rejected rather than given the last slot of a more flexible node.
+    pub const NO_LAST_KEPT: Self = Self::No { keep_last: true };
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            nodes: 100,
+            shape: Shape::Unequal,
+            languages: Languages::One,
+            load_percent: 90,
+            dispatch: Dispatch::core(Policy::Balanced),
+            costs: Costs::Known,
+            waiting: Waiting::UpTo { wait_ms: WAIT_MS_DEFAULT },
+            jobs: super::JOBS_DEFAULT,
+            seed: 1,
+        }
+    }
+}
+
+impl Scenario {
+    /// The same with another load.
+    #[must_use]
+    pub fn at(self, load_percent: u16) -> Self {
+        Self { load_percent, ..self }
+    }
+
+    /// The same with another seed.
+    #[must_use]
+    pub fn seeded(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// The same with another number of jobs.
+    #[must_use]
+    pub fn with_jobs(self, jobs: u32) -> Self {
+        Self { jobs, ..self }
+    }
+
+    /// The load as a fraction of one.
+    pub fn load(self) -> f64 {
+        f64::from(self.load_percent) / 100.0
+    }
+}

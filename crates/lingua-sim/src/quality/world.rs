@@ -1,0 +1,253 @@
+//! The events of a run: jobs arrive, get slots, wait, end.
+//!
+//! Start at [`run`]. Between two arrivals the nodes finish what is due, in the order of time; a slot
+//! that comes free goes to the oldest job that waits and can be placed now.
+//!
+//! Invariant: a job never overtakes an older one of its pair, and every job ends once.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::baseline::Baseline;
+use super::cells::{Ask, Cells, Reply};
+use super::fleet::Fleet;
+use super::machine::Machine;
+use super::queue::{Line, Parked};
+use super::scenario::{Dispatch, Scenario, Waiting};
+use super::tally::{Outcome, Tally};
+use super::workload::{Arrival, Workload};
+
+/// One part in this many of the jobs comes before counting begins.
+const WARM_UP_PART: u32 = 10;
+
+/// The stream of the generator that choices draw from; arrivals have the first one, 0.
+const LUCK_STREAM: u64 = 1;
+
+/// Plays a scenario to its end.
+pub fn run(scenario: &Scenario) -> Outcome {
+    let mut world = World::new(scenario);
+    let jobs = Workload::new(scenario, world.fleet.capacity()).take(scenario.jobs as usize);
+    for (number, arrival) in jobs.enumerate() {
+        world.finish_until(arrival.at_s);
+        world.arrive(arrival, number as u32 >= scenario.jobs / WARM_UP_PART);
+    }
+    world.finish_until(f64::INFINITY);
+    world.tally.close()
+}
+
+struct World {
+    fleet: Fleet,
+    machines: Vec<Machine>,
+    chooser: Chooser,
+    waiting: Waiting,
+    line: Line,
+    due: BinaryHeap<Due>,
+    /// Which entry of `due` is the node's present one.
+    versions: Vec<u32>,
+    luck: ChaCha8Rng,
+    tally: Tally,
+}
+
+enum Chooser {
+    Core { cells: Box<Cells>, instances: usize },
+    Baseline(Baseline),
+}
+
+impl World {
+    fn new(scenario: &Scenario) -> Self {
+        let fleet = Fleet::new(scenario);
+        let chooser = match scenario.dispatch {
+            Dispatch::Baseline(baseline) => Chooser::Baseline(baseline),
+            Dispatch::Core { policy, instances, memory } => {
+                let instances = usize::from(instances);
+                let cells = Cells::new(&fleet, policy, instances, memory, scenario.costs);
+                Chooser::Core { cells: Box::new(cells), instances }
+            }
+        };
+        let mut luck = ChaCha8Rng::seed_from_u64(scenario.seed);
+        luck.set_stream(LUCK_STREAM);
+        let nodes = fleet.specs.len();
+        Self {
+            machines: fleet.specs.iter().copied().map(Machine::new).collect(),
+            fleet,
+            chooser,
+            waiting: scenario.waiting,
+            line: Line::default(),
+            due: BinaryHeap::new(),
+            versions: vec![0; nodes],
+            luck,
+            tally: Tally::new(nodes),
+        }
+    }
+
+    fn arrive(&mut self, arrival: Arrival, counted: bool) {
+        let now_s = arrival.at_s;
+        self.tally.arrived(arrival.pair, counted);
+        self.expire(now_s);
+        let (may_wait, keep_last) = match self.waiting {
+            Waiting::No { keep_last } => (false, keep_last),
+            Waiting::UpTo { .. } => (true, true),
+        };
+        let found = match self.line.is_empty(arrival.pair) {
+            true => self.reserve(&arrival, keep_last, None, now_s),
+            false => None,
+        };
+        match found {
+            Some(node) => self.start(node, arrival, counted, now_s),
+            None if may_wait => self.line.park(Parked { arrival, counted }),
+            None => self.tally.rejected(arrival.pair, counted),
+        }
+    }
+
+    /// Ends every job that is due before this time.
+    fn finish_until(&mut self, until_s: f64) {
+        while let Some(&due) = self.due.peek().filter(|due| due.at_s <= until_s) {
+            self.due.pop();
+            if self.versions[due.node] == due.version {
+                self.finish(due.node, due.at_s);
+            }
+        }
+    }
+
+    fn finish(&mut self, node: usize, now_s: f64) {
+        let machine = &mut self.machines[node];
+        let job = machine.finish(now_s).expect("a node that is due has a job");
+        if let Chooser::Core { cells, instances } = &mut self.chooser {
+            cells.set_used(node, machine.used());
+            cells.ended(node, &job, job.arrival.session % *instances, now_s);
+        }
+        self.schedule(node);
+        self.tally.done(&job.arrival, job.counted, now_s);
+        self.expire(now_s);
+        self.wake(node, now_s);
+    }
+
+    /// Gives the slot that came free on a node to the oldest job that can be placed now.
+    fn wake(&mut self, freed: usize, now_s: f64) {
+        for Parked { arrival, counted } in self.line.oldest_first() {
+            if let Some(node) = self.reserve(&arrival, false, Some(freed), now_s) {
+                self.line.take(arrival.pair);
+                self.start(node, arrival, counted, now_s);
+                return;
+            }
+        }
+    }
+
+    fn expire(&mut self, now_s: f64) {
+        let Waiting::UpTo { wait_ms } = self.waiting else { return };
+        while let Some(job) = self.line.take_expired(now_s, wait_ms as f64 / 1000.0) {
+            self.tally.rejected(job.arrival.pair, job.counted);
+        }
+    }
+
+    fn reserve(
+        &mut self,
+        job: &Arrival,
+        keep_last: bool,
+        beside: Option<usize>,
+        now_s: f64,
+    ) -> Option<usize> {
+        let pair = job.pair;
+        let Reply { node, tries } = match &mut self.chooser {
+            Chooser::Baseline(baseline) => {
+                baseline.pick(&self.machines, &self.fleet.capable[pair], &mut self.luck)
+            }
+            Chooser::Core { cells, instances } => {
+                let (instance, now_ms) = (job.session % *instances, (now_s * 1000.0) as u64);
+                let ask = Ask { pair, instance, keep_last, beside, now_ms };
+                cells.reserve(ask, &mut self.luck)
+            }
+        };
+        self.tally.tried(tries);
+        node
+    }
+
+    fn start(&mut self, node: usize, arrival: Arrival, counted: bool, now_s: f64) {
+        let machine = &mut self.machines[node];
+        machine.start(arrival, counted, now_s);
+        if let Chooser::Core { cells, .. } = &mut self.chooser {
+            cells.set_used(node, machine.used());
+        }
+        self.schedule(node);
+        self.tally.placed(&arrival, node, counted, now_s);
+    }
+
+    /// Notes when the node's next job ends; what was noted before no longer counts.
+    fn schedule(&mut self, node: usize) {
+        self.versions[node] = self.versions[node].wrapping_add(1);
+        if let Some(at_s) = self.machines[node].next_end_s() {
+            self.due.push(Due { at_s, node, version: self.versions[node] });
+        }
+    }
+}
+
+/// A node whose next job ends then.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    at_s: f64,
+    node: usize,
+    version: u32,
+}
+
+impl Ord for Due {
+    /// The earliest is the greatest, since the heap gives out the greatest first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.at_s.total_cmp(&self.at_s).then(other.node.cmp(&self.node))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Due {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scenario::{Shape, WAIT_MS_UNLIMITED};
+    use super::*;
+
+    #[test]
+    fn a_single_server_is_first_come_first_served() {
+        // Theory: P(wait > t) = ρ exp(−(1 − ρ) t). Another order keeps the mean and not the tail.
+        let outcome = run(&Scenario {
+            nodes: 1,
+            shape: Shape::Theory,
+            load_percent: 50,
+            waiting: Waiting::UpTo { wait_ms: WAIT_MS_UNLIMITED },
+            jobs: 400_000,
+            ..Scenario::default()
+        });
+        let p99_s = 50f64.ln() / 0.5;
+        assert!((outcome.wait_mean_s - 1.0).abs() < 0.05, "{outcome:?}");
+        assert!((outcome.wait_p99_s / p99_s - 1.0).abs() < 0.05, "{outcome:?}");
+    }
+
+    #[test]
+    fn a_job_gives_up_when_it_has_waited_long_enough() {
+        let overload =
+            Scenario { nodes: 20, load_percent: 150, jobs: 20_000, ..Scenario::default() };
+        let outcome = run(&overload);
+        assert!((outcome.rejected_share() - 1.0 / 3.0).abs() < 0.05, "{outcome:?}");
+        assert!(outcome.wait_p99_s > 1.0 && outcome.wait_p99_s <= 2.0, "{outcome:?}");
+    }
+
+    #[test]
+    fn the_earliest_end_comes_first() {
+        let due = |at_s, node| Due { at_s, node, version: 0 };
+        let mut heap = BinaryHeap::from([due(2.0, 0), due(1.0, 2), due(1.0, 1), due(3.0, 3)]);
+        let order: Vec<usize> = std::iter::from_fn(|| heap.pop()).map(|due| due.node).collect();
+        assert_eq!(order, [1, 2, 0, 3]);
+    }
+}
