@@ -66,6 +66,18 @@ impl JobState {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
+    /// How far along an attempt it is.
+    fn order(self) -> u8 {
+        match self {
+            Self::New | Self::Retrying => 0,
+            Self::Selecting => 1,
+            Self::Reserved => 2,
+            Self::Dispatched => 3,
+            Self::Acked => 4,
+            Self::Done | Self::Failed | Self::Cancelled => 5,
+        }
+    }
+
     fn may_become(self, next: Self) -> bool {
         use JobState::{Acked, Dispatched, Done, New, Reserved, Retrying, Selecting};
         match (self, next) {
@@ -107,6 +119,14 @@ impl Stage {
             _ => self.attempt,
         };
         self.state.may_become(next.state) && next.attempt == attempt
+    }
+
+    /// Whether some events lead from here to there, in however many steps: an owner need not write
+    /// down those that nobody else has to know.
+    pub fn may_reach(self, next: Self) -> bool {
+        let later_attempt = next.attempt > self.attempt && next.state != JobState::New;
+        let onwards = next.attempt == self.attempt && next.state.order() > self.state.order();
+        !self.state.is_terminal() && (later_attempt || onwards)
     }
 }
 

@@ -229,6 +229,30 @@ fn a_result_may_overtake_its_ack() {
     assert_eq!(job.apply(Event::Acked(report(1)), RETRY), Err(Refusal::Ended { state: Done }));
 }
 
+/// Reaching is becoming, repeated.
+#[test]
+fn what_may_be_reached_is_what_steps_lead_to() {
+    let attempts = 1..=4;
+    let stages: Vec<Stage> = attempts
+        .flat_map(|n| JobState::ALL.map(|state| Stage { state, attempt: Attempt(n) }))
+        .collect();
+    for &from in &stages {
+        let mut reached = vec![from];
+        let mut next = 0;
+        while next < reached.len() {
+            let at = reached[next];
+            let more = stages.iter().copied().filter(|&to| at.may_become(to));
+            let more: Vec<Stage> = more.filter(|to| !reached.contains(to)).collect();
+            reached.extend(more);
+            next += 1;
+        }
+        for &to in stages.iter().filter(|&&to| to != from) {
+            assert_eq!(from.may_reach(to), reached.contains(&to), "{from} to {to}");
+        }
+        assert!(!from.may_reach(from));
+    }
+}
+
 fn any_event(pick: usize, attempt: u32, fence: u64) -> Event {
     let mut events = every_event(attempt);
     events[1].1 = Event::Granted(grant(1, fence));

@@ -75,7 +75,7 @@ pub enum CreateReply {
     Exists(JobRecord),
 }
 
-/// One step of a job. It can only be made if the core's state machine knows it.
+/// A step of a job, or several in one. It can only be made if the core's state machine knows a way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advance {
     job: JobId,
@@ -87,7 +87,7 @@ pub struct Advance {
     token: u64,
 }
 
-/// No event leads from the one stage to the other.
+/// No events lead from the one stage to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job that is {from} cannot become {to}")]
 pub struct IllegalStep {
@@ -106,7 +106,7 @@ impl Advance {
         to: Stage,
         token: u64,
     ) -> Result<Self, IllegalStep> {
-        match from.may_become(to) {
+        match from.may_reach(to) {
             true => Ok(Self { job, owner, from, to, grant: None, outcome: None, token }),
             false => Err(IllegalStep { from, to }),
         }

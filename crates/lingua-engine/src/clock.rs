@@ -1,0 +1,39 @@
+//! Time for the engine: telling it, and waiting for it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use lingua_store::Clock;
+use tokio::time::Instant;
+
+/// A clock that can also be waited for.
+pub trait Timer: Clock + Clone {
+    /// Waits.
+    fn sleep(&self, ms: u64) -> impl Future<Output = ()> + Send;
+}
+
+/// Tokio's clock, which tests can pause and move: the wall time at the start plus what has passed.
+#[derive(Debug, Clone)]
+pub struct TokioTimer {
+    started: Instant,
+    wall_at_start_ms: u64,
+}
+
+impl TokioTimer {
+    /// Starts at this wall time.
+    pub fn starting_at(wall_ms: u64) -> Self {
+        Self { started: Instant::now(), wall_at_start_ms: wall_ms }
+    }
+}
+
+impl Clock for TokioTimer {
+    fn now_ms(&self) -> u64 {
+        self.wall_at_start_ms + self.started.elapsed().as_millis() as u64
+    }
+}
+
+impl Timer for TokioTimer {
+    async fn sleep(&self, ms: u64) {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+}

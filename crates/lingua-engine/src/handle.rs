@@ -1,0 +1,67 @@
+//! What the edge calls: for nodes, for clients, for operators.
+//!
+//! Start at [`Handle::submit`] for a job's way in and at [`Handle::register`] for a node's.
+
+mod jobs;
+mod nodes;
+mod operators;
+
+use std::sync::Arc;
+
+use lingua_store::Store;
+use tokio::sync::broadcast;
+
+use crate::clock::Timer;
+use crate::events::Event;
+use crate::options::Options;
+use crate::shared::Shared;
+
+pub use jobs::{Submitted, Waited};
+pub use nodes::{Beat, Beaten, Registered, Registration};
+pub use operators::{Cluster, NodeVerdict};
+
+/// An instance, as the edge sees it. Clones are the same instance.
+#[derive(Debug)]
+pub struct Handle<S, T> {
+    pub(crate) shared: Arc<Shared<S, T>>,
+}
+
+impl<S, T> Clone for Handle<S, T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S: Store, T: Timer> Handle<S, T> {
+    /// How it is set up.
+    pub fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    /// The time, in milliseconds since the epoch.
+    pub fn now_ms(&self) -> u64 {
+        self.shared.now_ms()
+    }
+
+    /// What happens from now on.
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.shared.events.subscribe()
+    }
+
+    /// How many nodes are connected here.
+    pub fn connected_nodes(&self) -> usize {
+        self.shared.nodes.len()
+    }
+
+    /// How many jobs are open here.
+    pub fn open_jobs(&self) -> usize {
+        self.shared.live.len()
+    }
+
+    /// Whether the store answers.
+    pub async fn is_ready(&self) -> bool {
+        let ready = self.shared.store.feed_head().await.is_ok();
+        self.shared.metrics.store_up.set(i64::from(ready));
+        ready && !self.shared.is_stopping()
+    }
+}

@@ -1,0 +1,280 @@
+//! What nodes call.
+
+use std::sync::Arc;
+
+use lingua_core::job::Report;
+use lingua_core::{Epoch, Health, JobId, Load, NodeId, NodeState, Profile};
+use lingua_store::Store;
+use lingua_store::contract::{
+    self, Assign, Class, HeartbeatReply, Incarnation, LeaseKey, Order, Place, RegisterReply,
+    StateReply,
+};
+use tokio::sync::oneshot;
+
+use super::Handle;
+use crate::clock::Timer;
+use crate::error::NodeError;
+use crate::live::{Answer, NodeWord, Said, ToJob};
+use crate::metrics::Metrics;
+use crate::node::Outbox;
+
+/// A node that connects.
+#[derive(Debug, Clone)]
+pub struct Registration {
+    /// Who.
+    pub node: NodeId,
+    /// What it can do.
+    pub profile: Arc<Profile>,
+    /// How it feels.
+    pub health: Health,
+    /// The way to it.
+    pub outbox: Outbox,
+}
+
+/// What a node is told when it has connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registered {
+    /// Where it is now, and which incarnation.
+    pub place: Place,
+    /// How many exact pools it belongs to.
+    pub pairs: usize,
+    /// How often it should give a sign of life.
+    pub heartbeat_ms: u64,
+}
+
+/// A node's sign of life.
+#[derive(Debug, Clone)]
+pub struct Beat {
+    /// Who.
+    pub node: NodeId,
+    /// Which incarnation, if it says so.
+    pub epoch: Option<Epoch>,
+    /// How it feels, if it says so.
+    pub health: Option<Health>,
+    /// How busy it is.
+    pub load: Load,
+    /// What it runs.
+    pub running: Vec<LeaseKey>,
+    /// What it can do now, if that has changed.
+    pub profile: Option<Arc<Profile>>,
+}
+
+/// What a sign of life is answered with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beaten {
+    /// What it runs that nobody wants.
+    pub cancel: Vec<LeaseKey>,
+    /// It is to finish what it has and take nothing new.
+    pub drain: bool,
+}
+
+impl<S: Store, T: Timer> Handle<S, T> {
+    /// Connects a node. A connection that the same node had before is told that it is over.
+    pub async fn register(&self, r: Registration) -> Result<Registered, NodeError> {
+        let shared = &self.shared;
+        let incarnation = Incarnation(shared.random_u64());
+        let assign = Assign { node: r.node.clone(), incarnation, class: class_of(&r.profile) };
+        let place = shared.store.assign(assign).await?;
+        let cost_ms = shared.nodes.get(&r.node).map(|node| node.cost_ms());
+        let registration = contract::Registration {
+            place,
+            node: r.node.clone(),
+            profile: Arc::clone(&r.profile),
+            health: r.health,
+            cost_ms: cost_ms.unwrap_or(lingua_core::node::COST_MS_UNKNOWN),
+            fresh_ms: shared.options.times.stale_ms,
+        };
+        match shared.store.register(registration).await? {
+            RegisterReply::Registered { lost } => shared.leases_lost(lost),
+            RegisterReply::Stale { current } => return Err(NodeError::StaleEpoch { current }),
+        }
+        let attached = shared.nodes.attach(&r.node, place, Arc::clone(&r.profile), r.outbox);
+        if attached.is_none() {
+            return Err(NodeError::StaleEpoch { current: place.epoch });
+        }
+        shared.routes.changed(place.cell);
+        self.offer(&r.profile);
+        let pairs = r.profile.capabilities().pair_count(shared.options.rules.semantic);
+        Ok(Registered { place, pairs, heartbeat_ms: shared.options.times.heartbeat_ms })
+    }
+
+    /// Wakes as many waiting jobs as the node has slots.
+    fn offer(&self, profile: &Profile) {
+        for _ in 0..profile.slots_max() {
+            self.shared.queue.wake_for(profile);
+        }
+    }
+
+    /// Takes a sign of life.
+    pub async fn heartbeat(&self, beat: Beat) -> Result<Beaten, NodeError> {
+        let shared = &self.shared;
+        let node = shared.nodes.get(&beat.node).ok_or(NodeError::NotRegistered)?;
+        let place = node.place;
+        if beat.epoch.is_some_and(|epoch| epoch != place.epoch) {
+            Metrics::count(&shared.metrics.node_rejected, "reason", "stale_epoch");
+            return Err(NodeError::StaleEpoch { current: place.epoch });
+        }
+        if let Some(profile) = beat.profile.filter(|new| **new != *node.profile()) {
+            self.change_profile(&beat.node, place, &profile, beat.health).await?;
+            node.set_profile(profile);
+        }
+        node.forgive();
+        let heartbeat = contract::Heartbeat {
+            place,
+            health: beat.health,
+            load: beat.load,
+            cost_ms: Some(node.cost_ms()),
+            running: beat.running,
+            fresh_ms: shared.options.times.stale_ms,
+            lease_ms: shared.options.times.run_lease_ms,
+        };
+        match shared.store.heartbeat(heartbeat).await? {
+            HeartbeatReply::Beaten { drain, unknown } => Ok(Beaten { cancel: unknown, drain }),
+            HeartbeatReply::Reregister => Err(NodeError::NotRegistered),
+        }
+    }
+
+    async fn change_profile(
+        &self,
+        node: &NodeId,
+        place: Place,
+        profile: &Arc<Profile>,
+        health: Option<Health>,
+    ) -> Result<(), NodeError> {
+        let registration = contract::Registration {
+            place,
+            node: node.clone(),
+            profile: Arc::clone(profile),
+            health: health.unwrap_or_default(),
+            cost_ms: self.shared.nodes.get(node).map_or(0, |node| node.cost_ms()),
+            fresh_ms: self.shared.options.times.stale_ms,
+        };
+        match self.shared.store.register(registration).await? {
+            RegisterReply::Registered { lost } => self.shared.leases_lost(lost),
+            RegisterReply::Stale { current } => return Err(NodeError::StaleEpoch { current }),
+        }
+        self.shared.routes.changed(place.cell);
+        self.offer(profile);
+        Ok(())
+    }
+
+    /// The profile that a connected node has now.
+    pub fn profile_of(&self, node: &NodeId) -> Option<Arc<Profile>> {
+        self.shared.nodes.get(node).map(|node| node.profile())
+    }
+
+    /// A connection is over, or a node signs off: its jobs are retried at once.
+    pub async fn disconnect(&self, node: &NodeId, epoch: Epoch) -> Result<(), NodeError> {
+        let known = self.shared.nodes.detach(node, epoch).ok_or(NodeError::NotRegistered)?;
+        match self.shared.store.set_state(known.place, Order::Offline).await? {
+            StateReply::Set { lost } => self.shared.leases_lost(lost),
+            StateReply::Stale => {}
+        }
+        Ok(())
+    }
+
+    /// The epoch of a connected node.
+    pub fn epoch_of(&self, node: &NodeId) -> Option<Epoch> {
+        self.shared.nodes.get(node).map(|node| node.place.epoch)
+    }
+
+    /// The node has the job. With `wait`, says whether that counted.
+    pub async fn acked(&self, job: JobId, report: Report, wait: bool) -> Result<(), NodeError> {
+        self.say(job, NodeWord { report, said: Said::Acked }, wait).await
+    }
+
+    /// The node gave a result.
+    pub async fn done(
+        &self,
+        job: JobId,
+        report: Report,
+        result: String,
+        wait: bool,
+    ) -> Result<(), NodeError> {
+        self.say(job, NodeWord { report, said: Said::Done { result } }, wait).await
+    }
+
+    /// The node gave up. `BUSY` and `STALE_FENCE` are refusals: not the node's fault, nor the job's.
+    pub async fn failed(
+        &self,
+        job: JobId,
+        report: Report,
+        reason: String,
+        retryable: bool,
+        wait: bool,
+    ) -> Result<(), NodeError> {
+        let said = match reason.as_str() {
+            "BUSY" | "STALE_FENCE" => Said::Refused,
+            _ => Said::Failed { reason, retryable },
+        };
+        self.say(job, NodeWord { report, said }, wait).await
+    }
+
+    async fn say(&self, job: JobId, word: NodeWord, wait: bool) -> Result<(), NodeError> {
+        let Some(live) = self.shared.live.get(job) else {
+            Metrics::count(&self.shared.metrics.node_rejected, "reason", "job_over");
+            return Err(self.why_not_live(job).await?);
+        };
+        let (answer, heard): (Option<Answer>, _) = match wait {
+            true => {
+                let (answer, heard) = oneshot::channel();
+                (Some(answer), Some(heard))
+            }
+            false => (None, None),
+        };
+        if live.inbox.send(ToJob::Node(word, answer)).await.is_err() {
+            return Err(self.why_not_live(job).await?);
+        }
+        match heard {
+            Some(heard) => match heard.await {
+                Ok(heard) => Ok(heard?),
+                Err(_) => Err(self.why_not_live(job).await?),
+            },
+            None => Ok(()),
+        }
+    }
+
+    async fn why_not_live(&self, job: JobId) -> Result<NodeError, NodeError> {
+        use lingua_core::job::Refusal;
+        Ok(match self.shared.store.job(job).await? {
+            None => NodeError::NoSuchJob,
+            Some(record) if record.stage.state.is_terminal() => {
+                Refusal::Ended { state: record.stage.state }.into()
+            }
+            Some(record) => Refusal::StaleAttempt { current: record.stage }.into(),
+        })
+    }
+
+    /// Orders a node to drain, or to take jobs again; says in which state it is then.
+    pub async fn order(&self, node: &NodeId, drain: bool) -> Result<Option<NodeState>, NodeError> {
+        let Some(place) = self.shared.store.locate(node).await? else { return Ok(None) };
+        let order = if drain { Order::Drain } else { Order::Resume };
+        if self.shared.store.set_state(place, order).await? == StateReply::Stale {
+            return Ok(None);
+        }
+        if let Some(local) = self.shared.nodes.get(node) {
+            if drain {
+                local.outbox.try_send(crate::node::ToNode::Drain).ok();
+            } else {
+                self.offer(&local.profile());
+            }
+        }
+        let view = self.shared.store.view(place.cell).await?;
+        Ok(view.nodes.iter().find(|n| n.node == *node).map(|n| n.state))
+    }
+}
+
+/// Nodes that can do the same are of one class. Every instance must come to the same number, so the
+/// hash is a plain one.
+fn class_of(profile: &Profile) -> Class {
+    let caps = profile.capabilities();
+    let mut hash: u32 = 0x811C_9DC5;
+    let mut mix = |byte: u8| hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    for list in [caps.asr(), caps.semantic(), caps.tts()] {
+        for lang in list.as_slice() {
+            lang.as_str().bytes().chain([b' ']).for_each(&mut mix);
+        }
+        mix(b';');
+    }
+    Class(hash)
+}

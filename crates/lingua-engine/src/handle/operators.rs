@@ -1,0 +1,109 @@
+//! What operators call.
+
+use std::sync::Arc;
+
+use lingua_core::roster::Verdict;
+use lingua_core::{NodeId, Query, SlotSet};
+use lingua_store::Store;
+use lingua_store::contract::{CellView, InstanceView, NodeView};
+
+use super::Handle;
+use crate::clock::Timer;
+use crate::error::SubmitError;
+use crate::request::JobRequest;
+use crate::table::PoolTable;
+
+/// What selection thinks of a node.
+#[derive(Debug, Clone)]
+pub struct NodeVerdict {
+    /// The node.
+    pub node: NodeView,
+    /// Whether it would be chosen, and if not, why.
+    pub verdict: Verdict,
+}
+
+/// The instances and who leads them.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// This instance.
+    pub instance: lingua_core::InstanceId,
+    /// All instances.
+    pub instances: Vec<InstanceView>,
+    /// The pool table published last: its version and the leader's term.
+    pub table: Option<(u64, lingua_core::Term)>,
+    /// Who made it.
+    pub leader: Option<String>,
+}
+
+impl<S: Store, T: Timer> Handle<S, T> {
+    async fn views(&self) -> Result<Vec<CellView>, SubmitError> {
+        let mut views = vec![];
+        for cell in self.shared.store.cells().await? {
+            views.push(self.shared.store.view(cell).await?);
+        }
+        Ok(views)
+    }
+
+    /// All nodes that are registered, with the time at which they were looked at.
+    pub async fn nodes(&self) -> Result<(u64, Vec<NodeView>), SubmitError> {
+        let views = self.views().await?;
+        let now_ms = views.first().map_or(self.shared.now_ms(), |view| view.now_ms);
+        Ok((now_ms, views.into_iter().flat_map(|view| view.nodes).collect()))
+    }
+
+    /// One node.
+    pub async fn node(&self, node: &NodeId) -> Result<Option<(u64, NodeView)>, SubmitError> {
+        let Some(place) = self.shared.store.locate(node).await? else { return Ok(None) };
+        let view = self.shared.store.view(place.cell).await?;
+        let found = view.nodes.into_iter().find(|n| n.node == *node);
+        Ok(found.map(|n| (view.now_ms, n)))
+    }
+
+    /// The pool table in force, and its version.
+    pub fn pools(&self) -> Option<Arc<PoolTable>> {
+        self.shared.table.lock().clone()
+    }
+
+    /// Who is there and who leads.
+    pub async fn cluster(&self) -> Result<Cluster, SubmitError> {
+        let instances = self.shared.store.instances().await?;
+        let table = self.shared.store.table().await?.map(|table| (table.version, table.term));
+        let leader = self.pools().map(|table| table.generated_by.clone());
+        Ok(Cluster { instance: self.shared.options.instance.clone(), instances, table, leader })
+    }
+
+    /// Why each node would or would not get this job now. Nothing is taken.
+    pub async fn explain(&self, request: &JobRequest) -> Result<Vec<NodeVerdict>, SubmitError> {
+        let mut verdicts = vec![];
+        let mut chosen = false;
+        for view in self.views().await? {
+            let excluded = view.nodes.iter().filter(|n| request.exclude.contains(&n.node));
+            let exclude: SlotSet = excluded.map(|n| n.place.slot).collect();
+            let query = Query {
+                pair: request.pair,
+                needs: request.needs,
+                public: request.public,
+                exclude,
+                policy: self.shared.options.policy,
+                keep_last: request.wait_ms > 0,
+            };
+            let roster = view.roster(self.shared.options.rules);
+            let told = roster.explain(&query, view.now_ms, self.shared.random());
+            for (node, (_, verdict)) in view.nodes.into_iter().zip(told.verdicts) {
+                // One job goes to one cell: the first that has a slot, in this account.
+                let verdict = match verdict {
+                    Verdict::Chosen { score } if chosen => Verdict::AsGood { score },
+                    verdict => verdict,
+                };
+                chosen |= matches!(verdict, Verdict::Chosen { .. });
+                verdicts.push(NodeVerdict { node, verdict });
+            }
+        }
+        Ok(verdicts)
+    }
+
+    /// A node's name, checked.
+    pub fn knows(&self, node: &NodeId) -> bool {
+        self.shared.nodes.get(node).is_some()
+    }
+}

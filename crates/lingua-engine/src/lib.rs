@@ -1,0 +1,46 @@
+//! What a scheduler instance does: it keeps nodes, runs jobs, lets them wait, and leads if it must.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`options`] | how it is set up |
+//! | [`service`] | [`Service`]: the background work; made together with its [`Handle`] |
+//! | [`handle`] | [`Handle`]: what the edge calls for nodes, clients and operators |
+//! | [`request`] | what a job asks for, and what came of it |
+//! | [`node`] | the nodes that are connected here |
+//! | `runner` | one job's life: the core's state machine, its effects, its timers |
+//! | `queue` | jobs that wait for a slot |
+//! | `routes` | which cells to ask first |
+//! | [`table`] | the pool table that the leader publishes |
+//! | [`events`] | what happens, for whoever wants to watch |
+//! | [`metrics`] | what is counted |
+//!
+//! Start at [`handle::Handle::submit`], then `runner`.
+//!
+//! Architecture invariants: the engine knows the [`Store`](lingua_store::Store) contract and no store
+//! in particular; time comes from a [`Timer`]; the wire format is the edge's business. A job's state is
+//! written to the store before it is acted upon.
+
+mod binding;
+pub mod clock;
+mod cost;
+pub mod error;
+pub mod events;
+pub mod handle;
+mod live;
+pub mod metrics;
+pub mod node;
+pub mod options;
+mod queue;
+pub mod request;
+mod routes;
+mod runner;
+pub mod service;
+mod shared;
+pub mod table;
+mod upkeep;
+
+pub use clock::{Timer, TokioTimer};
+pub use error::{NodeError, SubmitError};
+pub use handle::Handle;
+pub use options::Options;
+pub use service::Service;

@@ -1,0 +1,154 @@
+//! The nodes that are connected to this instance.
+//!
+//! Start at [`Nodes::attach`]. What a node can do and what it has is in the store; here is only the
+//! way to it, and what was learned about its speed.
+//!
+//! Invariant: one link for each node, that of its latest epoch; an older connection cannot remove a
+//! later one.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use lingua_core::{Attempt, Epoch, Fence, JobId, NodeId, Profile};
+use lingua_store::contract::{LeaseKey, Place};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::mpsc;
+
+use crate::cost::Cost;
+use crate::request::JobRequest;
+
+/// Something that a node is told.
+#[derive(Debug, Clone)]
+pub enum ToNode {
+    /// Do this job.
+    Assign(Assignment),
+    /// Stop doing it.
+    Cancel {
+        /// Which job and attempt.
+        key: LeaseKey,
+        /// Why.
+        reason: &'static str,
+    },
+    /// What you said about a job has arrived.
+    Confirmed {
+        /// Which job and attempt.
+        key: LeaseKey,
+        /// Whether it counted.
+        accepted: bool,
+    },
+    /// Finish what you have and take nothing new.
+    Drain,
+    /// Another connection has taken your name: this one is over.
+    Superseded,
+}
+
+/// A job for a node.
+#[derive(Debug, Clone)]
+pub struct Assignment {
+    /// The job.
+    pub job: JobId,
+    /// Which try.
+    pub attempt: Attempt,
+    /// Refuse it if a later one was seen.
+    pub fence: Fence,
+    /// What is to be done.
+    pub request: Arc<JobRequest>,
+    /// When it is too late.
+    pub deadline_ms: u64,
+    /// Whether segments bound to one node had to move to this one.
+    pub moved: bool,
+}
+
+/// The way to a node: what it is told waits here until its connection sends it.
+pub type Outbox = mpsc::Sender<ToNode>;
+
+/// A node that is connected here.
+#[derive(Debug)]
+pub(crate) struct LocalNode {
+    pub(crate) place: Place,
+    pub(crate) outbox: Outbox,
+    profile: RwLock<Arc<Profile>>,
+    cost: Mutex<Cost>,
+}
+
+impl LocalNode {
+    pub(crate) fn profile(&self) -> Arc<Profile> {
+        Arc::clone(&self.profile.read())
+    }
+
+    pub(crate) fn set_profile(&self, profile: Arc<Profile>) {
+        *self.profile.write() = profile;
+    }
+
+    pub(crate) fn learn(&self, took_ms: u64, used: u16) {
+        self.cost.lock().learn(took_ms, used);
+    }
+
+    pub(crate) fn failed(&self) {
+        self.cost.lock().failed();
+    }
+
+    pub(crate) fn forgive(&self) {
+        self.cost.lock().forgive();
+    }
+
+    pub(crate) fn cost_ms(&self) -> u32 {
+        self.cost.lock().ms()
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    by_id: RwLock<HashMap<NodeId, Arc<LocalNode>>>,
+}
+
+impl Nodes {
+    /// Puts in a node's connection; `None` if a later one is there. The one before is told that it is
+    /// over.
+    pub(crate) fn attach(
+        &self,
+        id: &NodeId,
+        place: Place,
+        profile: Arc<Profile>,
+        outbox: Outbox,
+    ) -> Option<Arc<LocalNode>> {
+        let mut by_id = self.by_id.write();
+        let before = by_id.get(id);
+        if before.is_some_and(|before| before.place.epoch > place.epoch) {
+            return None;
+        }
+        let cost = before.map(|before| *before.cost.lock()).unwrap_or_default();
+        let node =
+            LocalNode { place, outbox, profile: RwLock::new(profile), cost: Mutex::new(cost) };
+        let node = Arc::new(node);
+        if let Some(before) = by_id.insert(id.clone(), Arc::clone(&node))
+            && before.place.epoch < place.epoch
+        {
+            // A full outbox needs no telling: its connection is being closed for that.
+            before.outbox.try_send(ToNode::Superseded).ok();
+        }
+        Some(node)
+    }
+
+    /// Takes out a node's connection, if it is still this epoch's.
+    pub(crate) fn detach(&self, id: &NodeId, epoch: Epoch) -> Option<Arc<LocalNode>> {
+        let mut by_id = self.by_id.write();
+        by_id.get(id).filter(|node| node.place.epoch == epoch)?;
+        by_id.remove(id)
+    }
+
+    pub(crate) fn get(&self, id: &NodeId) -> Option<Arc<LocalNode>> {
+        self.by_id.read().get(id).cloned()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.read().len()
+    }
+
+    pub(crate) fn tell_all(&self, order: &ToNode) {
+        for node in self.by_id.read().values() {
+            node.outbox.try_send(order.clone()).ok();
+        }
+    }
+}

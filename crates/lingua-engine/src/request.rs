@@ -1,0 +1,168 @@
+//! What a job asks for, and what came of it.
+//!
+//! The engine looks at directions, needs and times; what is said in a request or a result it only
+//! passes on.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lingua_core::job::{Failure, JobState};
+use lingua_core::{Attempt, JobId, LangPair, Needs, NodeId};
+use lingua_store::contract::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// What the speaker said, in one of three forms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// Somewhere else; survives this instance.
+    AudioRef(Arc<str>),
+    /// Here.
+    Audio {
+        /// How it is coded.
+        format: Arc<str>,
+        /// In Hz.
+        sample_rate: u32,
+        /// The sound.
+        data: Bytes,
+    },
+    /// Already written down.
+    Text(Arc<str>),
+}
+
+/// An utterance to translate.
+#[derive(Debug, Clone)]
+pub struct JobRequest {
+    /// Its id, made by the edge (from the idempotency key, if there is one).
+    pub id: JobId,
+    /// Who speaks.
+    pub session: Arc<str>,
+    /// Follows the job through logs and nodes.
+    pub trace: Arc<str>,
+    /// Direction.
+    pub pair: LangPair,
+    /// Services.
+    pub needs: Needs,
+    /// What was said.
+    pub input: Input,
+    /// Whether only nodes that accept public jobs may get it.
+    pub public: bool,
+    /// The node that the client would like.
+    pub preferred: Option<NodeId>,
+    /// Rather fail than go to another one.
+    pub strict: bool,
+    /// Nodes that must not get it.
+    pub exclude: Vec<NodeId>,
+    /// Jobs with the same key go to the same node while it lives and has room.
+    pub bind_key: Option<Arc<str>>,
+    /// How long it may wait for a slot.
+    pub wait_ms: u64,
+    /// How long it may take in all.
+    pub deadline_ms: Option<u64>,
+    /// Higher goes first.
+    pub priority: i32,
+    /// The request as the edge can read it back.
+    pub spec: Bytes,
+}
+
+impl JobRequest {
+    /// Whether another instance could go on with it.
+    pub fn is_recoverable(&self) -> bool {
+        !matches!(self.input, Input::Audio { .. })
+    }
+}
+
+/// Reads a [`JobRequest`] back from its `spec`.
+#[derive(Clone)]
+pub struct Decode(Arc<DecodeFn>);
+
+type DecodeFn = dyn Fn(JobId, &[u8]) -> Option<JobRequest> + Send + Sync;
+
+impl Decode {
+    /// From a function of the edge.
+    pub fn new(f: impl Fn(JobId, &[u8]) -> Option<JobRequest> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(f))
+    }
+
+    pub(crate) fn request(&self, id: JobId, spec: &[u8]) -> Option<JobRequest> {
+        (self.0)(id, spec)
+    }
+}
+
+impl fmt::Debug for Decode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Decode")
+    }
+}
+
+/// A try of a job, as people see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Try {
+    /// Which.
+    pub attempt: u32,
+    /// Where.
+    pub node: String,
+    /// When it got its slot.
+    pub reserved_ms: u64,
+    /// When the node confirmed it.
+    pub acked_ms: Option<u64>,
+    /// When it was over.
+    pub ended_ms: Option<u64>,
+    /// Why it came to nothing, if it did.
+    pub reason: Option<String>,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// The code of its failure.
+    pub error: Option<String>,
+    /// What went wrong, in words.
+    pub detail: Option<String>,
+    /// The result, as the node's JSON.
+    pub result: Option<String>,
+    /// Its tries.
+    pub tries: Vec<Try>,
+    /// When it was accepted.
+    pub accepted_ms: u64,
+    /// When it ended.
+    pub ended_ms: u64,
+    /// How long it waited for slots, over all tries.
+    pub waited_ms: u64,
+}
+
+impl Ended {
+    pub(crate) fn fail(&mut self, failure: Failure, detail: Option<String>) {
+        self.error = Some(failure.code().to_owned());
+        self.detail = Some(detail.unwrap_or_else(|| failure.to_string()));
+    }
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// Its state.
+    pub state: JobState,
+    /// Its attempt.
+    pub attempt: Attempt,
+    /// The node of the attempt.
+    pub node: Option<NodeId>,
+    /// Its tries so far.
+    pub tries: Vec<Try>,
+    /// How it ended, if it has.
+    pub ended: Option<Arc<Ended>>,
+}
+
+/// A job as people see it.
+#[derive(Debug, Clone)]
+pub struct JobView {
+    /// Its id.
+    pub id: JobId,
+    /// Where it stands.
+    pub progress: Progress,
+    /// The request as the edge can read it back.
+    pub spec: Bytes,
+    /// When it was accepted.
+    pub accepted_ms: u64,
+    /// When it last moved.
+    pub updated_ms: u64,
+}

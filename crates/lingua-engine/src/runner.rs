@@ -1,0 +1,367 @@
+//! One job's life, from the first look for a slot to its end.
+//!
+//! Start at [`Runner::run`]. The core's state machine says what follows from what; this file carries
+//! it out: it asks cells for slots, waits, sends, minds the timers, and writes to the store what others
+//! must be able to read before it acts on it.
+//!
+//! | file | what |
+//! |---|---|
+//! | `slot.rs` | finding a slot, and waiting for one |
+//! | `record.rs` | what the store and those who watch are told |
+//!
+//! Invariant: every path out of [`Runner::run`] goes through a terminal state that was written.
+
+use std::sync::Arc;
+
+use lingua_core::job::{Cause, Effect, Event, Job, JobState, Refusal, RetryPolicy, Stage};
+use lingua_core::{JobId, NodeId};
+use lingua_store::Store;
+use lingua_store::contract::{CommitReply, LeaseKey};
+use tokio::sync::{mpsc, watch};
+
+use crate::clock::Timer;
+use crate::live::{Answer, NodeWord, Said, ToJob};
+use crate::metrics::Metrics;
+use crate::node::{Assignment, ToNode};
+use crate::request::{Ended, JobRequest, Progress, Try};
+use crate::shared::Shared;
+
+mod record;
+mod slot;
+
+use slot::NoSlot;
+
+pub(crate) struct Runner<S, T> {
+    shared: Arc<Shared<S, T>>,
+    request: Arc<JobRequest>,
+    job: Job,
+    /// What the store knows.
+    written: Stage,
+    inbox: mpsc::Receiver<ToJob>,
+    progress: watch::Sender<Progress>,
+    ended: Ended,
+    deadline_ms: u64,
+    /// Leases of the node when this attempt got its slot.
+    used: u16,
+    sent_ms: u64,
+}
+
+impl<S: Store, T: Timer> Runner<S, T> {
+    pub(crate) fn new(
+        shared: Arc<Shared<S, T>>,
+        request: Arc<JobRequest>,
+        job: Job,
+        inbox: mpsc::Receiver<ToJob>,
+        progress: watch::Sender<Progress>,
+        accepted_ms: u64,
+    ) -> Self {
+        let deadline_ms = match request.deadline_ms {
+            Some(ms) => accepted_ms.saturating_add(ms),
+            None => u64::MAX,
+        };
+        let ended = Ended {
+            error: None,
+            detail: None,
+            result: None,
+            tries: vec![],
+            accepted_ms,
+            ended_ms: 0,
+            waited_ms: 0,
+        };
+        let written = job.stage();
+        Self {
+            shared,
+            request,
+            job,
+            written,
+            inbox,
+            progress,
+            ended,
+            deadline_ms,
+            used: 0,
+            sent_ms: 0,
+        }
+    }
+
+    pub(crate) async fn run(mut self, before: Option<Event>) {
+        if let Some(event) = before {
+            self.apply(event).await;
+        }
+        while !self.job.stage().state.is_terminal() {
+            match self.job.stage().state {
+                JobState::New | JobState::Retrying => {
+                    self.apply(Event::Select).await;
+                }
+                JobState::Selecting => self.select().await,
+                JobState::Reserved => self.dispatch().await,
+                _ => self.attend().await,
+            }
+        }
+        self.shared.live.remove(self.request.id);
+        self.shared.ended_bell.notify_waiters();
+    }
+
+    fn id(&self) -> JobId {
+        self.request.id
+    }
+
+    fn key(&self) -> LeaseKey {
+        LeaseKey { job: self.id(), attempt: self.job.stage().attempt }
+    }
+
+    async fn select(&mut self) {
+        let started_ms = self.shared.now_ms();
+        let found = self.find_slot(started_ms).await;
+        let waited_ms = self.shared.now_ms() - started_ms;
+        self.ended.waited_ms += waited_ms;
+        self.shared.metrics.queue_wait_seconds.observe(waited_ms as f64 / 1000.0);
+        match found {
+            Ok((grant, used)) => {
+                self.used = used;
+                self.ended.tries.push(Try {
+                    attempt: self.job.stage().attempt.0,
+                    node: grant.node.to_string(),
+                    reserved_ms: self.shared.now_ms(),
+                    acked_ms: None,
+                    ended_ms: None,
+                    reason: None,
+                });
+                self.apply(Event::Granted(grant)).await;
+            }
+            Err(NoSlot::Failed(failure, detail)) => {
+                self.ended.detail = detail;
+                self.apply(Event::NoSlot(failure)).await;
+            }
+            Err(NoSlot::Interrupted(event)) => {
+                self.apply(event).await;
+            }
+        }
+    }
+
+    /// Writes where the job goes, then sends it.
+    async fn dispatch(&mut self) {
+        let Some(grant) = self.job.grant().cloned() else { return };
+        let moved = match &self.request.bind_key {
+            Some(key) => self.shared.bindings.remember(key, &grant),
+            None => false,
+        };
+        let attempt = self.job.stage().attempt;
+        let effects = self.apply(Event::Dispatch).await;
+        if !effects.contains(&Effect::Send) {
+            return;
+        }
+        let now_ms = self.shared.now_ms();
+        let assignment = Assignment {
+            job: self.id(),
+            attempt,
+            fence: grant.fence,
+            request: Arc::clone(&self.request),
+            deadline_ms: self.deadline_ms.min(now_ms + self.shared.options.times.run_ms),
+            moved,
+        };
+        let node = self.shared.nodes.get(&grant.node).filter(|n| n.place.epoch == grant.epoch);
+        let sent = node.is_some_and(|n| n.outbox.try_send(ToNode::Assign(assignment)).is_ok());
+        self.sent_ms = now_ms;
+        let outcome = if sent { "sent" } else { "send_failed" };
+        Metrics::count(&self.shared.metrics.dispatch, "outcome", outcome);
+        let since_ms = now_ms - self.ended.accepted_ms;
+        self.shared.metrics.dispatch_seconds.observe(since_ms as f64 / 1000.0);
+        if sent {
+            self.publish();
+        } else {
+            self.apply(Event::SendFailed { attempt }).await;
+        }
+    }
+
+    /// Waits for the node, the timers and the client, and takes whatever comes first.
+    async fn attend(&mut self) {
+        let times = self.shared.options.times;
+        let Stage { state, attempt } = self.job.stage();
+        let (limit_ms, too_late) = match state {
+            JobState::Dispatched => (times.ack_ms, Event::AckTimeout { attempt }),
+            _ => (times.run_ms, Event::RunTimeout { attempt }),
+        };
+        let now_ms = self.shared.now_ms();
+        let end_ms = self.sent_ms.saturating_add(limit_ms);
+        let (wait_ms, too_late) = match end_ms <= self.deadline_ms {
+            true => (end_ms.saturating_sub(now_ms), too_late),
+            false => (self.deadline_ms.saturating_sub(now_ms), Event::DeadlinePassed),
+        };
+        let shared = Arc::clone(&self.shared);
+        let message = tokio::select! {
+            biased;
+            message = self.inbox.recv() => message,
+            () = shared.timer.sleep(wait_ms) => {
+                if matches!(too_late, Event::AckTimeout { .. }) {
+                    shared.metrics.ack_timeouts.inc();
+                }
+                self.apply(too_late).await;
+                return;
+            }
+        };
+        match message {
+            Some(ToJob::Cancel) | None => {
+                self.apply(Event::Cancel).await;
+            }
+            Some(ToJob::NodeLost(lost)) => {
+                if lost == attempt {
+                    self.apply(Event::NodeLost { attempt }).await;
+                }
+            }
+            Some(ToJob::Node(word, answer)) => self.hear(word, answer).await,
+        }
+    }
+
+    async fn hear(&mut self, word: NodeWord, answer: Option<Answer>) {
+        let NodeWord { report, said } = word;
+        let (node, key) =
+            (report.node.clone(), LeaseKey { job: self.id(), attempt: report.attempt });
+        let is_last_word = !matches!(said, Said::Acked);
+        let took_ms = self.shared.now_ms() - self.sent_ms;
+        let (event, reason, result) = match said {
+            Said::Acked => (Event::Acked(report), None, None),
+            Said::Done { result } => (Event::Done(report), None, Some(result)),
+            Said::Refused => (Event::Refused(report), Some("refused".to_owned()), None),
+            Said::Failed { reason, retryable } => {
+                (Event::NodeFailed { report, retryable }, Some(reason), None)
+            }
+        };
+        // Tried on a copy: what is refused must leave no trace.
+        let heard = self.job.clone().apply(event.clone(), self.retry_policy()).map(|_| ());
+        if heard.is_ok() {
+            if let Some(last) = self.ended.tries.last_mut() {
+                match event {
+                    Event::Acked(_) => last.acked_ms = Some(self.shared.now_ms()),
+                    _ => last.reason = reason.clone(),
+                }
+            }
+            if matches!(event, Event::NodeFailed { .. })
+                && let Some(local) = self.shared.nodes.get(&node)
+            {
+                local.failed();
+            }
+            if let Some(result) = result {
+                self.ended.result = Some(result);
+                self.shared.metrics.run_seconds.observe(took_ms as f64 / 1000.0);
+                if let Some(local) = self.shared.nodes.get(&node) {
+                    local.learn(took_ms, self.used);
+                }
+            } else if matches!(event, Event::NodeFailed { retryable: false, .. }) {
+                self.ended.detail = reason;
+            }
+            self.apply(event).await;
+        }
+        self.answer(&node, key, is_last_word, heard, answer);
+    }
+
+    fn refuse(&self, word: NodeWord, answer: Option<Answer>) {
+        let refusal = Refusal::StaleAttempt { current: self.job.stage() };
+        let key = LeaseKey { job: self.id(), attempt: word.report.attempt };
+        let is_last_word = !matches!(word.said, Said::Acked);
+        self.answer(&word.report.node, key, is_last_word, Err(refusal), answer);
+    }
+
+    /// Tells the node whether its word counted: directly, or on its connection.
+    fn answer(
+        &self,
+        node: &NodeId,
+        key: LeaseKey,
+        is_last_word: bool,
+        heard: Result<(), Refusal>,
+        answer: Option<Answer>,
+    ) {
+        if heard.is_err() {
+            Metrics::count(&self.shared.metrics.node_rejected, "reason", "stale_attempt");
+        }
+        match answer {
+            // A caller that has gone away does not mind.
+            Some(answer) => drop(answer.send(heard)),
+            None if is_last_word => {
+                if let Some(local) = self.shared.nodes.get(node) {
+                    let accepted = heard.is_ok();
+                    local.outbox.try_send(ToNode::Confirmed { key, accepted }).ok();
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn retry_policy(&self) -> RetryPolicy {
+        RetryPolicy { max_retry: self.shared.options.max_retry }
+    }
+
+    /// Takes an event and carries out what follows from it. Effects that the caller has to carry out
+    /// are given back.
+    async fn apply(&mut self, event: Event) -> Vec<Effect> {
+        let Ok(effects) = self.job.apply(event, self.retry_policy()) else {
+            tracing::debug!(job_id = %self.id(), stage = %self.job.stage(), "event out of place");
+            return vec![];
+        };
+        // The state machine ends a job last; what others read is written first.
+        for effect in &effects {
+            match effect {
+                Effect::Fail(failure) => {
+                    let detail = self.ended.detail.take();
+                    self.ended.fail(*failure, detail);
+                }
+                Effect::ConfirmCancel => self.ended.detail = Some("cancelled".to_owned()),
+                Effect::Retry { cause } => self.note_retry(*cause),
+                _ => {}
+            }
+        }
+        if effects.contains(&Effect::Send) || self.job.stage().state.is_terminal() {
+            self.write().await;
+        }
+        for effect in &effects {
+            self.carry_out(effect).await;
+        }
+        if self.job.stage().state.is_terminal() {
+            self.publish();
+        }
+        effects
+    }
+
+    fn note_retry(&mut self, cause: Cause) {
+        Metrics::count(&self.shared.metrics.retries, "reason", cause.as_str());
+        let now_ms = self.shared.now_ms();
+        if let Some(last) = self.ended.tries.last_mut() {
+            last.ended_ms = Some(now_ms);
+            last.reason.get_or_insert_with(|| cause.as_str().to_owned());
+        }
+        tracing::info!(job_id = %self.id(), attempt_id = self.job.stage().attempt.0, reason = cause.as_str(), "retrying");
+    }
+
+    async fn carry_out(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Commit => {
+                let Some(cell) = self.job.grant().map(|grant| grant.cell) else { return };
+                let (key, lease_ms) = (self.key(), self.shared.options.times.run_lease_ms);
+                let committed = self.shared.store.commit(cell, key, lease_ms).await;
+                if matches!(committed, Ok(CommitReply::Gone | CommitReply::Stale)) {
+                    // The node runs it without a lease: not here, then.
+                    Metrics::count(&self.shared.metrics.node_rejected, "reason", "late_ack");
+                    self.shared.live.lost(self.id(), key.attempt);
+                }
+            }
+            Effect::CancelOnNode { grant, attempt } => {
+                let key = LeaseKey { job: self.id(), attempt: *attempt };
+                if let Some(local) = self.shared.nodes.get(&grant.node) {
+                    let cancel = ToNode::Cancel { key, reason: "the attempt is over" };
+                    local.outbox.try_send(cancel).ok();
+                }
+            }
+            Effect::Release { grant, attempt } => {
+                let key = LeaseKey { job: self.id(), attempt: *attempt };
+                // If the store does not answer, the lease runs out by itself.
+                let freed = self.shared.store.finish(grant.cell, key).await;
+                if let Ok(Some(_)) = freed {
+                    self.shared.routes.freed(self.request.pair, grant.cell);
+                    if let Some(local) = self.shared.nodes.get(&grant.node) {
+                        self.shared.queue.wake_for(&local.profile());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Finding a slot for a job, and waiting for one.
+//!
+//! Start at [`Runner::find_slot`]: look; if nothing is free, join the line, look once more, and then
+//! look whenever somebody says that there is room.
+//!
+//! Invariant: a job is told that there is no slot only after every cell that could have one was asked.
+
+use std::sync::Arc;
+
+use lingua_core::job::{Event, Failure, Grant};
+use lingua_core::{CellId, Query, Slot, SlotSet, Why};
+use lingua_store::Store;
+use lingua_store::contract::{Pin, Place, Reserve, Reserved};
+
+use super::Runner;
+use crate::clock::Timer;
+use crate::live::ToJob;
+use crate::metrics::Metrics;
+use crate::queue::Want;
+
+/// Why the look for a slot ended without one.
+pub(super) enum NoSlot {
+    Failed(Failure, Option<String>),
+    Interrupted(Event),
+}
+
+/// What a look around came to.
+enum Looked {
+    Found((Grant, u16)),
+    /// There are nodes for it; whether also others than those that were left out.
+    Full {
+        others: bool,
+    },
+}
+
+impl<S: Store, T: Timer> Runner<S, T> {
+    /// Looks for a slot, and waits for one as long as the job may.
+    pub(super) async fn find_slot(&mut self, started_ms: u64) -> Result<(Grant, u16), NoSlot> {
+        let give_up_ms = started_ms.saturating_add(self.request.wait_ms).min(self.deadline_ms);
+        let request = Arc::clone(&self.request);
+        let (pair, priority) = (request.pair, request.priority);
+        if !self.shared.queue.has_line(pair, priority)
+            && let Some(found) = self.look(true).await?
+        {
+            return Ok(found);
+        }
+        if request.wait_ms == 0 {
+            return Err(NoSlot::Failed(Failure::NoSlot, None));
+        }
+        let want = Want { pair, needs: request.needs, public: request.public };
+        let shared = Arc::clone(&self.shared);
+        let ticket = shared.queue.park(want, priority);
+        shared.metrics.queue_jobs.set(shared.queue.len() as i64);
+        // Look after having parked: what came free before is seen now, what comes later wakes.
+        let mut look = ticket.is_first().then_some(true);
+        loop {
+            if let Some(keep_last) = look.take()
+                && let Some(found) = self.look(keep_last).await?
+            {
+                return Ok(found);
+            }
+            let left_ms = give_up_ms.saturating_sub(self.shared.now_ms());
+            if left_ms == 0 {
+                return match self.look(false).await? {
+                    Some(found) => Ok(found),
+                    None if self.shared.now_ms() >= self.deadline_ms => {
+                        Err(NoSlot::Interrupted(Event::DeadlinePassed))
+                    }
+                    None => Err(NoSlot::Failed(Failure::NoSlot, None)),
+                };
+            }
+            tokio::select! {
+                () = ticket.woken() => {
+                    ticket.take_wake();
+                    // A slot came free for this job: last slots are for those who waited.
+                    look = Some(false);
+                }
+                () = shared.timer.sleep(left_ms) => {}
+                message = self.inbox.recv() => {
+                    if let Some(event) = self.while_waiting(message) {
+                        return Err(NoSlot::Interrupted(event));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Words about earlier attempts are stale by now; only a cancel counts.
+    fn while_waiting(&mut self, message: Option<ToJob>) -> Option<Event> {
+        match message {
+            Some(ToJob::Cancel) | None => Some(Event::Cancel),
+            Some(ToJob::Node(word, answer)) => {
+                self.refuse(word, answer);
+                None
+            }
+            Some(ToJob::NodeLost(_)) => None,
+        }
+    }
+
+    /// Asks the cells, once each. `Ok(None)` means that it is worth waiting.
+    async fn look(&mut self, keep_last: bool) -> Result<Option<(Grant, u16)>, NoSlot> {
+        if let Some(found) = self.look_at_pinned().await? {
+            return Ok(Some(found));
+        }
+        let tried: Vec<_> = self.job.tried().to_vec();
+        match self.look_everywhere(keep_last, &tried).await? {
+            Looked::Found(found) => Ok(Some(found)),
+            Looked::Full { others: true } => Ok(None),
+            // Only nodes that failed it before are there: better one of those than none.
+            Looked::Full { others: false } => match self.look_everywhere(keep_last, &[]).await? {
+                Looked::Found(found) => Ok(Some(found)),
+                Looked::Full { .. } => Ok(None),
+            },
+        }
+    }
+
+    async fn look_everywhere(
+        &mut self,
+        keep_last: bool,
+        tried: &[(CellId, Slot)],
+    ) -> Result<Looked, NoSlot> {
+        let pair = self.request.pair;
+        for everywhere in [false, true] {
+            let (mut any_capable, mut others) = (false, false);
+            for cell in self.shared.routes.order(pair, self.shared.random(), everywhere) {
+                let tried: SlotSet =
+                    tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot).collect();
+                let exclude = tried | self.excluded_in(cell).await?;
+                match self.reserve(cell, exclude, None, keep_last).await? {
+                    Reserved::Granted { grant, used, free, .. } => {
+                        self.shared.routes.free(pair, cell, free);
+                        return Ok(Looked::Found((grant, used)));
+                    }
+                    Reserved::Duplicate(grant) => return Ok(Looked::Found((grant, 1))),
+                    Reserved::Full { capable, free } => {
+                        self.shared.routes.free(pair, cell, free);
+                        any_capable = true;
+                        others |= usize::from(capable) > tried.len();
+                    }
+                    _ => self.shared.routes.incapable(pair, cell),
+                }
+            }
+            if any_capable {
+                return Ok(Looked::Full { others });
+            }
+        }
+        let detail =
+            format!("no registered node can serve {pair}: {}", self.what_is_missing().await);
+        Err(NoSlot::Failed(Failure::NoCapableNode, Some(detail)))
+    }
+
+    /// The node that the client prefers, or the one that the turn is bound to.
+    async fn look_at_pinned(&mut self) -> Result<Option<(Grant, u16)>, NoSlot> {
+        let request = Arc::clone(&self.request);
+        let first_try = self.job.tried().is_empty();
+        let (place, strict) = if let Some(node) = request.preferred.as_ref().filter(|_| first_try) {
+            match self.shared.store.locate(node).await.map_err(|_| store_down())? {
+                Some(place) => (place, request.strict),
+                None => {
+                    let detail = format!("the preferred node {node} is not registered");
+                    return Err(NoSlot::Failed(Failure::PreferredNotCapable, Some(detail)));
+                }
+            }
+        } else if let Some(place) =
+            request.bind_key.as_ref().and_then(|key| self.shared.bindings.get(key))
+        {
+            (place, false)
+        } else {
+            return Ok(None);
+        };
+        let Place { cell, slot, epoch } = place;
+        let exclude = self.excluded_in(cell).await?;
+        let pin = Pin { slot, epoch, strict: true };
+        match self.reserve(cell, exclude, Some(pin), false).await? {
+            Reserved::Granted { grant, used, .. } => Ok(Some((grant, used))),
+            Reserved::Duplicate(grant) => Ok(Some((grant, 1))),
+            Reserved::PinLost(why) if request.preferred.is_some() => {
+                self.preferred_lost(why, strict)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn preferred_lost(&self, why: Why, strict: bool) -> Result<Option<(Grant, u16)>, NoSlot> {
+        if why.is_incapable() {
+            let detail = format!("the preferred node cannot serve {}: {why}", self.request.pair);
+            return Err(NoSlot::Failed(Failure::PreferredNotCapable, Some(detail)));
+        }
+        if strict {
+            let detail = format!("the preferred node cannot take the job now: {why}");
+            return Err(NoSlot::Failed(Failure::NoSlot, Some(detail)));
+        }
+        Ok(None)
+    }
+
+    /// The slots of a cell whose nodes the client does not want.
+    async fn excluded_in(&self, cell: CellId) -> Result<SlotSet, NoSlot> {
+        let mut slots = SlotSet::EMPTY;
+        for node in &self.request.exclude {
+            let place = self.shared.store.locate(node).await.map_err(|_| store_down())?;
+            if let Some(place) = place.filter(|place| place.cell == cell) {
+                slots.insert(place.slot);
+            }
+        }
+        Ok(slots)
+    }
+
+    async fn reserve(
+        &self,
+        cell: CellId,
+        exclude: SlotSet,
+        pin: Option<Pin>,
+        keep_last: bool,
+    ) -> Result<Reserved, NoSlot> {
+        let query = Query {
+            pair: self.request.pair,
+            needs: self.request.needs,
+            public: self.request.public,
+            exclude,
+            policy: self.shared.options.policy,
+            keep_last,
+        };
+        let request = Reserve {
+            key: self.key(),
+            query,
+            pin,
+            ack_lease_ms: self.shared.options.times.ack_ms,
+            random: self.shared.random(),
+        };
+        let reply = self.shared.store.reserve(cell, request).await;
+        self.shared.metrics.store_up.set(i64::from(reply.is_ok()));
+        let reply = reply.map_err(|_| store_down())?;
+        self.shared.leases_lost(reply.expired.iter().map(|expired| expired.key));
+        Metrics::count(&self.shared.metrics.reserve, "outcome", outcome_name(&reply.outcome));
+        Ok(reply.outcome)
+    }
+
+    /// For people: the parts that no node has.
+    async fn what_is_missing(&self) -> String {
+        let mut lacks: Vec<String> = vec![];
+        let cells = self.shared.store.cells().await.unwrap_or_default();
+        for cell in cells.into_iter().take(8) {
+            let Ok(view) = self.shared.store.view(cell).await else { continue };
+            for node in &view.nodes {
+                let caps = node.profile.capabilities();
+                let rule = self.shared.options.rules.semantic;
+                if let Some(lack) = caps.lack(self.request.pair, self.request.needs, rule) {
+                    lacks.push(lack.to_string());
+                }
+            }
+        }
+        lacks.sort();
+        lacks.dedup();
+        lacks.truncate(5);
+        match lacks.is_empty() {
+            true => "no node is there".to_owned(),
+            false => lacks.join(", "),
+        }
+    }
+}
+
+fn store_down() -> NoSlot {
+    NoSlot::Failed(Failure::StoreDown, None)
+}
+
+fn outcome_name(outcome: &Reserved) -> &'static str {
+    match outcome {
+        Reserved::Granted { .. } => "granted",
+        Reserved::Duplicate(_) => "duplicate",
+        Reserved::Stale { .. } => "stale",
+        Reserved::Full { .. } => "full",
+        Reserved::NoneCapable => "none",
+        Reserved::PinLost(_) => "pin_lost",
+    }
+}

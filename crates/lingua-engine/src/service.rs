@@ -1,0 +1,145 @@
+//! The background work of an instance, from start to stop.
+
+use std::future::Future;
+
+use lingua_core::Term;
+use lingua_store::Store;
+use prometheus_client::registry::Registry;
+
+use crate::clock::Timer;
+use crate::handle::Handle;
+use crate::metrics::Metrics;
+use crate::node::ToNode;
+use crate::options::Options;
+use crate::shared::Shared;
+
+/// An instance that is ready to run.
+#[derive(Debug)]
+pub struct Service<S, T> {
+    handle: Handle<S, T>,
+}
+
+impl<S: Store, T: Timer> Service<S, T> {
+    /// Makes an instance; its metrics go into the registry.
+    pub fn new(options: Options, store: S, timer: T, registry: &mut Registry) -> Self {
+        let metrics = Metrics::new(registry);
+        let shared = Shared::new(options, store, timer, metrics);
+        Self { handle: Handle { shared: shared.into() } }
+    }
+
+    /// What the edge calls.
+    pub fn handle(&self) -> Handle<S, T> {
+        self.handle.clone()
+    }
+
+    /// Does the background work until `shutdown`, then lets running jobs end (as long as the options
+    /// allow), tells the nodes, and leaves.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
+        let handle = &self.handle;
+        self.recover().await;
+        tokio::select! {
+            () = handle.follow() => {}
+            () = self.presence() => {}
+            () = self.upkeep() => {}
+            () = self.leading() => {}
+            () = shutdown => {}
+        }
+        self.leave().await;
+    }
+
+    /// Takes up the jobs that a former life of this instance left behind.
+    async fn recover(&self) {
+        let shared = &self.handle.shared;
+        let filter = lingua_store::contract::JobFilter {
+            owner: Some(shared.options.instance.clone()),
+            limit: usize::MAX,
+            ..Default::default()
+        };
+        match shared.store.jobs(filter).await {
+            Ok(records) => {
+                let open = records.into_iter().filter(|record| !record.stage.state.is_terminal());
+                for record in open {
+                    self.handle.adopt(record).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "cannot look for jobs left behind"),
+        }
+        shared.set_recovered();
+    }
+
+    async fn presence(&self) {
+        self.every(self.handle.shared.options.times.leader_renew_ms, "presence", || {
+            self.handle.announce()
+        })
+        .await;
+    }
+
+    async fn upkeep(&self) {
+        self.every(self.handle.shared.options.times.upkeep_ms, "clean-up", || {
+            self.handle.clean_up()
+        })
+        .await;
+    }
+
+    async fn every<F: Future<Output = lingua_store::Result<()>>>(
+        &self,
+        ms: u64,
+        what: &'static str,
+        work: impl Fn() -> F,
+    ) {
+        let shared = &self.handle.shared;
+        loop {
+            if let Err(error) = work().await {
+                shared.metrics.store_up.set(0);
+                tracing::warn!(%error, what, "the store did not answer");
+            } else {
+                shared.metrics.store_up.set(1);
+            }
+            shared.timer.sleep(ms).await;
+        }
+    }
+
+    /// Renews the leadership, and makes the table anew soon after something changed.
+    async fn leading(&self) {
+        let shared = &self.handle.shared;
+        let times = shared.options.times;
+        loop {
+            if let Err(error) = self.handle.lead().await {
+                tracing::warn!(%error, what = "leading", "the store did not answer");
+            }
+            tokio::select! {
+                () = shared.timer.sleep(times.leader_renew_ms) => {}
+                () = shared.table_bell.notified() => shared.timer.sleep(times.table_ms).await,
+            }
+        }
+    }
+
+    async fn leave(&self) {
+        let shared = &self.handle.shared;
+        shared.stop();
+        shared.nodes.tell_all(&ToNode::Drain);
+        tracing::info!(open_jobs = shared.live.len(), "stopping");
+        let all_ended = async {
+            loop {
+                let ended = shared.ended_bell.notified();
+                if shared.live.len() == 0 {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        tokio::select! {
+            () = all_ended => {}
+            () = shared.timer.sleep(shared.options.times.drain_ms) => {
+                tracing::warn!(open_jobs = shared.live.len(), "stopping with open jobs");
+            }
+        }
+        let instance = &shared.options.instance;
+        let term = match shared.store.table().await {
+            Ok(Some(table)) => table.term,
+            _ => Term(0),
+        };
+        shared.store.resign(instance, term).await.ok();
+        shared.store.withdraw(instance, shared.incarnation).await.ok();
+    }
+}

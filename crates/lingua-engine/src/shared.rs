@@ -1,0 +1,117 @@
+//! What all parts of an instance share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lingua_store::Store;
+use lingua_store::contract::{Incarnation, LeaseKey};
+use parking_lot::Mutex;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::{Notify, broadcast, watch};
+
+use crate::binding::Bindings;
+use crate::clock::Timer;
+use crate::events::Event;
+use crate::live::LiveJobs;
+use crate::metrics::Metrics;
+use crate::node::Nodes;
+use crate::options::Options;
+use crate::queue::Queue;
+use crate::routes::Routes;
+use crate::table::PoolTable;
+
+#[derive(Debug)]
+pub(crate) struct Shared<S, T> {
+    pub(crate) options: Options,
+    pub(crate) store: S,
+    pub(crate) timer: T,
+    pub(crate) metrics: Metrics,
+    pub(crate) nodes: Nodes,
+    pub(crate) live: LiveJobs,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) routes: Routes,
+    pub(crate) bindings: Bindings,
+    pub(crate) events: broadcast::Sender<Event>,
+    /// The pool table in force, as it was published last.
+    pub(crate) table: Mutex<Option<Arc<PoolTable>>>,
+    /// Rung when the table may need to be made anew.
+    pub(crate) table_bell: Notify,
+    /// Rung when a job has ended.
+    pub(crate) ended_bell: Notify,
+    pub(crate) incarnation: Incarnation,
+    /// Whether jobs that a former life left behind have been taken up.
+    recovered: watch::Sender<bool>,
+    stopping: AtomicBool,
+    luck: Mutex<ChaCha8Rng>,
+}
+
+impl<S: Store, T: Timer> Shared<S, T> {
+    pub(crate) fn new(options: Options, store: S, timer: T, metrics: Metrics) -> Self {
+        let mut luck = ChaCha8Rng::seed_from_u64(options.seed);
+        let incarnation = Incarnation(luck.next_u64());
+        Self {
+            queue: Queue::new(options.rules.semantic),
+            bindings: Bindings::new(options.bounds.bindings_max),
+            events: broadcast::channel(options.bounds.events_max).0,
+            options,
+            store,
+            timer,
+            metrics,
+            nodes: Nodes::default(),
+            live: LiveJobs::default(),
+            routes: Routes::default(),
+            table: Mutex::new(None),
+            table_bell: Notify::new(),
+            ended_bell: Notify::new(),
+            incarnation,
+            recovered: watch::Sender::new(false),
+            stopping: AtomicBool::new(false),
+            luck: Mutex::new(luck),
+        }
+    }
+
+    pub(crate) fn random(&self) -> u32 {
+        self.luck.lock().next_u32()
+    }
+
+    pub(crate) fn random_u64(&self) -> u64 {
+        self.luck.lock().next_u64()
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.timer.now_ms()
+    }
+
+    pub(crate) fn tell(&self, event: Event) {
+        // Nobody watching is no failure.
+        self.events.send(event).ok();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_recovered(&self) {
+        self.recovered.send_replace(true);
+    }
+
+    /// New jobs wait until old ones are taken up: else they would be taken for old ones.
+    pub(crate) async fn recovered(&self) {
+        if !*self.recovered.borrow() {
+            // The sender lives as long as we do.
+            self.recovered.subscribe().wait_for(|recovered| *recovered).await.ok();
+        }
+    }
+
+    /// Tells the owners of these leases that they are gone.
+    pub(crate) fn leases_lost(&self, lost: impl IntoIterator<Item = LeaseKey>) {
+        for key in lost {
+            self.live.lost(key.job, key.attempt);
+        }
+    }
+}

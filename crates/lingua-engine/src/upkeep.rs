@@ -1,0 +1,205 @@
+//! What has to be done again and again: presence, clean-up, orphans, the leader's table.
+//!
+//! Each loop is harmless if it is late or runs twice: the store compares.
+
+use std::sync::Arc;
+
+use lingua_core::job::{Event, Job, JobState, Stage};
+use lingua_store::Store;
+use lingua_store::contract::{
+    Advance, Candidate, Change, Election, JobRecord, Order, Presence, Publish, PublishReply,
+};
+
+use crate::clock::Timer;
+use crate::events;
+use crate::handle::Handle;
+use crate::table::{self, PoolTable};
+
+/// Leases ended in one cell at a time.
+const REAP_LIMIT: usize = 256;
+
+/// Orphans taken over at a time.
+const CLAIM_LIMIT: usize = 256;
+
+/// Changes read from the feed at a time.
+const FEED_LIMIT: usize = 256;
+
+/// How long to wait after the store did not answer.
+const PAUSE_MS: u64 = 500;
+
+impl<S: Store, T: Timer> Handle<S, T> {
+    /// Ends what is over and lets the first of each line look again.
+    pub(crate) async fn clean_up(&self) -> lingua_store::Result<()> {
+        let shared = &self.shared;
+        for cell in shared.store.cells().await? {
+            let reaped = shared.store.reap(cell, REAP_LIMIT).await?;
+            shared.leases_lost(reaped.expired.iter().map(|expired| expired.key));
+            for lapsed in reaped.lapsed {
+                if lapsed.for_ms > shared.options.times.node_record_ms {
+                    shared.store.release(&lapsed.node, lapsed.place.epoch).await?;
+                    shared.store.set_state(lapsed.place, Order::Retire).await?;
+                }
+            }
+        }
+        shared.queue.wake_heads();
+        shared.metrics.queue_jobs.set(shared.queue.len() as i64);
+        Ok(())
+    }
+
+    pub(crate) async fn announce(&self) -> lingua_store::Result<()> {
+        let shared = &self.shared;
+        let presence = Presence {
+            instance: shared.options.instance.clone(),
+            incarnation: shared.incarnation,
+            address: shared.options.address.clone(),
+            lease_ms: shared.options.times.leader_lease_ms,
+        };
+        shared.store.announce(presence).await?;
+        for orphan in shared.store.claim_orphans(&shared.options.instance, CLAIM_LIMIT).await? {
+            self.adopt(orphan).await;
+        }
+        Ok(())
+    }
+
+    /// Goes on with a job of a dead instance, or ends it if what it needs died too.
+    pub(crate) async fn adopt(&self, record: JobRecord) {
+        let Some(request) = self.shared.options.decode.request(record.id, &record.spec) else {
+            tracing::error!(job_id = %record.id, "an orphan's request cannot be read");
+            self.bury(record).await;
+            return;
+        };
+        let recoverable = record.recoverable;
+        tracing::info!(job_id = %record.id, recoverable, "took over a job");
+        let event = if recoverable { Event::Reclaimed } else { Event::InstanceLost };
+        let job = Job::recovered(record.stage, record.grant);
+        self.start(Arc::new(request), job, record.created_ms, Some(event));
+    }
+
+    /// Ends a job that nobody can go on with.
+    async fn bury(&self, record: JobRecord) {
+        let to = Stage { state: JobState::Failed, ..record.stage };
+        let (id, owner) = (record.id, self.shared.options.instance.clone());
+        let token = self.shared.random_u64();
+        if let Ok(step) = Advance::new(id, owner, record.stage, to, token) {
+            self.shared.store.advance_job(step).await.ok();
+        }
+    }
+
+    /// Leads if nobody does, and publishes what changed.
+    pub(crate) async fn lead(&self) -> lingua_store::Result<()> {
+        let shared = &self.shared;
+        let candidate = Candidate {
+            instance: shared.options.instance.clone(),
+            incarnation: shared.incarnation,
+            lease_ms: shared.options.times.leader_lease_ms,
+        };
+        let election = shared.store.elect(candidate).await?;
+        shared.metrics.leader.set(i64::from(matches!(election, Election::Leading { .. })));
+        let Election::Leading { term, .. } = election else { return Ok(()) };
+        let mut views = vec![];
+        for cell in shared.store.cells().await? {
+            views.push(shared.store.view(cell).await?);
+        }
+        let mut table = table::make(&views, shared.options.rules.semantic, shared.options.pools);
+        self.show(&table);
+        let before = shared.table.lock().clone();
+        table.generated_by = shared.options.instance.to_string();
+        if before.is_some_and(|before| same_pools(&before, &table)) {
+            return Ok(());
+        }
+        table.generated_ms = shared.now_ms();
+        let replaces = shared.store.table().await?.map_or(0, |table| table.version);
+        let Ok(json) = serde_json::to_vec(&table) else { return Ok(()) };
+        let instance = shared.options.instance.clone();
+        let publish = Publish { instance, term, replaces, table: json.into() };
+        if let PublishReply::Published(version) = shared.store.publish(publish).await? {
+            tracing::debug!(version, term = term.0, "published the pool table");
+        }
+        Ok(())
+    }
+
+    fn show(&self, table: &PoolTable) {
+        let metrics = &self.shared.metrics;
+        for state in ["registering", "ready", "degraded", "draining", "offline", "stale"] {
+            let count = table.nodes.get(state).copied().unwrap_or(0);
+            metrics.nodes.get_or_create(&[("state", state)]).set(count.into());
+        }
+        metrics.used_slots.set(table.used.into());
+        metrics.max_slots.set(table.slots.into());
+    }
+
+    /// Follows the change feed for ever.
+    pub(crate) async fn follow(&self) {
+        let shared = &self.shared;
+        let mut after = None;
+        loop {
+            let read = match after {
+                None => self.load_all().await.map(|head| after = Some(head)),
+                Some(from) => match shared.store.changes(from, FEED_LIMIT).await {
+                    Ok(changes) if changes.gap => {
+                        after = None;
+                        Ok(())
+                    }
+                    Ok(changes) => {
+                        after = Some(changes.next);
+                        for change in changes.changes {
+                            self.hear_change(change).await;
+                        }
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            if let Err(error) = read {
+                shared.metrics.store_up.set(0);
+                tracing::warn!(%error, "the change feed cannot be read");
+                shared.timer.sleep(PAUSE_MS).await;
+            }
+        }
+    }
+
+    async fn load_all(&self) -> lingua_store::Result<u64> {
+        let head = self.shared.store.feed_head().await?;
+        self.shared.routes.forget(self.shared.store.cells().await?);
+        self.load_table().await?;
+        self.shared.table_bell.notify_one();
+        Ok(head)
+    }
+
+    async fn load_table(&self) -> lingua_store::Result<()> {
+        let Some(published) = self.shared.store.table().await? else { return Ok(()) };
+        match serde_json::from_slice::<PoolTable>(&published.table) {
+            Ok(table) => {
+                *self.shared.table.lock() = Some(Arc::new(table));
+                self.shared.metrics.table_version.set(published.version as i64);
+            }
+            Err(error) => tracing::error!(%error, "the pool table cannot be read"),
+        }
+        Ok(())
+    }
+
+    async fn hear_change(&self, change: Change) {
+        let shared = &self.shared;
+        match change {
+            Change::Node { cell, node, epoch, .. } => {
+                shared.routes.changed(cell);
+                shared.table_bell.notify_one();
+                shared.tell(events::Event::Node { node, epoch });
+            }
+            Change::Leader(term) => {
+                shared.metrics.leader_changes.inc();
+                shared.tell(events::Event::Leader { term });
+            }
+            Change::Table(version) => {
+                self.load_table().await.ok();
+                shared.tell(events::Event::Pools { version });
+            }
+            Change::Instance(_) => {}
+        }
+    }
+}
+
+fn same_pools(a: &PoolTable, b: &PoolTable) -> bool {
+    (&a.pools, &a.nodes, &a.generated_by, a.left_out)
+        == (&b.pools, &b.nodes, &b.generated_by, b.left_out)
+}

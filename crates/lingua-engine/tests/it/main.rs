@@ -1,0 +1,8 @@
+//! The engine on the embedded store, with nodes that count for themselves, in virtual time.
+
+mod jobs;
+mod nodes;
+mod operators;
+mod restart;
+mod waiting;
+mod world;

@@ -1,0 +1,163 @@
+//! Nodes that come, go, move over, drain and are wanted.
+
+use std::time::Duration;
+
+use lingua_core::NodeId;
+use lingua_core::node::NodeState;
+use lingua_engine::handle::Beat;
+use lingua_engine::node::ToNode;
+use lingua_engine::request::JobRequest;
+use std::sync::Arc;
+
+use crate::world::{Habit, Node, World, done_by, error_of, job, profile};
+
+fn beat(node: &Node) -> Beat {
+    Beat {
+        node: node.id.clone(),
+        epoch: Some(node.epoch),
+        health: None,
+        load: Default::default(),
+        running: vec![],
+        profile: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_connection_takes_over_and_the_first_is_told() {
+    let world = World::new();
+    let mut first = Node::join(&world, "a", "zh en", 1, Habit::Hangs).await;
+    let id = world.submit(job(1, "zh:en")).await;
+    first.next_job().await;
+    let second = Node::works(&world, "a", 1, 10).await;
+    assert!(second.epoch > first.epoch);
+    assert!(matches!(first.told.recv().await.unwrap(), ToNode::Superseded));
+    assert_eq!(done_by(&world.ended(id).await), "a");
+    let stale = world.engine.heartbeat(beat(&first)).await.unwrap_err();
+    assert_eq!(stale.code(), "STALE_EPOCH");
+    first.dies(&world).await;
+    let view = world.translate(job(2, "zh:en")).await;
+    assert_eq!(done_by(&view), "a", "the old connection's end does not touch the new one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_nodes_heartbeat_is_told_to_register() {
+    let world = World::new();
+    let node = Node::works(&world, "a", 1, 10).await;
+    node.dies(&world).await;
+    let unknown = world.engine.heartbeat(beat(&node)).await.unwrap_err();
+    assert_eq!(unknown.code(), "NODE_NOT_REGISTERED");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draining_node_finishes_and_takes_nothing_new() {
+    let world = World::new();
+    let mut node = Node::works(&world, "a", 2, 500).await;
+    let running = world.submit(job(1, "zh:en")).await;
+    node.next_job().await;
+    assert_eq!(world.engine.order(&node.id, true).await.unwrap(), Some(NodeState::Draining));
+    assert!(matches!(node.told.recv().await.unwrap(), ToNode::Drain));
+    let refused = world.translate(JobRequest { wait_ms: 100, ..job(2, "zh:en") }).await;
+    assert_eq!(error_of(&refused), "ALL_CANDIDATES_FULL_OR_FAILED");
+    assert_eq!(done_by(&world.ended(running).await), "a");
+    assert!(world.engine.heartbeat(beat(&node)).await.unwrap().drain);
+    let nobody = NodeId::new("nobody").unwrap();
+    assert_eq!(world.engine.order(&nobody, true).await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preferred_node_is_used_checked_and_fallen_back_from() {
+    let world = World::new();
+    let wanted = Node::join(&world, "wanted", "zh en", 1, Habit::Works { ms: 200 }).await;
+    let other = Node::works(&world, "other", 8, 200).await;
+    let french = Node::join(&world, "french", "fr", 1, Habit::Works { ms: 1 }).await;
+    let prefers = |n, node: &NodeId, strict| JobRequest {
+        preferred: Some(node.clone()),
+        strict,
+        wait_ms: 0,
+        ..job(n, "zh:en")
+    };
+    let first = world.submit(prefers(1, &wanted.id, false)).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let second = world.translate(prefers(2, &wanted.id, false)).await;
+    assert_eq!(done_by(&second), "other", "full: somebody else does it");
+    assert_eq!(done_by(&world.ended(first).await), "wanted");
+
+    let busy = world.submit(prefers(3, &wanted.id, true)).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let strict = world.translate(prefers(4, &wanted.id, true)).await;
+    assert_eq!(error_of(&strict), "ALL_CANDIDATES_FULL_OR_FAILED");
+    world.ended(busy).await;
+    let nobody = NodeId::new("nobody").unwrap();
+    let wrong = [(5, &french.id, false), (6, &french.id, true), (7, &nobody, false)];
+    for (n, node, strict) in wrong {
+        let view = world.translate(prefers(n, node, strict)).await;
+        assert_eq!(error_of(&view), "PREFERRED_NODE_NOT_CAPABLE");
+    }
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn excluded_nodes_are_left_out() {
+    let world = World::new();
+    let bad = Node::works(&world, "bad", 8, 10).await;
+    Node::works(&world, "good", 8, 10).await;
+    for n in 0..20 {
+        let view =
+            world.translate(JobRequest { exclude: vec![bad.id.clone()], ..job(n, "zh:en") }).await;
+        assert_eq!(done_by(&view), "good");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_stays_on_its_node_and_moves_when_it_dies() {
+    let world = World::new();
+    let mut nodes = vec![];
+    for name in ["a", "b", "c"] {
+        nodes.push(Node::works(&world, name, 4, 10).await);
+    }
+    let bound = |n| JobRequest { bind_key: Some(Arc::from("room-1/turn-1")), ..job(n, "zh:en") };
+    let home = done_by(&world.translate(bound(0)).await);
+    for n in 1..10 {
+        assert_eq!(done_by(&world.translate(bound(n)).await), home);
+    }
+    let host = nodes.iter().find(|node| node.id.as_str() == home).unwrap();
+    host.dies(&world).await;
+    let moved = done_by(&world.translate(bound(20)).await);
+    assert_ne!(moved, home);
+    for n in 21..30 {
+        assert_eq!(done_by(&world.translate(bound(n)).await), moved, "it moves once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_can_change_what_a_node_can_do() {
+    let world = World::new();
+    let node = Node::works(&world, "a", 1, 10).await;
+    let japanese = profile("ja en", 1);
+    let change = Beat { profile: Some(Arc::clone(&japanese)), ..beat(&node) };
+    world.engine.heartbeat(change).await.unwrap();
+    assert_eq!(world.engine.profile_of(&node.id), Some(japanese));
+    assert_eq!(error_of(&world.translate(job(1, "zh:en")).await), "NO_CAPABLE_NODE");
+    assert_eq!(done_by(&world.translate(job(2, "ja:en")).await), "a");
+    world.engine.heartbeat(beat(&node)).await.unwrap();
+    assert_eq!(
+        done_by(&world.translate(job(3, "ja:en")).await),
+        "a",
+        "a plain one changes nothing"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_of_a_session_spread_over_nodes() {
+    let world = World::new();
+    let mut nodes = vec![];
+    for n in 0..10 {
+        nodes.push(Node::works(&world, &format!("n{n}"), 2, 10).await);
+    }
+    for n in 0..200 {
+        world.translate(job(n, "zh:en")).await;
+    }
+    let shares: Vec<u32> = nodes.iter().map(Node::done).collect();
+    assert_eq!(shares.iter().sum::<u32>(), 200);
+    assert!(shares.iter().all(|&n| n >= 5), "{shares:?}");
+}

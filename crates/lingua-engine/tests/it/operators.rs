@@ -1,0 +1,89 @@
+//! What operators see.
+
+use std::time::Duration;
+
+use lingua_core::job::JobState;
+use lingua_core::roster::Verdict;
+use lingua_core::{NodeState, Why};
+use lingua_engine::events::Event;
+
+use crate::world::{Habit, Node, World, job};
+
+#[tokio::test(start_paused = true)]
+async fn the_pool_table_follows_the_nodes_within_a_second() {
+    let world = World::new();
+    Node::works(&world, "a", 4, 10).await;
+    let b = Node::join(&world, "b", "zh en ja", 2, Habit::Works { ms: 10 }).await;
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    let table = world.engine.pools().expect("a table");
+    let pool = |name: &str| table.pools.iter().find(|pool| pool.pair == name).cloned();
+    let zh_en = pool("zh:en").expect("a pool");
+    assert_eq!((zh_en.nodes, zh_en.ready, zh_en.free), (2, 2, 6));
+    assert_eq!(pool("ja:en").map(|pool| pool.nodes), Some(1));
+    assert_eq!(pool("*:en").map(|pool| pool.nodes), Some(2));
+    assert_eq!(pool("ko:en"), None);
+    b.dies(&world).await;
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    let table = world.engine.pools().expect("a table");
+    assert!(table.pools.iter().all(|pool| pool.pair != "ja:en"));
+    let cluster = world.engine.cluster().await.unwrap();
+    assert_eq!(cluster.leader.as_deref(), Some("instance-1"));
+    assert_eq!(cluster.instances.len(), 1);
+    assert!(cluster.table.is_some_and(|(version, _)| version >= 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_explanation_names_each_nodes_reason() {
+    let world = World::new();
+    Node::works(&world, "able", 4, 10).await;
+    Node::join(&world, "french", "fr", 4, Habit::Silent).await;
+    let tired = Node::works(&world, "tired", 4, 10).await;
+    world.engine.order(&tired.id, true).await.unwrap();
+    let told = world.engine.explain(&job(1, "zh:en")).await.unwrap();
+    let verdict = |name: &str| {
+        told.iter().find(|v| v.node.node.as_str() == name).map(|v| v.verdict).expect("a verdict")
+    };
+    assert!(matches!(verdict("able"), Verdict::Chosen { .. }));
+    assert!(matches!(verdict("french"), Verdict::Refused(Why::Lacks(_))));
+    assert_eq!(verdict("tired"), Verdict::Refused(Why::State(NodeState::Draining)));
+    assert_eq!(world.used().await, 0, "nothing was taken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_tell_of_nodes_and_jobs() {
+    let world = World::new();
+    let mut events = world.engine.events();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    Node::works(&world, "a", 1, 10).await;
+    let view = world.translate(job(1, "zh:en")).await;
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    let mut seen = vec![];
+    while let Ok(event) = events.try_recv() {
+        seen.push(event);
+    }
+    let job_states: Vec<JobState> = seen
+        .iter()
+        .filter_map(|event| match event {
+            Event::Job { job, state, .. } if *job == view.id => Some(*state),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(job_states, [JobState::Dispatched, JobState::Done]);
+    assert!(
+        seen.iter().any(|event| matches!(event, Event::Node { node, .. } if node.as_str() == "a"))
+    );
+    assert!(seen.iter().any(|event| matches!(event, Event::Pools { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_are_listed_by_state() {
+    let world = World::new();
+    Node::works(&world, "a", 1, 10).await;
+    for n in 0..5 {
+        world.translate(job(n, "zh:en")).await;
+    }
+    world.translate(job(9, "ko:en")).await;
+    assert_eq!(world.engine.jobs(Some(JobState::Done), 3).await.unwrap().len(), 3);
+    assert_eq!(world.engine.jobs(Some(JobState::Failed), 10).await.unwrap().len(), 1);
+    assert_eq!(world.engine.jobs(None, 100).await.unwrap().len(), 6);
+}
