@@ -1,0 +1,138 @@
+//! Audio inside or beside a message.
+//!
+//! Start at [`Audio`]: what it is, and either how many bytes follow in the next binary frame
+//! (`bytes`), or the bytes themselves as base64 (`data`).
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{ErrorCode, RequestError};
+use crate::limits::{AUDIO_BYTES_MAX, AUDIO_FORMAT_BYTES_MAX, SAMPLE_RATE_RANGE};
+use crate::message::at_most;
+use crate::text;
+
+/// Samples as 16-bit numbers and nothing else: its sample rate must be said.
+const RAW_FORMAT: &str = "pcm16";
+
+/// Clients disagree about `=` at the end, and nothing depends on it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// A piece of sound.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Audio<'a> {
+    /// `pcm16`, `wav`, `opus`, …
+    #[serde(borrow)]
+    pub format: Cow<'a, str>,
+    /// Samples a second; formats with a header of their own may leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_rate: Option<u32>,
+    /// How many bytes the next binary frame has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// The bytes as base64.
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "text::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub data: Option<Cow<'a, str>>,
+}
+
+impl<'a> Audio<'a> {
+    /// Audio that follows in a binary frame.
+    pub fn in_next_frame(format: &'a str, sample_rate: Option<u32>, bytes: usize) -> Self {
+        let bytes = Some(bytes as u64);
+        Self { format: Cow::Borrowed(format), sample_rate, bytes, data: None }
+    }
+
+    /// Audio inside the message.
+    pub fn inline(format: &'a str, sample_rate: Option<u32>, audio: &[u8]) -> Self {
+        let data = Some(Cow::Owned(BASE64.encode(audio)));
+        Self { format: Cow::Borrowed(format), sample_rate, bytes: None, data }
+    }
+
+    /// The same, independent of the message that it was read from.
+    pub fn into_owned(self) -> Audio<'static> {
+        let format = Cow::Owned(self.format.into_owned());
+        let data = self.data.map(|data| Cow::Owned(data.into_owned()));
+        Audio { format, sample_rate: self.sample_rate, bytes: self.bytes, data }
+    }
+
+    /// How many bytes the next binary frame has to have; `None` if the audio is inside.
+    pub fn frame_bytes(&self) -> Option<usize> {
+        match self.data {
+            Some(_) => None,
+            None => self.bytes.and_then(|bytes| usize::try_from(bytes).ok()),
+        }
+    }
+
+    /// The audio inside the message.
+    pub fn decode(&self, field: &str) -> Result<Vec<u8>, RequestError> {
+        let field = format!("{field}.data");
+        let Some(data) = self.data.as_deref().filter(|data| !data.is_empty()) else {
+            return Err(RequestError::invalid(&field, "there is no audio; send it as base64"));
+        };
+        // Before decoding, so that nothing is decoded that is refused anyway.
+        if data.len() / 4 * 3 > AUDIO_BYTES_MAX + 3 {
+            return Err(too_large(&field));
+        }
+        let audio = BASE64.decode(data.as_bytes()).map_err(|error| {
+            RequestError::invalid(&field, &format!("it is not base64: {error}"))
+        })?;
+        if audio.len() > AUDIO_BYTES_MAX {
+            return Err(too_large(&field));
+        }
+        Ok(audio)
+    }
+
+    /// Checks all but the audio itself.
+    pub(crate) fn check(&self, field: &str) -> Result<(), RequestError> {
+        let of = |name: &str| format!("{field}.{name}");
+        if self.format.is_empty() {
+            let what = "it is empty; name the format, for example 'pcm16'";
+            return Err(RequestError::invalid(&of("format"), what));
+        }
+        at_most(&of("format"), &self.format, AUDIO_FORMAT_BYTES_MAX)?;
+        match self.sample_rate {
+            Some(rate) if !SAMPLE_RATE_RANGE.contains(&rate) => {
+                let (low, high) = SAMPLE_RATE_RANGE.into_inner();
+                let what = format!("{rate} is out of range; use {low} to {high}");
+                return Err(RequestError::invalid(&of("sample_rate"), &what));
+            }
+            None if self.format == RAW_FORMAT => {
+                let what = "pcm16 has no header; say how many samples a second it has";
+                return Err(RequestError::invalid(&of("sample_rate"), what));
+            }
+            _ => {}
+        }
+        if self.bytes.is_some_and(|bytes| bytes > AUDIO_BYTES_MAX as u64) {
+            return Err(too_large(&of("bytes")));
+        }
+        match (self.bytes, &self.data) {
+            (None, None) => {
+                let what = "there is no audio; give 'data' (base64) or 'bytes' and a binary frame";
+                Err(RequestError::invalid(field, what))
+            }
+            (Some(_), Some(_)) => {
+                let what = "both 'data' and 'bytes' are given; give one of them";
+                Err(RequestError::invalid(field, what))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn too_large(field: &str) -> RequestError {
+    let what = format!(
+        "the audio has more than {AUDIO_BYTES_MAX} bytes; cut it into segments or use audio_ref"
+    );
+    RequestError::new(ErrorCode::PayloadTooLarge, field, &what)
+}

@@ -1,0 +1,153 @@
+//! What is wrong with a request, and the body that says so.
+//!
+//! Start at [`RequestError`]: a code, the field, and a sentence that says what is wrong and what to
+//! do. [`ErrorBody`] is its JSON. The codes are in `error/code.rs`.
+//!
+//! Invariant: an error is small, however big the input was that caused it; texts are cut between
+//! characters, never between bytes.
+
+use lingua_core::JobId;
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{DETAIL_CHARS_MAX, LABEL_BYTES_MAX, SHOWN_CHARS_MAX};
+use crate::message::Message;
+use crate::plain;
+
+mod code;
+
+pub use code::ErrorCode;
+
+/// Why a message is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub struct RequestError {
+    /// The word for it.
+    pub code: ErrorCode,
+    /// Which field is wrong; empty if it is the message as a whole.
+    pub field: String,
+    /// What is wrong and what to do; names the field.
+    pub detail: String,
+}
+
+impl RequestError {
+    /// An error about a field (`""` for the message as a whole).
+    pub fn new(code: ErrorCode, field: &str, what: &str) -> Self {
+        let field = cut(field, LABEL_BYTES_MAX);
+        let detail = match field.as_str() {
+            "" => cut(what, DETAIL_CHARS_MAX),
+            field => cut(&format!("{field}: {what}"), DETAIL_CHARS_MAX),
+        };
+        Self { code, field, detail }
+    }
+
+    /// An `INVALID_REQUEST` about a field.
+    pub fn invalid(field: &str, what: &str) -> Self {
+        Self::new(ErrorCode::InvalidRequest, field, what)
+    }
+
+    /// The error code that users see.
+    pub fn code(&self) -> &'static str {
+        self.code.as_str()
+    }
+
+    /// Never: the same message is refused again.
+    pub fn is_safe_to_retry(&self) -> bool {
+        false
+    }
+}
+
+/// The JSON of every answer that is not a success.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The code. A text, so that a client can read codes that are newer than itself.
+    pub error: String,
+    /// What happened and what to do.
+    pub detail: String,
+    /// The field that is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// When to try again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// The job that it is about, which may still be going on.
+    #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<JobId>,
+}
+
+impl ErrorBody {
+    /// A body with a code and a sentence.
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self {
+            error: code.as_str().to_owned(),
+            detail: detail.into(),
+            field: None,
+            retry_after_ms: None,
+            job_id: None,
+        }
+    }
+
+    /// With the time after which to try again.
+    #[must_use]
+    pub fn with_retry_after_ms(mut self, retry_after_ms: u64) -> Self {
+        self.retry_after_ms = Some(retry_after_ms);
+        self
+    }
+
+    /// With the job that it is about.
+    #[must_use]
+    pub fn with_job(mut self, job: JobId) -> Self {
+        self.job_id = Some(job);
+        self
+    }
+
+    /// The code, unless it is one that this version does not know.
+    pub fn code(&self) -> Option<ErrorCode> {
+        ErrorCode::from_name(&self.error)
+    }
+}
+
+impl From<RequestError> for ErrorBody {
+    fn from(error: RequestError) -> Self {
+        let field = Some(error.field).filter(|field| !field.is_empty());
+        Self { field, ..Self::new(error.code, error.detail) }
+    }
+}
+
+impl Message for ErrorBody {
+    const NAME: &'static str = "error_body";
+}
+
+/// A value as an error repeats it: quoted, escaped, not too long.
+pub(crate) fn shown(value: &str) -> String {
+    format!("{:?}", cut(value, SHOWN_CHARS_MAX))
+}
+
+/// The first characters of a text.
+fn cut(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_are_cut_between_characters() {
+        let huge = "语".repeat(1_000_000);
+        let error = RequestError::invalid(&huge, &huge);
+        assert!(error.field.chars().count() <= LABEL_BYTES_MAX + 1);
+        assert!(error.detail.chars().count() <= DETAIL_CHARS_MAX + 1);
+        assert_eq!(shown(&huge).chars().count(), SHOWN_CHARS_MAX + 3);
+    }
+
+    #[test]
+    fn codes_read_back_and_have_an_error_status() {
+        for &code in ErrorCode::ALL {
+            assert_eq!(ErrorCode::from_name(code.as_str()), Some(code));
+            assert!((400..600).contains(&code.status()));
+        }
+    }
+}

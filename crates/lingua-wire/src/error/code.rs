@@ -1,0 +1,114 @@
+//! Every error code that users see, with its HTTP status.
+//!
+//! Start at [`ErrorCode`]. Invariant: names and statuses are those of the published table; people
+//! script against them.
+
+use std::fmt;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $Variant:ident = $name:literal, $status:literal;)*) => {
+        /// What went wrong, in one word.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum ErrorCode {
+            $($(#[$doc])* $Variant,)*
+        }
+
+        impl ErrorCode {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$Variant),*];
+
+            /// The word on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$Variant => $name,)*
+                }
+            }
+
+            /// The status of the HTTP answer.
+            pub const fn status(self) -> u16 {
+                match self {
+                    $(Self::$Variant => $status,)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// No registered node can serve the job.
+    NoCapableNode = "NO_CAPABLE_NODE", 503;
+    /// Capable nodes exist, but none took the job in time.
+    AllCandidatesFullOrFailed = "ALL_CANDIDATES_FULL_OR_FAILED", 503;
+    /// The node that the client wants cannot serve the job.
+    PreferredNodeNotCapable = "PREFERRED_NODE_NOT_CAPABLE", 422;
+    /// The store is unreachable.
+    SchedulerDependencyDown = "SCHEDULER_DEPENDENCY_DOWN", 503;
+    /// The node is unknown: it has to register.
+    NodeNotRegistered = "NODE_NOT_REGISTERED", 404;
+    /// A newer registration of the same node has taken over.
+    StaleEpoch = "STALE_EPOCH", 409;
+    /// The job has moved on to another attempt, or has ended.
+    StaleAttempt = "STALE_ATTEMPT", 409;
+    /// No such job.
+    JobNotFound = "JOB_NOT_FOUND", 404;
+    /// No such node.
+    NodeNotFound = "NODE_NOT_FOUND", 404;
+    /// No such pool.
+    PoolNotFound = "POOL_NOT_FOUND", 404;
+    /// The list of languages that the node recognises is missing or empty.
+    AsrLanguagesRequired = "ASR_LANGUAGES_REQUIRED", 422;
+    /// The list of languages that the node repairs is missing or empty.
+    SemanticLanguagesRequired = "SEMANTIC_LANGUAGES_REQUIRED", 422;
+    /// The list of languages that the node speaks is missing or empty.
+    TtsLanguagesRequired = "TTS_LANGUAGES_REQUIRED", 422;
+    /// A text is no language, or none that may stand here.
+    InvalidLanguage = "INVALID_LANGUAGE", 422;
+    /// The request cannot be understood.
+    InvalidRequest = "INVALID_REQUEST", 400;
+    /// The request is too big.
+    PayloadTooLarge = "PAYLOAD_TOO_LARGE", 413;
+    /// Too many requests.
+    RateLimited = "RATE_LIMITED", 429;
+    /// No or wrong credentials.
+    Unauthorized = "UNAUTHORIZED", 401;
+    /// The credentials do not allow this.
+    Forbidden = "FORBIDDEN", 403;
+    /// The time given for the job is over.
+    DeadlineExceeded = "DEADLINE_EXCEEDED", 504;
+    /// The instance that held the audio is gone.
+    InstanceLost = "INSTANCE_LOST", 503;
+    /// The node failed and said that a retry cannot help.
+    NodeFailed = "NODE_FAILED", 502;
+    /// A fault of the scheduler itself.
+    Internal = "INTERNAL", 500;
+}
+
+impl ErrorCode {
+    /// The code of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == name)
+    }
+
+    /// The code of a core error, which names its code as text.
+    pub(crate) fn of_core(name: &str) -> Self {
+        Self::from_name(name).unwrap_or(Self::Internal)
+    }
+
+    /// Whether the same request may succeed later and cannot have been carried out now.
+    pub const fn is_safe_to_retry(self) -> bool {
+        matches!(
+            self,
+            Self::NoCapableNode
+                | Self::AllCandidatesFullOrFailed
+                | Self::SchedulerDependencyDown
+                | Self::RateLimited
+                | Self::InstanceLost
+        )
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

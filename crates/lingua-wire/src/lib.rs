@@ -1,0 +1,39 @@
+//! The JSON of nodes, clients and admins: the only place that knows how messages look.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`message`] | reading ([`parse`]) and writing ([`to_json`]) |
+//! | [`node`] | what nodes say: registration, heartbeats, what becomes of jobs |
+//! | [`scheduler`] | what the scheduler says to nodes |
+//! | [`client`] | what clients ask for |
+//! | [`view`] | what people and tools are shown |
+//! | [`lang`] | languages as people write them, made canonical |
+//! | [`audio`] | audio inside or beside a message |
+//! | [`error`] | every error code, and what is wrong with a request |
+//! | [`limits`] | how much of everything a message may carry |
+//! | [`raw`] | JSON that is passed on as it came |
+//!
+//! Start at [`NodeMessage::parse`](node::NodeMessage::parse) and
+//! [`Dispatch::into_order`](client::Dispatch::into_order). The types are the JSON, field by field;
+//! methods such as [`Register::into_parts`](node::Register::into_parts) check them and give the
+//! core's values. `golden/` has every message as a file.
+//!
+//! Architecture invariant: there is no IO here and nothing asynchronous, and the core knows nothing
+//! of JSON. No input panics; every refusal names the field and says what to do.
+
+pub mod audio;
+pub mod client;
+pub mod error;
+pub mod lang;
+pub mod limits;
+pub mod message;
+pub mod node;
+mod plain;
+pub mod raw;
+pub mod scheduler;
+mod text;
+pub mod view;
+
+pub use error::{ErrorBody, ErrorCode, RequestError};
+pub use message::{Message, parse, parse_text, to_json, write_json};
+pub use raw::RawJson;

@@ -1,0 +1,103 @@
+//! What a node made of a job.
+//!
+//! Start at [`JobResult`]: the fields that the scheduler understands. The result itself is passed
+//! on as it came, with whatever else is in it; [`embed_audio`] is the one change made to it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::audio::Audio;
+use crate::error::RequestError;
+use crate::message::read_json;
+use crate::raw::RawJson;
+use crate::text;
+
+const AUDIO_FIELD: &str = "tts_audio";
+
+/// The known fields of a result.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct JobResult<'a> {
+    /// What was said.
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "text::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub text_asr: Option<Cow<'a, str>>,
+    /// What it means in the other language.
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "text::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub text_translated: Option<Cow<'a, str>>,
+    /// The same, spoken.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub tts_audio: Option<Audio<'a>>,
+    /// What was spoken, if the source was `auto`.
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "text::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub src_lang: Option<Cow<'a, str>>,
+}
+
+impl<'a> JobResult<'a> {
+    /// Reads the known fields of a result.
+    pub fn read(raw: &'a RawJson) -> Result<Self, RequestError> {
+        let result: Self = read_json(raw.as_str()).map_err(in_result)?;
+        if let Some(audio) = &result.tts_audio {
+            audio.check("result.tts_audio")?;
+        }
+        Ok(result)
+    }
+
+    /// How many bytes the next binary frame has to have.
+    pub fn frame_bytes(&self) -> Option<usize> {
+        self.tts_audio.as_ref().and_then(Audio::frame_bytes)
+    }
+
+    /// As a result without further fields.
+    pub fn to_raw(&self) -> RawJson {
+        let text = serde_json::to_string(self).expect("a result has text keys");
+        RawJson::new(text).expect("what was written is JSON")
+    }
+}
+
+/// Puts the audio of a binary frame into the result that announced it, for clients that get their
+/// answer in one piece. All other fields stay as they are.
+pub fn embed_audio(raw: &RawJson, audio: &[u8]) -> Result<RawJson, RequestError> {
+    let announced = JobResult::read(raw)?.tts_audio;
+    let Some(announced) = announced else {
+        return Err(RequestError::invalid("result.tts_audio", "no audio was announced"));
+    };
+    let expected = announced.frame_bytes();
+    if expected != Some(audio.len()) {
+        let what = format!(
+            "the frame has {} bytes, {} were announced; send exactly the announced number",
+            audio.len(),
+            expected.map_or("none".to_owned(), |bytes| bytes.to_string()),
+        );
+        return Err(RequestError::invalid("result.tts_audio.bytes", &what));
+    }
+    let embedded = Audio::inline(&announced.format, announced.sample_rate, audio);
+    let embedded = serde_json::value::to_raw_value(&embedded).expect("audio has text keys");
+    let mut fields: BTreeMap<Cow<'_, str>, &RawValue> =
+        read_json(raw.as_str()).map_err(in_result)?;
+    fields.insert(Cow::Borrowed(AUDIO_FIELD), &embedded);
+    RawJson::new(serde_json::to_string(&fields).expect("a map of texts and JSON"))
+}
+
+fn in_result(error: RequestError) -> RequestError {
+    let field = if error.field.is_empty() { "result" } else { &format!("result.{}", error.field) };
+    let prefix = format!("{}: ", error.field);
+    let what = error.detail.strip_prefix(&prefix).unwrap_or(&error.detail);
+    RequestError::new(error.code, field, what)
+}

@@ -1,0 +1,23 @@
+//! What people and tools are shown: jobs, nodes, pools, the cluster, explanations.
+//!
+//! | file | what |
+//! |---|---|
+//! | `job.rs` | [`JobView`] with its attempts and timings |
+//! | `node.rs` | [`NodeView`] |
+//! | `pool.rs` | [`PoolView`] |
+//! | `cluster.rs` | [`ClusterView`] |
+//! | `explain.rs` | [`ExplainReply`]: why each node would or would not be chosen |
+//!
+//! Times are milliseconds since the epoch; names that end in `_ms` and say how long are lengths.
+
+mod cluster;
+mod explain;
+mod job;
+mod node;
+mod pool;
+
+pub use cluster::{ClusterView, InstanceView, StoreView};
+pub use explain::{ExplainReply, ExplainedNode};
+pub use job::{AttemptView, JobList, JobView, Timings};
+pub use node::{LoadView, NodeList, NodeView};
+pub use pool::{PoolList, PoolView};

@@ -1,0 +1,68 @@
+//! The scheduler itself as an operator sees it.
+//!
+//! Start at [`ClusterView`]: the answer of `GET /v1/cluster`.
+
+use std::collections::BTreeMap;
+
+use lingua_core::{InstanceId, Term};
+use serde::{Deserialize, Serialize};
+
+use crate::message::Message;
+use crate::plain;
+
+/// All instances and what they share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterView {
+    /// The instance that answers.
+    #[serde(with = "plain")]
+    pub instance_id: InstanceId,
+    /// Version of its software.
+    pub version: String,
+    /// Every instance that is known.
+    pub instances: Vec<InstanceView>,
+    /// The instance that leads, if one does.
+    #[serde(with = "plain::option", default)]
+    pub leader: Option<InstanceId>,
+    /// Number of its reign.
+    #[serde(with = "plain")]
+    pub term: Term,
+    /// Version of the pool table.
+    pub table_version: u64,
+    /// When that was published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table_published_ms: Option<u64>,
+    /// How many nodes there are in each state.
+    #[serde(default)]
+    pub nodes: BTreeMap<String, u64>,
+    /// What they share.
+    pub store: StoreView,
+}
+
+impl Message for ClusterView {
+    const NAME: &'static str = "cluster_view";
+}
+
+/// One scheduler process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceView {
+    /// Its name.
+    #[serde(with = "plain")]
+    pub instance_id: InstanceId,
+    /// Where people find it.
+    pub address: String,
+    /// Whether it is believed to be alive.
+    pub alive: bool,
+    /// Whether it leads.
+    pub leader: bool,
+    /// Until when it is believed to be alive.
+    pub until_ms: u64,
+}
+
+/// Where the state is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreView {
+    /// `embedded` or `redis`.
+    pub kind: String,
+    /// Whether it answers.
+    pub up: bool,
+}

@@ -1,0 +1,67 @@
+//! A pool as an operator sees it.
+//!
+//! Start at [`PoolView`].
+
+use lingua_core::{CELL_NODES_MAX, CELLS_MAX, Lang, LangPair, NodeId, Source};
+use serde::{Deserialize, Serialize};
+
+use crate::message::Message;
+use crate::plain;
+
+/// Most nodes that there can be.
+const NODES_MAX: usize = CELLS_MAX * CELL_NODES_MAX;
+
+/// The nodes that serve a direction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolView {
+    /// `zh:en`, or `*:en` for the mixed pool.
+    #[serde(with = "plain")]
+    pub pool: LangPair,
+    /// What is spoken, or `auto`.
+    #[serde(with = "plain")]
+    pub src_lang: Source,
+    /// What it becomes.
+    #[serde(with = "plain")]
+    pub tgt_lang: Lang,
+    /// How many nodes serve it.
+    pub nodes: u64,
+    /// How many of them take jobs.
+    pub ready: u64,
+    /// Free slots of those.
+    pub free: u64,
+    /// Slots of those, free or not.
+    pub slots: u64,
+    /// Which nodes; only where a single pool is asked for.
+    #[serde(
+        default,
+        serialize_with = "plain::list::serialize",
+        deserialize_with = "plain::list::deserialize::<_, _, NODES_MAX>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub node_ids: Option<Vec<NodeId>>,
+}
+
+impl PoolView {
+    /// A pool without nodes.
+    pub fn new(pool: LangPair) -> Self {
+        let (src_lang, tgt_lang) = (pool.src, pool.tgt);
+        Self { pool, src_lang, tgt_lang, nodes: 0, ready: 0, free: 0, slots: 0, node_ids: None }
+    }
+}
+
+impl Message for PoolView {
+    const NAME: &'static str = "pool_view";
+}
+
+/// The answer of `GET /v1/pools`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PoolList {
+    /// Version of the pool table that they come from.
+    pub table_version: u64,
+    /// The pools.
+    pub pools: Vec<PoolView>,
+}
+
+impl Message for PoolList {
+    const NAME: &'static str = "pool_list";
+}

@@ -1,0 +1,130 @@
+//! Every message as a file in `golden/`.
+//!
+//! `<message>.json`, or `<message>.<form>.json` where a message has several. Most hold in both
+//! directions: reading the file gives the value, writing the value gives the file. Files of the form
+//! `contract…` and `document…` are written by hand, as other people write them, and are only read.
+//!
+//! `LINGUA_BLESS=1 cargo nextest run -p lingua-wire golden` writes the others anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+
+use lingua_wire::message::{Inbound, parse, to_json};
+use lingua_wire::node::NodeMessage;
+use lingua_wire::scheduler::SchedulerMessage;
+use serde::Serialize;
+use serde_json::Value;
+
+mod client;
+mod node;
+mod scheduler;
+mod view;
+
+/// The files that were looked at, by message.
+#[derive(Default)]
+struct Golden {
+    seen: BTreeMap<&'static str, BTreeSet<String>>,
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn is_blessing() -> bool {
+    std::env::var_os("LINGUA_BLESS").is_some_and(|value| value == "1")
+}
+
+impl Golden {
+    /// Reading the file gives the value, and writing the value gives the file.
+    fn both<M>(&mut self, form: &str, value: &M)
+    where
+        M: Inbound<'static> + Serialize + PartialEq + Debug,
+    {
+        let file = self.file::<M>(form);
+        let written = to_json(value);
+        if is_blessing() {
+            let text = serde_json::to_string_pretty(value).expect("JSON") + "\n";
+            std::fs::write(folder("golden").join(&file), text).expect("a golden file");
+        }
+        let json: Value = serde_json::from_str(&written).expect("JSON");
+        assert_eq!(json, self.read(&file, value), "writing gives another {file}");
+        assert_eq!(
+            &parse::<M>(written.leak().as_bytes()).expect("a message"),
+            value,
+            "reading it back"
+        );
+    }
+
+    /// Reading the file, which others wrote, gives the value.
+    fn inbound<M: Inbound<'static> + PartialEq + Debug>(&mut self, form: &str, value: &M) {
+        let file = self.file::<M>(form);
+        self.read(&file, value);
+    }
+
+    fn file<M: Inbound<'static>>(&mut self, form: &str) -> String {
+        let file = match form {
+            "" => format!("{}.json", M::NAME),
+            form => format!("{}.{form}.json", M::NAME),
+        };
+        assert!(self.seen.entry(M::NAME).or_default().insert(file.clone()), "{file} comes twice");
+        file
+    }
+
+    fn read<M: Inbound<'static> + PartialEq + Debug>(&self, file: &str, expected: &M) -> Value {
+        let text = std::fs::read_to_string(folder("golden").join(file))
+            .unwrap_or_else(|error| panic!("{file}: {error}; write it with LINGUA_BLESS=1"));
+        let json: Value = serde_json::from_str(&text).expect("JSON");
+        // Without the file's white space, which is kept in what is passed on as it came.
+        let compact: &'static str = json.to_string().leak();
+        assert_eq!(&parse::<M>(compact.as_bytes()).expect("a message"), expected, "reading {file}");
+        assert!(parse::<M>(text.leak().as_bytes()).is_ok(), "reading {file} with white space");
+        json
+    }
+}
+
+fn all() -> Golden {
+    let mut golden = Golden::default();
+    node::all(&mut golden);
+    scheduler::all(&mut golden);
+    client::all(&mut golden);
+    view::all(&mut golden);
+    golden
+}
+
+/// The names of all messages, from the source: a new one cannot be forgotten.
+fn names_in_source(folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("a file").path();
+        if path.is_dir() {
+            names_in_source(&path, names);
+            continue;
+        }
+        for line in std::fs::read_to_string(&path).expect("a source file").lines() {
+            if let Some(name) = line.trim().strip_prefix("const NAME: &'static str = \"") {
+                assert!(names.insert(name.trim_end_matches("\";").to_owned()), "{name} twice");
+            }
+        }
+    }
+}
+
+#[test]
+fn golden_files_hold_and_every_message_has_one() {
+    let golden = all();
+    let mut names = BTreeSet::new();
+    names_in_source(&folder("src"), &mut names);
+    assert!(names.len() > 30);
+    let seen: BTreeSet<String> = golden.seen.keys().map(|&name| name.to_owned()).collect();
+    let missing: Vec<_> = names.symmetric_difference(&seen).collect();
+    assert!(missing.is_empty(), "no golden file for, or no message called: {missing:?}");
+    for kind in NodeMessage::TYPES.iter().chain(&SchedulerMessage::TYPES) {
+        assert!(seen.contains(*kind), "the frame {kind} has no golden file");
+    }
+
+    let on_disk: BTreeSet<String> = std::fs::read_dir(folder("golden"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let used: BTreeSet<String> = golden.seen.into_values().flatten().collect();
+    assert_eq!(on_disk, used, "files that no test looks at");
+}

@@ -1,0 +1,176 @@
+//! What people and tools are shown.
+
+use lingua_core::job::JobState;
+use lingua_core::roster::Verdict;
+use lingua_core::{Attempt, Epoch, InstanceId, Lack, LangPair, Load, NodeState, Source, Term, Why};
+use lingua_wire::ErrorCode;
+use lingua_wire::view::{
+    AttemptView, ClusterView, ExplainReply, ExplainedNode, InstanceView, JobList, JobView,
+    NodeList, NodeView, PoolList, PoolView, StoreView, Timings,
+};
+
+use super::Golden;
+use crate::values::{JOB, contract_capability, lang, node, raw};
+
+const NOW_MS: u64 = 1_763_240_000_000;
+
+pub(super) fn all(golden: &mut Golden) {
+    jobs(golden);
+    nodes(golden);
+    cluster(golden);
+    explain(golden);
+}
+
+fn jobs(golden: &mut Golden) {
+    let new = JobView {
+        job_id: JOB,
+        state: JobState::New,
+        session_id: None,
+        src_lang: Source::Auto,
+        tgt_lang: lang("zh"),
+        node_id: None,
+        attempt_id: Attempt(1),
+        instance_id: None,
+        trace_id: None,
+        attempts: vec![],
+        timings: Timings::default(),
+        result: None,
+        error: None,
+        detail: None,
+        created_ms: NOW_MS,
+        updated_ms: NOW_MS,
+        deadline_at_ms: None,
+    };
+    golden.both("minimal", &new);
+    let first = AttemptView {
+        attempt_id: Attempt(1),
+        node_id: Some(node("node-7")),
+        state: JobState::Failed,
+        reason: Some("ack_timeout".to_owned()),
+        reserved_ms: Some(NOW_MS + 1),
+        dispatched_ms: Some(NOW_MS + 2),
+        acked_ms: None,
+        ended_ms: Some(NOW_MS + 5002),
+    };
+    let second = AttemptView {
+        attempt_id: Attempt(2),
+        node_id: Some(node("node-123")),
+        state: JobState::Done,
+        reason: None,
+        acked_ms: Some(NOW_MS + 5010),
+        ended_ms: Some(NOW_MS + 5700),
+        ..first.clone()
+    };
+    let done = JobView {
+        state: JobState::Done,
+        session_id: Some("room-888".to_owned()),
+        src_lang: Source::Known(lang("en")),
+        node_id: Some(node("node-123")),
+        attempt_id: Attempt(2),
+        instance_id: Some(InstanceId::new("lingua-1").expect("a name")),
+        trace_id: Some("4bf92f3577b34da6".to_owned()),
+        attempts: vec![first, second],
+        timings: Timings {
+            queue_ms: Some(0),
+            dispatch_ms: Some(5004),
+            ack_ms: Some(6),
+            run_ms: Some(690),
+            total_ms: Some(5700),
+        },
+        result: Some(raw(r#"{"text_asr":"Hello.","text_translated":"你好。"}"#)),
+        updated_ms: NOW_MS + 5700,
+        deadline_at_ms: Some(NOW_MS + 30_000),
+        ..new.clone()
+    };
+    golden.both("done", &done);
+    let failed = JobView {
+        state: JobState::Failed,
+        error: Some(ErrorCode::DeadlineExceeded.as_str().to_owned()),
+        detail: Some("the deadline passed".to_owned()),
+        ..new
+    };
+    golden.both("failed", &failed);
+    golden.both("", &JobList { jobs: vec![failed, done], next: Some(JOB) });
+}
+
+fn nodes(golden: &mut Golden) {
+    let capability = contract_capability();
+    let view = NodeView {
+        node_id: node("node-123"),
+        state: NodeState::Draining,
+        fresh: true,
+        used: 3,
+        max: 4,
+        epoch: Epoch(NOW_MS),
+        cell: 7,
+        slot: 42,
+        load: Load::new(0.3, 0.5, 0.4).expect("a load").into(),
+        cost_ms: 850,
+        languages: capability.language_capabilities.expect("lists"),
+        services: capability.services.expect("flags"),
+        pairs: 2,
+        accept_public_jobs: true,
+        drain_ordered: true,
+        version: Some("3.0".to_owned()),
+        last_heartbeat_ms: NOW_MS + 4000,
+    };
+    golden.both("", &view);
+    golden.both("", &NodeList { nodes: vec![view] });
+
+    let mixed = PoolView::new(LangPair::auto(lang("en")));
+    let exact = PoolView {
+        nodes: 3,
+        ready: 2,
+        free: 5,
+        slots: 8,
+        ..PoolView::new(LangPair::known(lang("zh"), lang("en")))
+    };
+    golden.both("", &PoolView { node_ids: Some(vec![node("node-123")]), ..exact.clone() });
+    golden.both("", &PoolList { table_version: 17, pools: vec![exact, mixed] });
+}
+
+fn cluster(golden: &mut Golden) {
+    let instance_id = InstanceId::new("lingua-1").expect("a name");
+    golden.both(
+        "",
+        &ClusterView {
+            instance_id: instance_id.clone(),
+            version: "0.1.0".to_owned(),
+            instances: vec![InstanceView {
+                instance_id: instance_id.clone(),
+                address: "127.0.0.1:7410".to_owned(),
+                alive: true,
+                leader: true,
+                until_ms: NOW_MS + 9000,
+            }],
+            leader: Some(instance_id),
+            term: Term(3),
+            table_version: 17,
+            table_published_ms: Some(NOW_MS),
+            nodes: [("ready".to_owned(), 12), ("draining".to_owned(), 1)].into(),
+            store: StoreView { kind: "embedded".to_owned(), up: true },
+        },
+    );
+}
+
+fn explain(golden: &mut Golden) {
+    let explained = |name, verdict| ExplainedNode::new(node(name), 7, verdict);
+    golden.both(
+        "",
+        &ExplainReply {
+            pool: LangPair::known(lang("zh"), lang("en")),
+            policy: "balanced".to_owned(),
+            chosen: Some(node("node-1")),
+            capable: 3,
+            free: 4,
+            error: None,
+            nodes: vec![
+                explained("node-1", Verdict::Chosen { score: 100 }),
+                explained("node-2", Verdict::AsGood { score: 101 }),
+                explained("node-3", Verdict::Eligible { score: 200 }),
+                explained("node-4", Verdict::Refused(Why::Full)),
+                explained("node-5", Verdict::Refused(Why::Lacks(Lack::Asr(lang("zh"))))),
+            ],
+        },
+    );
+}
