@@ -1,0 +1,219 @@
+//! What all routes share, and the table of routes.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use lingua_engine::{Handle, Timer};
+use lingua_store::Store;
+use lingua_wire::ErrorCode;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+
+use crate::auth::{Denied, Role};
+use crate::listen;
+use crate::mailbox::Mailboxes;
+use crate::options::{InsecureListen, ServerOptions};
+use crate::reply::Failed;
+use crate::{routes, socket};
+
+const REQUEST_ID: &str = "x-request-id";
+
+/// Where a server is made from.
+#[derive(Debug)]
+pub struct Parts<S, T> {
+    /// The instance.
+    pub engine: Handle<S, T>,
+    /// How the edge is set up.
+    pub options: ServerOptions,
+    /// All metrics, the engine's included.
+    pub registry: Registry,
+}
+
+/// The edge of an instance.
+#[derive(Debug)]
+pub struct Server<S, T> {
+    app: App<S, T>,
+}
+
+/// What all routes share.
+#[derive(Debug)]
+pub(crate) struct App<S, T> {
+    pub(crate) shared: Arc<Inner<S, T>>,
+}
+
+impl<S, T> Clone for App<S, T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner<S, T> {
+    pub(crate) engine: Handle<S, T>,
+    pub(crate) options: ServerOptions,
+    pub(crate) registry: Registry,
+    pub(crate) mailboxes: Mailboxes,
+    pub(crate) sockets: AtomicI64,
+}
+
+impl<S: Store, T: Timer> Server<S, T> {
+    /// Makes a server.
+    pub fn new(parts: Parts<S, T>) -> Self {
+        let Parts { engine, options, registry } = parts;
+        let (mailboxes, sockets) = (Mailboxes::default(), AtomicI64::new(0));
+        let inner = Inner { engine, options, registry, mailboxes, sockets };
+        Self { app: App { shared: Arc::new(inner) } }
+    }
+
+    /// Serves connections until `shutdown`, then lets open requests end.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), InsecureListen> {
+        if let Ok(address) = listener.local_addr() {
+            self.app.shared.options.check_listen(address)?;
+        }
+        let header_ms = self.app.shared.options.first_message_ms;
+        listen::serve(listener, router(self.app), header_ms, shutdown).await;
+        Ok(())
+    }
+}
+
+/// The routes of the contract.
+fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
+    let body_bytes_max = app.shared.options.body_bytes_max;
+    let nodes = Router::new()
+        .route("/v1/node/register", post(routes::nodes::register))
+        .route("/v1/node/heartbeat", post(routes::nodes::heartbeat))
+        .route("/v1/node/offline", post(routes::nodes::offline))
+        .route("/v1/node/{id}/jobs", get(routes::nodes::jobs))
+        .route("/v1/node/ws", get(socket::upgrade))
+        .route("/v1/job/ack", post(routes::nodes::ack))
+        .route("/v1/job/done", post(routes::nodes::done))
+        .route("/v1/job/fail", post(routes::nodes::fail));
+    let clients = Router::new()
+        .route("/v1/dispatch/f2f", post(routes::jobs::dispatch))
+        .route("/v1/translate", post(routes::jobs::translate))
+        .route("/v1/jobs/{id}", get(routes::jobs::show))
+        .route("/v1/jobs/{id}/cancel", post(routes::jobs::cancel))
+        .route("/v1/jobs", get(routes::jobs::list))
+        .route("/v1/nodes", get(routes::operators::nodes))
+        .route("/v1/nodes/{id}", get(routes::operators::node))
+        .route("/v1/pools", get(routes::operators::pools))
+        .route("/v1/pools/{pair}", get(routes::operators::pool))
+        .route("/v1/cluster", get(routes::operators::cluster))
+        .route("/v1/explain", post(routes::operators::explain))
+        .route("/v1/events", get(routes::operators::events));
+    let admins = Router::new()
+        .route("/v1/nodes/{id}/drain", post(routes::operators::drain))
+        .route("/v1/nodes/{id}/resume", post(routes::operators::resume))
+        .route("/metrics", get(routes::operators::metrics));
+    let open = Router::new()
+        .route("/healthz", get(routes::operators::healthz))
+        .route("/readyz", get(routes::operators::readyz));
+    let guard = |role: Role| {
+        let app = app.clone();
+        axum::middleware::from_fn(move |request: Request, next: Next| {
+            let app = app.clone();
+            async move { guarded(&app, role, request, next).await }
+        })
+    };
+    nodes
+        .layer(guard(Role::Node))
+        .merge(clients.layer(guard(Role::Client)))
+        .merge(admins.layer(guard(Role::Admin)))
+        .merge(open)
+        .fallback(|| async { not_found() })
+        .method_not_allowed_fallback(|| async { wrong_method() })
+        .layer(DefaultBodyLimit::max(body_bytes_max))
+        .layer(axum::middleware::from_fn(with_request_id))
+        .with_state(app)
+}
+
+fn not_found() -> Response {
+    let mut answer =
+        Failed::new(ErrorCode::InvalidRequest, "there is no such route").into_response();
+    *answer.status_mut() = StatusCode::NOT_FOUND;
+    answer
+}
+
+fn wrong_method() -> Response {
+    let mut answer =
+        Failed::new(ErrorCode::InvalidRequest, "this route has another method").into_response();
+    *answer.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    answer
+}
+
+/// Turns away who may not call.
+async fn guarded<S: Store, T: Timer>(
+    app: &App<S, T>,
+    role: Role,
+    request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if let Err(denied) = app.shared.options.tokens.allow(authorization, role) {
+        let code = match denied {
+            Denied::Unknown => ErrorCode::Unauthorized,
+            Denied::NotAllowed { .. } => ErrorCode::Forbidden,
+        };
+        return Failed::new(code, denied.to_string()).into_response();
+    }
+    if let Some(origin) = foreign_origin(headers, &app.shared.options.allowed_origins) {
+        let detail = format!("pages of {origin} may not call; add it to server.allowed_origins");
+        return Failed::new(ErrorCode::Forbidden, detail).into_response();
+    }
+    next.run(request).await
+}
+
+/// The origin of a page that is neither our own nor on the list.
+fn foreign_origin<'a>(headers: &'a HeaderMap, allowed: &[String]) -> Option<&'a str> {
+    let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or("unreadable");
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let own = origin.split_once("://").is_some_and(|(_, rest)| rest == host);
+    (!own && !allowed.iter().any(|known| known == origin)).then_some(origin)
+}
+
+/// Every answer names its request, so that people can find it in the logs.
+async fn with_request_id(request: Request, next: Next) -> Response {
+    let given = request.headers().get(REQUEST_ID).filter(|id| id.len() <= 64).cloned();
+    let id = given.unwrap_or_else(|| {
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("none"))
+    });
+    let mut response = next.run(request).await;
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// Reads the app from a route's state.
+pub(crate) type Shared<S, T> = State<App<S, T>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_origins_may_call() {
+        let headers = |origin: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("localhost:7410"));
+            headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
+            headers
+        };
+        let allowed = ["https://app.example".to_owned()];
+        assert_eq!(foreign_origin(&headers("http://localhost:7410"), &allowed), None);
+        assert_eq!(foreign_origin(&headers("https://app.example"), &allowed), None);
+        let evil = headers("https://evil.example");
+        assert_eq!(foreign_origin(&evil, &allowed), Some("https://evil.example"));
+        assert_eq!(foreign_origin(&HeaderMap::new(), &allowed), None, "no browser, no origin");
+    }
+}

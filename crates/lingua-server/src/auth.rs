@@ -1,0 +1,157 @@
+//! Tokens and what they allow.
+//!
+//! A token is shown once, when it is made; what is kept is its SHA-256. Looking up the hash gives an
+//! attacker nothing to time.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+/// What the holder of a token may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Register nodes and report about their jobs.
+    Node,
+    /// Submit jobs and look at them.
+    Client,
+    /// Everything.
+    Admin,
+}
+
+impl Role {
+    /// The role of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Node, Self::Client, Self::Admin].into_iter().find(|role| role.as_str() == name)
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Client => "client",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// Whether it may do what this role may.
+    pub fn covers(self, needed: Self) -> bool {
+        self == needed || self == Self::Admin
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The SHA-256 of a token.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    /// Of a token.
+    pub fn of(token: &str) -> Self {
+        Self(Sha256::digest(token.as_bytes()).into())
+    }
+
+    /// From 64 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        let mut hash = [0; 32];
+        for (i, byte) in hash.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
+        }
+        Some(Self(hash))
+    }
+}
+
+impl fmt::Display for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A new token: 256 random bits.
+pub fn new_token() -> String {
+    let bits: [u8; 32] = rand::random();
+    let hex: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("lingua_{hex}")
+}
+
+/// All tokens; none means that everybody may do everything.
+#[derive(Debug, Clone, Default)]
+pub struct Tokens(HashMap<TokenHash, Role>);
+
+impl Tokens {
+    /// From hashes and roles.
+    pub fn new(tokens: impl IntoIterator<Item = (TokenHash, Role)>) -> Self {
+        Self(tokens.into_iter().collect())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the bearer of this header may do what the role may.
+    pub(crate) fn allow(&self, authorization: Option<&str>, needed: Role) -> Result<(), Denied> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let token = authorization.and_then(|header| header.strip_prefix("Bearer "));
+        let role = token.and_then(|token| self.0.get(&TokenHash::of(token.trim())));
+        match role {
+            None => Err(Denied::Unknown),
+            Some(role) if role.covers(needed) => Ok(()),
+            Some(role) => Err(Denied::NotAllowed { role: *role, needed }),
+        }
+    }
+}
+
+/// Why a caller is turned away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Denied {
+    #[error("no valid token; send 'Authorization: Bearer TOKEN'")]
+    Unknown,
+    #[error("a token with role {role} may not do this; use one with role {needed} or admin")]
+    NotAllowed { role: Role, needed: Role },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_allows_its_role_and_admin_allows_all() {
+        let (node, admin) = (new_token(), new_token());
+        assert_ne!(node, admin);
+        let tokens =
+            Tokens::new([(TokenHash::of(&node), Role::Node), (TokenHash::of(&admin), Role::Admin)]);
+        let bearer = |token: &str| format!("Bearer {token}");
+        assert_eq!(tokens.allow(Some(&bearer(&node)), Role::Node), Ok(()));
+        assert_eq!(tokens.allow(Some(&bearer(&admin)), Role::Client), Ok(()));
+        let denied = Denied::NotAllowed { role: Role::Node, needed: Role::Admin };
+        assert_eq!(tokens.allow(Some(&bearer(&node)), Role::Admin), Err(denied));
+        for wrong in [None, Some("Bearer "), Some("Bearer guess"), Some(node.as_str())] {
+            assert_eq!(tokens.allow(wrong, Role::Node), Err(Denied::Unknown));
+        }
+        assert_eq!(Tokens::default().allow(None, Role::Admin), Ok(()));
+    }
+
+    #[test]
+    fn a_hash_reads_back() {
+        let hash = TokenHash::of("secret");
+        assert_eq!(TokenHash::from_hex(&hash.to_string()), Some(hash));
+        assert_eq!(TokenHash::from_hex("zz"), None);
+    }
+}

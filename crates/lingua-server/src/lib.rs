@@ -1,0 +1,31 @@
+//! The edge of an instance: HTTP and WebSocket.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`options`] | how it is set up |
+//! | [`auth`] | tokens and what they allow |
+//! | [`listen`] | connections: timeouts, graceful stop |
+//! | `app` | what all routes share, and the table of routes |
+//! | `routes` | one file for each kind of caller |
+//! | `socket` | the node WebSocket |
+//! | `mailbox` | nodes without WebSocket |
+//! | `convert` | between the wire's words and the engine's |
+//! | `reply` | answers and errors |
+//!
+//! Start at [`Server::serve`], then `app`.
+//!
+//! Architecture invariant: only this crate speaks HTTP; nothing here decides anything about jobs.
+
+mod app;
+pub mod auth;
+mod convert;
+pub mod listen;
+mod mailbox;
+pub mod options;
+mod reply;
+mod routes;
+mod socket;
+
+pub use app::{Parts, Server};
+pub use convert::decode;
+pub use options::ServerOptions;

@@ -1,0 +1,72 @@
+//! Connections: who takes too long to speak is hung up on, and a stop lets open requests end.
+
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+/// How long a stop waits for open requests.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How long to wait when the system has no room for another connection.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `shutdown`.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    header_read_ms: u64,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(header_read_ms))
+        .keep_alive(true);
+    let (stop, _) = watch::channel(());
+    // Every connection holds a sender: when all are dropped, the last connection has ended.
+    let (open, mut all_closed) = mpsc::channel::<()>(1);
+    tokio::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut shutdown => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(NO_ROOM_PAUSE).await;
+                continue;
+            }
+        };
+        // Small messages both ways: waiting for more to send only adds delay.
+        stream.set_nodelay(true).ok();
+        let service = TowerToHyperService::new(router.clone());
+        let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+        let (mut stopped, open) = (stop.subscribe(), open.clone());
+        tokio::spawn(async move {
+            tokio::pin!(connection);
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                _ = stopped.changed() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "connection ended");
+            }
+            drop(open);
+        });
+    }
+    drop((listener, open));
+    stop.send_replace(());
+    if tokio::time::timeout(GRACE, all_closed.recv()).await.is_err() {
+        tracing::warn!("stopped with open requests");
+    }
+}

@@ -1,0 +1,83 @@
+//! How the edge is set up.
+
+use std::net::SocketAddr;
+
+use crate::auth::Tokens;
+
+/// Everything that can be set.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Who may do what.
+    pub tokens: Tokens,
+    /// Listen beyond this machine although there are no tokens.
+    pub allow_insecure: bool,
+    /// Web pages of these origins may call.
+    pub allowed_origins: Vec<String>,
+    /// How long a job waits for a slot if its client does not say.
+    pub default_wait_ms: u64,
+    /// How long `/v1/translate` waits if its client does not say.
+    pub translate_ms: u64,
+    /// Longest body.
+    pub body_bytes_max: usize,
+    /// Longest frame of a WebSocket.
+    pub frame_bytes_max: usize,
+    /// How long a connection may take to send its headers, and a node to register.
+    pub first_message_ms: u64,
+    /// Longest long poll.
+    pub poll_ms_max: u64,
+    /// The name of the store, for people.
+    pub store_kind: String,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            tokens: Tokens::default(),
+            allow_insecure: false,
+            allowed_origins: vec![],
+            default_wait_ms: 2_000,
+            translate_ms: 30_000,
+            body_bytes_max: 4 << 20,
+            frame_bytes_max: 4 << 20,
+            first_message_ms: 10_000,
+            poll_ms_max: 60_000,
+            store_kind: "embedded".to_owned(),
+        }
+    }
+}
+
+/// Everybody could use this instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "refusing to listen on {0} without tokens: everybody who reaches it could use it; make a token with \
+     'lingua token new', listen on 127.0.0.1, or set auth.allow_insecure = true"
+)]
+pub struct InsecureListen(pub SocketAddr);
+
+impl ServerOptions {
+    /// Refuses to be open to everybody by accident.
+    pub fn check_listen(&self, address: SocketAddr) -> Result<(), InsecureListen> {
+        let open = self.tokens.is_empty() && !address.ip().is_loopback();
+        match open && !self.allow_insecure {
+            true => Err(InsecureListen(address)),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_tokens_only_this_machine_may_call() {
+        let options = ServerOptions::default();
+        assert!(options.check_listen("127.0.0.1:7410".parse().unwrap()).is_ok());
+        assert!(options.check_listen("[::1]:7410".parse().unwrap()).is_ok());
+        let open: SocketAddr = "0.0.0.0:7410".parse().unwrap();
+        let refused = options.check_listen(open).unwrap_err();
+        assert!(refused.to_string().contains("lingua token new"));
+        let insecure = ServerOptions { allow_insecure: true, ..options };
+        assert!(insecure.check_listen(open).is_ok());
+    }
+}

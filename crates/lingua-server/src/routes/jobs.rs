@@ -1,0 +1,187 @@
+//! What clients call.
+
+use axum::body::Bytes;
+use axum::extract::{Path, Query};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use lingua_core::JobId;
+use lingua_core::job::JobState;
+use lingua_engine::Timer;
+use lingua_engine::handle::Waited;
+use lingua_engine::request::JobView;
+use lingua_store::Store;
+use lingua_wire::client::{CancelReply, DispatchReply};
+use lingua_wire::message::check_label;
+use lingua_wire::view::JobList;
+use lingua_wire::{ErrorCode, RequestError};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::app::{App, Shared};
+use crate::convert;
+use crate::reply::{Answer, Failed, json};
+
+/// Most jobs in one listing.
+const LIST_MAX: usize = 1000;
+
+/// Jobs in a listing whose length is not said.
+const LIST_DEFAULT: usize = 100;
+
+/// Longest wait for the end of a job.
+const WAIT_MS_MAX: u64 = 60_000;
+
+/// `POST /v1/dispatch/f2f`: accepts a job and answers once it was sent to a node.
+pub(crate) async fn dispatch<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let (id, sent_within_ms) = accept(&app, &headers, &body).await?;
+    let waited = app.shared.engine.wait_sent(id, sent_within_ms).await?;
+    let view = reached(id, waited)?;
+    refuse_if_failed(&view)?;
+    let node = view.progress.node.or_else(|| {
+        view.progress.tries.last().and_then(|last| lingua_core::NodeId::new(&last.node).ok())
+    });
+    let Some(node_id) = node else {
+        let detail = "the job was cancelled before it was sent";
+        return Err(Failed::new(ErrorCode::StaleAttempt, detail).with_job(id));
+    };
+    Ok(json(&DispatchReply { job_id: id, node_id, attempt_id: view.progress.attempt }))
+}
+
+/// `POST /v1/translate`: accepts a job and answers with what came of it.
+pub(crate) async fn translate<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let id = job_id(&headers, app.shared.engine.now_ms())?;
+    let request = convert::request(id, &body, app.shared.options.default_wait_ms)?;
+    let wait_ms = request.deadline_ms.unwrap_or(app.shared.options.translate_ms);
+    let submitted = app.shared.engine.submit(request).await?;
+    match app.shared.engine.wait_ended(submitted.id, wait_ms).await? {
+        Waited::Reached(view) => {
+            refuse_if_failed(&view)?;
+            Ok(json(&convert::job_view(&view)))
+        }
+        Waited::NotYet(_) => {
+            let detail = format!(
+                "the job has not ended within {wait_ms} ms; it goes on, ask for it by its id"
+            );
+            Err(Failed::new(ErrorCode::DeadlineExceeded, detail).with_job(id))
+        }
+        Waited::NoSuchJob => Err(no_such_job(id)),
+    }
+}
+
+async fn accept<S: Store, T: Timer>(
+    app: &App<S, T>,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<(JobId, u64), Failed> {
+    let id = job_id(headers, app.shared.engine.now_ms())?;
+    let request = convert::request(id, body, app.shared.options.default_wait_ms)?;
+    let sent_within_ms = request.wait_ms.saturating_add(app.shared.options.translate_ms);
+    let submitted = app.shared.engine.submit(request).await?;
+    Ok((submitted.id, sent_within_ms))
+}
+
+/// A new id, or the one that belongs to the idempotency key.
+fn job_id(headers: &HeaderMap, _now_ms: u64) -> Result<JobId, Failed> {
+    let Some(key) = headers.get("idempotency-key") else {
+        return Ok(JobId::new(uuid::Uuid::now_v7().as_u128()));
+    };
+    let key =
+        key.to_str().map_err(|_| RequestError::invalid("Idempotency-Key", "it is not ASCII"))?;
+    check_label("Idempotency-Key", key)?;
+    let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+    let mut id = [0; 16];
+    id.copy_from_slice(&hash[..16]);
+    Ok(JobId::new(u128::from_be_bytes(id)))
+}
+
+fn reached(id: JobId, waited: Waited) -> Result<JobView, Failed> {
+    match waited {
+        Waited::Reached(view) => Ok(view),
+        Waited::NotYet(_) => {
+            let detail = "the job was not sent in time; it goes on, ask for it by its id";
+            Err(Failed::new(ErrorCode::DeadlineExceeded, detail).with_job(id))
+        }
+        Waited::NoSuchJob => Err(no_such_job(id)),
+    }
+}
+
+fn refuse_if_failed(view: &JobView) -> Result<(), Failed> {
+    let Some(ended) = view.progress.ended.as_ref() else { return Ok(()) };
+    match &ended.error {
+        Some(code) => {
+            let detail = ended.detail.clone().unwrap_or_default();
+            Err(Failed::named(code, detail).with_job(view.id))
+        }
+        None => Ok(()),
+    }
+}
+
+fn no_such_job(id: JobId) -> Failed {
+    Failed::new(ErrorCode::JobNotFound, format!("there is no job {id}, or it ended long ago"))
+}
+
+fn parse_id(text: &str) -> Result<JobId, Failed> {
+    text.parse().map_err(|error| Failed::new(ErrorCode::JobNotFound, format!("{error}")))
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Wait {
+    wait_ms: Option<u64>,
+}
+
+/// `GET /v1/jobs/{id}`
+pub(crate) async fn show<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Path(id): Path<String>,
+    Query(wait): Query<Wait>,
+) -> Answer {
+    let id = parse_id(&id)?;
+    let wait_ms = wait.wait_ms.unwrap_or(0).min(WAIT_MS_MAX);
+    match app.shared.engine.wait_ended(id, wait_ms).await? {
+        Waited::Reached(view) | Waited::NotYet(view) => Ok(json(&convert::job_view(&view))),
+        Waited::NoSuchJob => Err(no_such_job(id)),
+    }
+}
+
+/// `POST /v1/jobs/{id}/cancel`
+pub(crate) async fn cancel<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = parse_id(&id)?;
+    match app.shared.engine.cancel(id).await? {
+        Some(view) => Ok(json(&CancelReply { ok: true, state: view.progress.state })),
+        None => Err(no_such_job(id)),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct List {
+    state: Option<String>,
+    limit: Option<usize>,
+}
+
+/// `GET /v1/jobs`
+pub(crate) async fn list<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Query(list): Query<List>,
+) -> Answer {
+    let state = list.state.map(|name| {
+        JobState::from_name(&name.to_ascii_uppercase()).ok_or_else(|| {
+            let known = JobState::ALL.map(JobState::as_str).join(", ");
+            RequestError::invalid("state", &format!("use one of {known}"))
+        })
+    });
+    let limit = list.limit.unwrap_or(LIST_DEFAULT).min(LIST_MAX);
+    let jobs = app.shared.engine.jobs(state.transpose()?, limit).await?;
+    let jobs = jobs.iter().map(convert::job_view).collect();
+    let answer: Response = json(&JobList { jobs, next: None });
+    Ok(answer)
+}

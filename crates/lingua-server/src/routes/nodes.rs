@@ -1,0 +1,167 @@
+//! What nodes call over HTTP.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Path, Query};
+use lingua_core::NodeId;
+use lingua_engine::Timer;
+use lingua_engine::handle::{Beat, Registration};
+use lingua_store::Store;
+use lingua_store::contract::LeaseKey;
+use lingua_wire::node::{
+    Heartbeat, HeartbeatReply, JobAck, JobDone, JobFail, JobRef, Offline, OkReply, Register,
+    RegisterReply,
+};
+use lingua_wire::scheduler::NodeJobs;
+use lingua_wire::{ErrorCode, RequestError, parse};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use crate::app::{App, Shared};
+use crate::convert;
+use crate::mailbox::Mailbox;
+use crate::reply::{Answer, Failed, json};
+
+/// How long a long poll waits if the node does not say.
+const POLL_MS: u64 = 30_000;
+
+/// `POST /v1/node/register`
+pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+    let parts = parse::<Register>(&body)?.into_parts()?;
+    let node = parts.node.unwrap_or_else(new_node_id);
+    tracing::info!(step = "register_start", node_id = %node, "a node registers over HTTP");
+    let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
+    let (profile, health) = (Arc::new(parts.profile), parts.health);
+    let registration = Registration { node: node.clone(), profile, health, outbox };
+    let registered = app.shared.engine.register(registration).await?;
+    app.shared.mailboxes.put(node.clone(), Mailbox::new(registered.place.epoch, inbox));
+    tracing::info!(step = "register_complete", node_id = %node, pairs = registered.pairs, "registered");
+    Ok(json(&RegisterReply {
+        ok: true,
+        node_id: node,
+        epoch: registered.place.epoch,
+        status: lingua_core::NodeState::of(health, false),
+        pairs: registered.pairs as u64,
+        heartbeat_interval_ms: registered.heartbeat_ms,
+    }))
+}
+
+/// `node-` and eight hexadecimal digits.
+pub(crate) fn new_node_id() -> NodeId {
+    let number: u32 = rand::random();
+    NodeId::new(&format!("node-{number:08X}")).expect("letters, digits and a hyphen")
+}
+
+/// `POST /v1/node/heartbeat`
+pub(crate) async fn heartbeat<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+    let heartbeat: Heartbeat = parse(&body)?;
+    let node = heartbeat.node()?.clone();
+    let (mut cancel, drain) = take_beat(&app, &node, &heartbeat).await?;
+    if let Some(mailbox) = app.shared.mailboxes.get(&node) {
+        cancel.extend(mailbox.take_cancelled());
+    }
+    Ok(json(&HeartbeatReply { ok: true, cancel, drain }))
+}
+
+/// Hands a heartbeat to the engine; gives what to cancel and whether to drain.
+pub(crate) async fn take_beat<S: Store, T: Timer>(
+    app: &App<S, T>,
+    node: &NodeId,
+    heartbeat: &Heartbeat,
+) -> Result<(Vec<JobRef>, bool), Failed> {
+    let engine = &app.shared.engine;
+    let current = engine.profile_of(node);
+    let profile = match &current {
+        Some(current) => heartbeat.capability_update(current)?.map(Arc::new),
+        None => None,
+    };
+    let running = heartbeat.running.iter().flatten();
+    let running = running.map(|r| LeaseKey { job: r.job_id, attempt: r.attempt_id }).collect();
+    let beat = Beat {
+        node: node.clone(),
+        epoch: heartbeat.epoch,
+        health: heartbeat.health,
+        load: heartbeat.load()?.unwrap_or_default(),
+        running,
+        profile,
+    };
+    let beaten = engine.heartbeat(beat).await?;
+    let cancel = beaten.cancel.iter().map(|k| JobRef { job_id: k.job, attempt_id: k.attempt });
+    Ok((cancel.collect(), beaten.drain))
+}
+
+/// `POST /v1/node/offline`
+pub(crate) async fn offline<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+    let node = parse::<Offline>(&body)?.node_id;
+    let engine = &app.shared.engine;
+    let epoch = engine.epoch_of(&node).ok_or(lingua_engine::NodeError::NotRegistered)?;
+    engine.disconnect(&node, epoch).await?;
+    app.shared.mailboxes.remove(&node);
+    Ok(json(&OkReply::OK))
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Poll {
+    wait_ms: Option<u64>,
+}
+
+/// `GET /v1/node/{id}/jobs`
+pub(crate) async fn jobs<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Path(id): Path<String>,
+    Query(poll): Query<Poll>,
+) -> Answer {
+    let node = NodeId::new(&id).map_err(|error| RequestError::invalid("id", &error.to_string()))?;
+    let epoch = app.shared.engine.epoch_of(&node);
+    let mailbox = app.shared.mailboxes.get(&node).filter(|mailbox| Some(mailbox.epoch) == epoch);
+    let Some(mailbox) = mailbox else {
+        let detail = "this node is not registered over HTTP here; register first";
+        return Err(Failed::new(ErrorCode::NodeNotRegistered, detail));
+    };
+    let wait_ms = poll.wait_ms.unwrap_or(POLL_MS).min(app.shared.options.poll_ms_max);
+    let assignments = mailbox.jobs(wait_ms).await;
+    let now_ms = app.shared.engine.now_ms();
+    let jobs = assignments.iter().map(|a| convert::assign(a, now_ms, true)).collect();
+    Ok(json(&NodeJobs { jobs }))
+}
+
+/// `POST /v1/job/ack`
+pub(crate) async fn ack<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+    let ack: JobAck = parse(&body)?;
+    let node = known(&app, ack.node()?)?;
+    app.shared.engine.acked(ack.job_id, ack.report(node), true).await?;
+    Ok(json(&OkReply::OK))
+}
+
+/// `POST /v1/job/done`
+pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+    let done: JobDone<'_> = parse(&body)?;
+    let node = known(&app, done.node()?)?;
+    let report = done.report(node);
+    if done.result()?.and_then(|result| result.frame_bytes()).is_some() {
+        let what = "over HTTP there is no next frame; send the audio as base64 in 'data'";
+        return Err(RequestError::invalid("result.tts_audio.bytes", what).into());
+    }
+    let result = done.result.map_or("{}".into(), |result| result.into_text());
+    app.shared.engine.done(done.job_id, report, result.into_string(), true).await?;
+    Ok(json(&OkReply::OK))
+}
+
+/// `POST /v1/job/fail`
+pub(crate) async fn fail<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+    let fail: JobFail<'_> = parse(&body)?;
+    let node = known(&app, fail.node()?)?;
+    let (report, retryable) = (fail.report(node), fail.is_retryable());
+    let reason = fail.reason.into_owned();
+    app.shared.engine.failed(fail.job_id, report, reason, retryable, true).await?;
+    Ok(json(&OkReply::OK))
+}
+
+/// A node that is registered here.
+fn known<S: Store, T: Timer>(app: &App<S, T>, node: &NodeId) -> Result<NodeId, Failed> {
+    match app.shared.engine.knows(node) {
+        true => Ok(node.clone()),
+        false => Err(lingua_engine::NodeError::NotRegistered.into()),
+    }
+}

@@ -1,0 +1,247 @@
+//! What operators and their tools call.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use lingua_core::{InstanceId, LangPair, NodeId, Term};
+use lingua_engine::Timer;
+use lingua_engine::events::Event;
+use lingua_engine::table::Pool;
+use lingua_store::Store;
+use lingua_wire::view::{
+    ClusterView, ExplainReply, ExplainedNode, InstanceView, NodeList, PoolList, PoolView, StoreView,
+};
+use lingua_wire::{ErrorCode, RequestError};
+use tokio_stream::wrappers::BroadcastStream;
+
+use crate::app::{App, Shared};
+use crate::convert;
+use crate::reply::{Answer, Failed, json, text};
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+fn node_id(text: &str) -> Result<NodeId, Failed> {
+    Ok(NodeId::new(text).map_err(|error| RequestError::invalid("id", &error.to_string()))?)
+}
+
+fn no_such_node(node: &NodeId) -> Failed {
+    Failed::new(ErrorCode::NodeNotFound, format!("there is no node {node}"))
+}
+
+/// `GET /v1/nodes`
+pub(crate) async fn nodes<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
+    let (now_ms, nodes) = app.shared.engine.nodes().await?;
+    let rule = app.shared.engine.options().rules.semantic;
+    let nodes = nodes.iter().map(|node| convert::node_view(node, now_ms, rule)).collect();
+    Ok(json(&NodeList { nodes }))
+}
+
+/// `GET /v1/nodes/{id}`
+pub(crate) async fn node<S: Store, T: Timer>(app: Shared<S, T>, Path(id): Path<String>) -> Answer {
+    let id = node_id(&id)?;
+    let rule = app.shared.engine.options().rules.semantic;
+    match app.shared.engine.node(&id).await? {
+        Some((now_ms, node)) => Ok(json(&convert::node_view(&node, now_ms, rule))),
+        None => Err(no_such_node(&id)),
+    }
+}
+
+/// `POST /v1/nodes/{id}/drain`
+pub(crate) async fn drain<S: Store, T: Timer>(app: Shared<S, T>, path: Path<String>) -> Answer {
+    order(app, path, true).await
+}
+
+/// `POST /v1/nodes/{id}/resume`
+pub(crate) async fn resume<S: Store, T: Timer>(app: Shared<S, T>, path: Path<String>) -> Answer {
+    order(app, path, false).await
+}
+
+async fn order<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Path(id): Path<String>,
+    drain: bool,
+) -> Answer {
+    let id = node_id(&id)?;
+    if app.shared.engine.order(&id, drain).await?.is_none() {
+        return Err(no_such_node(&id));
+    }
+    node(app, Path(id.to_string())).await
+}
+
+fn pool_view(pool: &Pool) -> Option<PoolView> {
+    let pair: LangPair = pool.pair.parse().ok()?;
+    let (nodes, ready, free) = (pool.nodes.into(), pool.ready.into(), pool.free.into());
+    Some(PoolView { nodes, ready, free, slots: free, ..PoolView::new(pair) })
+}
+
+/// `GET /v1/pools`
+pub(crate) async fn pools<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
+    let table = app.shared.engine.pools();
+    let pools = table.iter().flat_map(|table| &table.pools).filter_map(pool_view).collect();
+    let version = app.shared.engine.cluster().await?.table.map_or(0, |(version, _)| version);
+    Ok(json(&PoolList { table_version: version, pools }))
+}
+
+/// `GET /v1/pools/{src}:{tgt}`: counted now, also if the table leaves it out.
+pub(crate) async fn pool<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Path(pair): Path<String>,
+) -> Answer {
+    let pair = lingua_wire::lang::pool("pair", &pair)?;
+    let (now_ms, nodes) = app.shared.engine.nodes().await?;
+    let rule = app.shared.engine.options().rules.semantic;
+    let mut view = PoolView::new(pair);
+    let mut ids = vec![];
+    for node in nodes {
+        let caps = node.profile.capabilities();
+        let gone = now_ms > node.fresh_until_ms || node.state == lingua_core::NodeState::Offline;
+        if gone || caps.lack(pair, lingua_core::Needs::SPEECH_TO_SPEECH, rule).is_some() {
+            continue;
+        }
+        view.nodes += 1;
+        if node.state == lingua_core::NodeState::Ready {
+            let max = node.profile.slots_max();
+            view.ready += 1;
+            view.slots += u64::from(max);
+            view.free += u64::from(max.saturating_sub(node.used));
+        }
+        ids.push(node.node);
+    }
+    if ids.is_empty() {
+        return Err(Failed::new(ErrorCode::PoolNotFound, format!("no node serves {pair}")));
+    }
+    view.node_ids = Some(ids);
+    Ok(json(&view))
+}
+
+/// `GET /v1/cluster`
+pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
+    let cluster = app.shared.engine.cluster().await?;
+    let leader = cluster.leader.as_deref().and_then(|name| InstanceId::new(name).ok());
+    let table = app.shared.engine.pools();
+    let instances = cluster
+        .instances
+        .iter()
+        .map(|i| InstanceView {
+            instance_id: i.instance.clone(),
+            address: i.address.clone(),
+            alive: i.alive,
+            leader: leader.as_ref() == Some(&i.instance),
+            until_ms: i.until_ms,
+        })
+        .collect();
+    let nodes: BTreeMap<String, u64> = table
+        .iter()
+        .flat_map(|table| &table.nodes)
+        .map(|(state, count)| (state.clone(), u64::from(*count)))
+        .collect();
+    let (table_version, term) = cluster.table.unwrap_or((0, Term(0)));
+    Ok(json(&ClusterView {
+        instance_id: cluster.instance,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        instances,
+        leader,
+        term,
+        table_version,
+        table_published_ms: table.map(|table| table.generated_ms),
+        nodes,
+        store: StoreView { kind: app.shared.options.store_kind.clone(), up: true },
+    }))
+}
+
+/// `POST /v1/explain`
+pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+    use lingua_core::roster::Verdict;
+    let request = convert::question(&body, app.shared.options.default_wait_ms)?;
+    let verdicts = app.shared.engine.explain(&request).await?;
+    let chosen = verdicts.iter().find(|v| matches!(v.verdict, Verdict::Chosen { .. }));
+    let capable = verdicts.iter().filter(|v| match v.verdict {
+        Verdict::Refused(why) => !why.is_incapable(),
+        _ => true,
+    });
+    let free = |v: &lingua_engine::handle::NodeVerdict| {
+        u64::from(v.node.profile.slots_max().saturating_sub(v.node.used))
+    };
+    let capable_count = capable.clone().count() as u64;
+    let error = match (chosen, capable_count) {
+        (Some(_), _) => None,
+        (None, 0) => Some(ErrorCode::NoCapableNode.as_str().to_owned()),
+        (None, _) => Some(ErrorCode::AllCandidatesFullOrFailed.as_str().to_owned()),
+    };
+    Ok(json(&ExplainReply {
+        pool: request.pair,
+        policy: format!("{:?}", app.shared.engine.options().policy).to_lowercase(),
+        chosen: chosen.map(|v| v.node.node.clone()),
+        capable: capable_count,
+        free: capable.map(free).sum(),
+        error,
+        nodes: verdicts
+            .iter()
+            .map(|v| {
+                let cell = v.node.place.cell.index() as u32;
+                ExplainedNode::new(v.node.node.clone(), cell, v.verdict)
+            })
+            .collect(),
+    }))
+}
+
+/// `GET /v1/events`: what happens, as it happens.
+pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
+    let events = BroadcastStream::new(app.shared.engine.events()).map(|event| {
+        Ok::<_, Infallible>(match event {
+            Ok(event) => sse(&event),
+            Err(_) => SseEvent::default().event("gap").data("{}"),
+        })
+    });
+    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+}
+
+fn sse(event: &Event) -> SseEvent {
+    let (name, data) = match event {
+        Event::Node { node, epoch } => {
+            ("node", serde_json::json!({"node_id": node.as_str(), "epoch": epoch.0}))
+        }
+        Event::Job { job, state, node } => {
+            let node = node.as_ref().map(|node| node.as_str());
+            (
+                "job",
+                serde_json::json!({"job_id": job.to_string(), "state": state.as_str(), "node_id": node}),
+            )
+        }
+        Event::Pools { version } => ("pool", serde_json::json!({"table_version": version})),
+        Event::Leader { term } => ("leader", serde_json::json!({"term": term.0})),
+    };
+    SseEvent::default().event(name).data(data.to_string())
+}
+
+/// `GET /metrics`
+pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
+    let mut out = String::new();
+    prometheus_client::encoding::text::encode(&mut out, &app.shared.registry)
+        .map_err(|_| Failed::new(ErrorCode::Internal, "the metrics cannot be written"))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(text(StatusCode::OK, kind, out))
+}
+
+/// `GET /healthz`: the process answers.
+pub(crate) async fn healthz() -> Response {
+    text(StatusCode::OK, PLAIN, "ok\n".to_owned())
+}
+
+/// `GET /readyz`: the store answers, so jobs can be taken.
+pub(crate) async fn readyz<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
+    let App { shared } = &*app;
+    match shared.engine.is_ready().await {
+        true => Ok(text(StatusCode::OK, PLAIN, "ready\n".to_owned())),
+        false => {
+            let detail = "the store does not answer, or this instance is stopping";
+            Err(Failed::new(ErrorCode::SchedulerDependencyDown, detail))
+        }
+    }
+}
