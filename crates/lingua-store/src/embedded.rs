@@ -1,7 +1,8 @@
 //! The store in memory: the default, for one process with nothing else installed.
 //!
 //! Start at [`Embedded`]. Each cell has its own lock, as each cell of a shared store has its own
-//! script; no operation holds two locks, and none holds one across an await.
+//! script; no operation holds two locks, and none holds one across an await. Opened on a directory, it
+//! keeps there what must outlive the process: see [`Embedded::open`].
 //!
 //! | file | what |
 //! |---|---|
@@ -11,6 +12,8 @@
 //! | `leader.rs` | leader and pool table |
 //! | `instances.rs` | instances and inboxes |
 //! | `feed.rs` | change feed |
+//! | `open.rs` | opening a data directory |
+//! | `journal.rs` | writing to it |
 
 use std::sync::Arc;
 
@@ -33,13 +36,18 @@ mod directory;
 mod feed;
 mod instances;
 mod jobs;
+mod journal;
 mod leader;
+mod open;
+
+pub use open::OpenError;
 
 use cell::{Cell, Changed};
 use directory::Directory;
 use feed::Feed;
 use instances::Instances;
 use jobs::Jobs;
+use journal::{Journal, Kept};
 use leader::Leadership;
 
 /// How much the store keeps at most.
@@ -89,12 +97,31 @@ struct Inner<C> {
     mail: Notify,
     feed: Mutex<Feed>,
     news: Notify,
+    journal: Option<Journal>,
 }
 
 /// Keeps neighbouring cells' locks out of each other's cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Aligned<T>(T);
+
+impl<C> Inner<C> {
+    fn new(rules: Rules, limits: Limits, clock: C) -> Self {
+        let cell = |i| CellId::new(i).map(|id| Aligned(Mutex::new(Cell::new(id, rules))));
+        Self {
+            clock,
+            cells: (0..CELLS_MAX).filter_map(cell).collect(),
+            directory: Mutex::default(),
+            jobs: Mutex::new(Jobs::new(limits)),
+            leadership: Mutex::default(),
+            instances: Mutex::new(Instances::new(limits)),
+            mail: Notify::new(),
+            feed: Mutex::new(Feed::new(limits.feed_max)),
+            news: Notify::new(),
+            journal: None,
+        }
+    }
+}
 
 impl<C> Clone for Embedded<C> {
     fn clone(&self) -> Self {
@@ -105,19 +132,7 @@ impl<C> Clone for Embedded<C> {
 impl<C: Clock> Embedded<C> {
     /// An empty store.
     pub fn new(rules: Rules, limits: Limits, clock: C) -> Self {
-        let cell = |i| CellId::new(i).map(|id| Aligned(Mutex::new(Cell::new(id, rules))));
-        let inner = Inner {
-            clock,
-            cells: (0..CELLS_MAX).filter_map(cell).collect(),
-            directory: Mutex::default(),
-            jobs: Mutex::new(Jobs::new(limits)),
-            leadership: Mutex::default(),
-            instances: Mutex::new(Instances::new(limits)),
-            mail: Notify::new(),
-            feed: Mutex::new(Feed::new(limits.feed_max)),
-            news: Notify::new(),
-        };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Inner::new(rules, limits, clock).into() }
     }
 
     fn now_ms(&self) -> u64 {
@@ -136,6 +151,43 @@ impl<C: Clock> Embedded<C> {
         operation(&mut cell, now_ms)
     }
 
+    /// Runs an operation on a part that is kept, and gives its reply once all that it did or saw is on
+    /// disk.
+    async fn durably<P: Kept, T>(
+        &self,
+        part: &Mutex<P>,
+        operation: impl FnOnce(&mut P, u64) -> T,
+    ) -> Result<T> {
+        let Some(journal) = &self.inner.journal else {
+            let mut part = part.lock();
+            return Ok(operation(&mut part, self.now_ms()));
+        };
+        let room = journal.room().await?;
+        let (reply, saved) = {
+            let mut part = part.lock();
+            let now_ms = self.now_ms();
+            let reply = operation(&mut part, now_ms);
+            (reply, room.append(&mut *part, now_ms))
+        };
+        if let Some(saved) = saved {
+            saved.wait().await?;
+        }
+        Ok(reply)
+    }
+
+    /// Looks at a part that is kept, and gives what it saw once that is on disk.
+    async fn settled<P, T>(&self, part: &Mutex<P>, look: impl FnOnce(&P, u64) -> T) -> Result<T> {
+        let (seen, unsettled) = {
+            let part = part.lock();
+            let seen = look(&part, self.now_ms());
+            (seen, self.inner.journal.as_ref().filter(|journal| !journal.is_settled()))
+        };
+        if let Some(journal) = unsettled {
+            journal.settle().await?;
+        }
+        Ok(seen)
+    }
+
     fn tell<T>(&self, changed: Changed<T>) -> T {
         if let Some((node, place)) = changed.node {
             let Place { cell, slot, epoch } = place;
@@ -152,16 +204,15 @@ impl<C: Clock> Embedded<C> {
 
 impl<C: Clock> Store for Embedded<C> {
     async fn assign(&self, request: Assign) -> Result<Place> {
-        let mut directory = self.inner.directory.lock();
-        directory.assign(request, self.now_ms())
+        self.durably(&self.inner.directory, |nodes, now| nodes.assign(request, now)).await?
     }
 
     async fn locate(&self, node: &NodeId) -> Result<Option<Place>> {
-        Ok(self.inner.directory.lock().locate(node))
+        self.settled(&self.inner.directory, |nodes, _| nodes.locate(node)).await
     }
 
     async fn release(&self, node: &NodeId, epoch: Epoch) -> Result<bool> {
-        Ok(self.inner.directory.lock().release(node, epoch))
+        self.durably(&self.inner.directory, |nodes, _| nodes.release(node, epoch)).await
     }
 
     async fn cells(&self) -> Result<Vec<CellId>> {
@@ -205,10 +256,9 @@ impl<C: Clock> Store for Embedded<C> {
     }
 
     async fn elect(&self, candidate: Candidate) -> Result<Election> {
-        let (election, is_news) = {
-            let mut leadership = self.inner.leadership.lock();
-            leadership.elect(candidate, self.now_ms())
-        };
+        let leadership = &self.inner.leadership;
+        let (election, is_news) =
+            self.durably(leadership, |leader, now| leader.elect(candidate, now)).await?;
         if let (Election::Leading { term, .. }, true) = (&election, is_news) {
             self.broadcast(Change::Leader(*term));
         }
@@ -232,19 +282,19 @@ impl<C: Clock> Store for Embedded<C> {
     }
 
     async fn create_job(&self, job: NewJob) -> Result<CreateReply> {
-        self.inner.jobs.lock().create(job, self.now_ms())
+        self.durably(&self.inner.jobs, |jobs, now| jobs.create(job, now)).await?
     }
 
     async fn advance_job(&self, step: Advance) -> Result<AdvanceReply> {
-        self.inner.jobs.lock().advance(step, self.now_ms())
+        self.durably(&self.inner.jobs, |jobs, now| jobs.advance(step, now)).await?
     }
 
     async fn job(&self, job: JobId) -> Result<Option<JobRecord>> {
-        Ok(self.inner.jobs.lock().get(job, self.now_ms()))
+        self.settled(&self.inner.jobs, |jobs, now| jobs.get(job, now)).await
     }
 
     async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRecord>> {
-        Ok(self.inner.jobs.lock().list(&filter, self.now_ms()))
+        self.settled(&self.inner.jobs, |jobs, now| jobs.list(&filter, now)).await
     }
 
     async fn claim_orphans(&self, heir: &InstanceId, limit: usize) -> Result<Vec<JobRecord>> {
@@ -254,7 +304,7 @@ impl<C: Clock> Store for Embedded<C> {
             instances.list(now_ms).into_iter().filter(|i| i.alive).map(|i| i.instance).collect()
         };
         let is_alive = |owner: &InstanceId| alive.contains(owner);
-        Ok(self.inner.jobs.lock().claim(heir, limit, is_alive, now_ms))
+        self.durably(&self.inner.jobs, |jobs, _| jobs.claim(heir, limit, is_alive, now_ms)).await
     }
 
     async fn announce(&self, presence: Presence) -> Result<Announced> {

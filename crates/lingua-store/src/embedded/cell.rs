@@ -89,6 +89,17 @@ impl Cell {
         }
     }
 
+    /// Goes on above what an earlier life may have given: fences, and epochs in every slot.
+    pub(super) fn resume(&mut self, fence: Fence, epoch: Epoch) {
+        self.fence = fence;
+        self.epochs = [epoch; CELL_NODES_MAX];
+    }
+
+    /// Refuses the epochs of a slot's former tenants, and no later one.
+    pub(super) fn refuse_up_to(&mut self, slot: Slot, epoch: Epoch) {
+        self.epochs[slot.index()] = epoch;
+    }
+
     pub(super) fn register(&mut self, r: Registration, now_ms: u64) -> Changed<RegisterReply> {
         let i = r.place.slot.index();
         let known = self.epochs[i];

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use hashbrown::HashMap;
 use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, SlotSet};
 
+use super::journal::record::Note;
+use super::journal::{Kept, Notes};
 use crate::contract::{Assign, Class, Incarnation, Place, SPREAD_FROM};
 use crate::error::{Error, Result};
 
@@ -21,13 +23,21 @@ pub(super) struct Directory {
     tenants: HashMap<NodeId, Tenant>,
     cells: Vec<Tenancy>,
     epoch: Epoch,
+    notes: Notes,
 }
 
+/// A node's place and who it is given to.
 #[derive(Debug, Clone, Copy)]
-struct Tenant {
-    place: Place,
-    incarnation: Incarnation,
-    class: Class,
+pub(super) struct Tenant {
+    pub(super) place: Place,
+    pub(super) incarnation: Incarnation,
+    pub(super) class: Class,
+}
+
+impl Kept for Directory {
+    fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
 }
 
 /// What is taken in a cell.
@@ -53,6 +63,35 @@ impl Tenancy {
 }
 
 impl Directory {
+    /// The directory with these tenants; says what is wrong if there cannot be one. Epochs go on
+    /// after this one.
+    pub(super) fn restore(
+        tenants: Vec<(NodeId, Tenant)>,
+        epoch: Epoch,
+    ) -> std::result::Result<Self, String> {
+        let mut directory = Self { epoch, ..Self::default() };
+        for (node, tenant) in tenants {
+            let Place { cell, slot, epoch } = tenant.place;
+            if directory.cells.len() <= cell.index() {
+                directory.cells.resize_with(cell.index() + 1, Tenancy::default);
+            }
+            let tenancy = &mut directory.cells[cell.index()];
+            if tenancy.taken.contains(slot) || epoch > directory.epoch {
+                return Err(format!("the place of node {node} makes no sense"));
+            }
+            tenancy.taken.insert(slot);
+            *tenancy.by_class.entry(tenant.class).or_default() += 1;
+            directory.tenants.insert(node, tenant);
+        }
+        directory.notes.begin();
+        Ok(directory)
+    }
+
+    /// All places that are taken.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+        self.tenants.values().map(|tenant| tenant.place)
+    }
+
     pub(super) fn assign(&mut self, request: Assign, now_ms: u64) -> Result<Place> {
         let Assign { node, incarnation, class } = request;
         if let Some(tenant) = self.tenants.get_mut(&node) {
@@ -64,6 +103,7 @@ impl Directory {
                 cell.leave(tenant.class);
                 tenant.class = class;
                 *cell.by_class.entry(class).or_default() += 1;
+                self.notes.take(|| Note::Placed(node, *tenant));
             }
             return Ok(tenant.place);
         }
@@ -78,7 +118,9 @@ impl Directory {
         self.epoch = self.epoch.after(now_ms);
         let cell = CellId::new(index).expect("cell_for gives one of CELLS_MAX");
         let place = Place { cell, slot, epoch: self.epoch };
-        self.tenants.insert(node, Tenant { place, incarnation, class });
+        let tenant = Tenant { place, incarnation, class };
+        self.notes.take(|| Note::Placed(node.clone(), tenant));
+        self.tenants.insert(node, tenant);
         Ok(place)
     }
 
@@ -118,6 +160,7 @@ impl Directory {
             return false;
         };
         self.tenants.remove(node);
+        self.notes.take(|| Note::Released(node.clone()));
         let cell = &mut self.cells[tenant.place.cell.index()];
         cell.taken.remove(tenant.place.slot);
         cell.leave(tenant.class);

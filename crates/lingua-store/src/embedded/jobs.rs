@@ -11,10 +11,15 @@ use lingua_core::job::Stage;
 use lingua_core::{InstanceId, JobId};
 
 use super::Limits;
+use super::journal::record::Note;
+use super::journal::{Kept, Notes};
 use crate::contract::{
     Advance, AdvanceReply, CreateReply, JOB_BYTES_MAX, JobFilter, JobRecord, NewJob,
 };
 use crate::error::{Error, Result};
+
+/// How many forgotten jobs an operation removes from disk at most.
+const LEAVE_BATCH: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Jobs {
@@ -25,6 +30,15 @@ pub(super) struct Jobs {
     open_count: usize,
     /// Ended jobs and when they ended, oldest first.
     ended: VecDeque<(u64, JobId)>,
+    notes: Notes,
+    /// Forgotten here, and not yet on disk.
+    leaving: VecDeque<JobId>,
+}
+
+impl Kept for Jobs {
+    fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
 }
 
 #[derive(Debug)]
@@ -41,7 +55,30 @@ impl Jobs {
             open: BTreeMap::new(),
             open_count: 0,
             ended: VecDeque::new(),
+            notes: Notes::default(),
+            leaving: VecDeque::new(),
         }
+    }
+
+    /// These jobs, by id, each with the token of its last step.
+    pub(super) fn restore(limits: Limits, jobs: Vec<(JobRecord, Option<u64>)>) -> Self {
+        let mut restored = Self::new(limits);
+        let mut ended = Vec::new();
+        for (record, _) in &jobs {
+            if record.stage.state.is_terminal() {
+                ended.push((record.updated_ms, record.id));
+            } else {
+                restored.open.entry(record.owner.clone()).or_default().insert(record.id);
+                restored.open_count += 1;
+            }
+        }
+        ended.sort_unstable();
+        restored.ended = ended.into();
+        let entry =
+            |(record, last_token): (JobRecord, _)| (record.id, Entry { record, last_token });
+        restored.records = jobs.into_iter().map(entry).collect();
+        restored.notes.begin();
+        restored
     }
 
     pub(super) fn create(&mut self, job: NewJob, now_ms: u64) -> Result<CreateReply> {
@@ -58,6 +95,7 @@ impl Jobs {
         self.open_count += 1;
         let id = job.id;
         let entry = Entry { record: JobRecord::new(job, now_ms), last_token: None };
+        self.notes.take(|| Note::Accepted(entry.record.clone()));
         self.records.insert(id, entry);
         Ok(CreateReply::Created)
     }
@@ -83,6 +121,7 @@ impl Jobs {
         record.grant = step.grant().cloned();
         record.outcome = step.outcome().cloned();
         record.updated_ms = now_ms;
+        self.notes.take(|| Note::Moved(record.clone(), *last_token));
         if step.to().state.is_terminal() {
             let (id, owner) = (record.id, record.owner.clone());
             self.remove_open(&owner, id);
@@ -132,6 +171,7 @@ impl Jobs {
                 entry.record.owner = heir.clone();
                 entry.record.updated_ms = now_ms;
                 entry.last_token = None;
+                self.notes.take(|| Note::Moved(entry.record.clone(), None));
                 claimed.push(entry.record.clone());
             }
         }
@@ -159,6 +199,22 @@ impl Jobs {
             }
             self.ended.pop_front();
             self.records.remove(&id);
+            if self.notes.are_taken() {
+                self.leaving.push_back(id);
+            }
+        }
+        self.forget_on_disk();
+    }
+
+    /// Removes from disk what was forgotten, a little at a time: after a busy hour it may be a great
+    /// deal, and somebody waits.
+    fn forget_on_disk(&mut self) {
+        let batch = self.leaving.len().min(LEAVE_BATCH);
+        for id in self.leaving.drain(..batch) {
+            // Unless it was accepted anew.
+            if !self.records.contains_key(&id) {
+                self.notes.take(|| Note::Forgotten(id));
+            }
         }
     }
 }

@@ -4,6 +4,8 @@
 
 use lingua_core::{InstanceId, Term};
 
+use super::journal::record::Note;
+use super::journal::{Kept, Notes};
 use crate::contract::{
     Candidate, Election, Incarnation, Publish, PublishReply, TABLE_BYTES_MAX, Table,
 };
@@ -14,6 +16,13 @@ pub(super) struct Leadership {
     term: Term,
     lease: Option<Lease>,
     table: Option<Table>,
+    notes: Notes,
+}
+
+impl Kept for Leadership {
+    fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
 }
 
 #[derive(Debug)]
@@ -24,6 +33,13 @@ struct Lease {
 }
 
 impl Leadership {
+    /// Nobody leads, and terms go on after this one.
+    pub(super) fn restore(term: Term) -> Self {
+        let mut leadership = Self { term, ..Self::default() };
+        leadership.notes.begin();
+        leadership
+    }
+
     /// Who leads now, and whether that is news.
     pub(super) fn elect(&mut self, candidate: Candidate, now_ms: u64) -> (Election, bool) {
         let until_ms = now_ms.saturating_add(candidate.lease_ms);
@@ -38,6 +54,7 @@ impl Leadership {
             return (Election::Following { leader, term: self.term, until_ms }, false);
         }
         self.term = self.term.after(now_ms);
+        self.notes.take(|| Note::Term(self.term));
         let Candidate { instance, incarnation, .. } = candidate;
         self.lease = Some(Lease { instance, incarnation, until_ms });
         (Election::Leading { term: self.term, until_ms }, true)
