@@ -41,6 +41,8 @@ pub(crate) struct Runner<S, T> {
     progress: watch::Sender<Progress>,
     ended: Ended,
     deadline_ms: u64,
+    /// Until then nodes may still be on their way back, so that none is no answer.
+    patient_until_ms: u64,
     /// Leases of the node when this attempt got its slot.
     used: u16,
     sent_ms: u64,
@@ -78,6 +80,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             progress,
             ended,
             deadline_ms,
+            patient_until_ms: 0,
             used: 0,
             sent_ms: 0,
         }
@@ -85,6 +88,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     pub(crate) async fn run(mut self, before: Option<Event>) {
         if let Some(event) = before {
+            // It was taken over: the instance may just have started, and the nodes come after it.
+            let patience_ms = self.shared.options.times.stale_ms;
+            self.patient_until_ms = self.shared.now_ms().saturating_add(patience_ms);
             self.apply(event).await;
         }
         while !self.job.stage().state.is_terminal() {
@@ -250,6 +256,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 self.ended.detail = reason;
             }
             self.apply(event).await;
+            if self.job.stage().state == JobState::Acked {
+                self.publish();
+            }
         }
         self.answer(&node, key, is_last_word, heard, answer);
     }

@@ -1,4 +1,4 @@
-//! What all routes share, and the table of routes.
+//! What all routes share: the state, the guards, the request ids.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -8,7 +8,6 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use lingua_engine::{Handle, Timer};
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
@@ -20,7 +19,7 @@ use crate::listen;
 use crate::mailbox::Mailboxes;
 use crate::options::{InsecureListen, ServerOptions};
 use crate::reply::Failed;
-use crate::{routes, socket};
+use crate::table;
 
 const REQUEST_ID: &str = "x-request-id";
 
@@ -86,38 +85,9 @@ impl<S: Store, T: Timer> Server<S, T> {
     }
 }
 
-/// The routes of the contract.
+/// The routes of the contract, behind their guards.
 fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
     let body_bytes_max = app.shared.options.body_bytes_max;
-    let nodes = Router::new()
-        .route("/v1/node/register", post(routes::nodes::register))
-        .route("/v1/node/heartbeat", post(routes::nodes::heartbeat))
-        .route("/v1/node/offline", post(routes::nodes::offline))
-        .route("/v1/node/{id}/jobs", get(routes::nodes::jobs))
-        .route("/v1/node/ws", get(socket::upgrade))
-        .route("/v1/job/ack", post(routes::nodes::ack))
-        .route("/v1/job/done", post(routes::nodes::done))
-        .route("/v1/job/fail", post(routes::nodes::fail));
-    let clients = Router::new()
-        .route("/v1/dispatch/f2f", post(routes::jobs::dispatch))
-        .route("/v1/translate", post(routes::jobs::translate))
-        .route("/v1/jobs/{id}", get(routes::jobs::show))
-        .route("/v1/jobs/{id}/cancel", post(routes::jobs::cancel))
-        .route("/v1/jobs", get(routes::jobs::list))
-        .route("/v1/nodes", get(routes::operators::nodes))
-        .route("/v1/nodes/{id}", get(routes::operators::node))
-        .route("/v1/pools", get(routes::operators::pools))
-        .route("/v1/pools/{pair}", get(routes::operators::pool))
-        .route("/v1/cluster", get(routes::operators::cluster))
-        .route("/v1/explain", post(routes::operators::explain))
-        .route("/v1/events", get(routes::operators::events));
-    let admins = Router::new()
-        .route("/v1/nodes/{id}/drain", post(routes::operators::drain))
-        .route("/v1/nodes/{id}/resume", post(routes::operators::resume))
-        .route("/metrics", get(routes::operators::metrics));
-    let open = Router::new()
-        .route("/healthz", get(routes::operators::healthz))
-        .route("/readyz", get(routes::operators::readyz));
     let guard = |role: Role| {
         let app = app.clone();
         axum::middleware::from_fn(move |request: Request, next: Next| {
@@ -125,11 +95,11 @@ fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
             async move { guarded(&app, role, request, next).await }
         })
     };
-    nodes
+    table::node()
         .layer(guard(Role::Node))
-        .merge(clients.layer(guard(Role::Client)))
-        .merge(admins.layer(guard(Role::Admin)))
-        .merge(open)
+        .merge(table::client().layer(guard(Role::Client)))
+        .merge(table::admin().layer(guard(Role::Admin)))
+        .merge(table::open())
         .fallback(|| async { not_found() })
         .method_not_allowed_fallback(|| async { wrong_method() })
         .layer(DefaultBodyLimit::max(body_bytes_max))

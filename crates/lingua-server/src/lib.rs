@@ -5,7 +5,8 @@
 //! | [`options`] | how it is set up |
 //! | [`auth`] | tokens and what they allow |
 //! | [`listen`] | connections: timeouts, graceful stop |
-//! | `app` | what all routes share, and the table of routes |
+//! | `app` | what all routes share |
+//! | `table` | the table of routes, and their description |
 //! | `routes` | one file for each kind of caller |
 //! | `socket` | the node WebSocket |
 //! | `mailbox` | nodes without WebSocket |
@@ -25,6 +26,7 @@ pub mod options;
 mod reply;
 mod routes;
 mod socket;
+mod table;
 
 pub use app::{Parts, Server};
 pub use convert::decode;

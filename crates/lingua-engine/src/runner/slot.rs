@@ -36,7 +36,8 @@ enum Looked {
 impl<S: Store, T: Timer> Runner<S, T> {
     /// Looks for a slot, and waits for one as long as the job may.
     pub(super) async fn find_slot(&mut self, started_ms: u64) -> Result<(Grant, u16), NoSlot> {
-        let give_up_ms = started_ms.saturating_add(self.request.wait_ms).min(self.deadline_ms);
+        let wait_until_ms = started_ms.saturating_add(self.request.wait_ms);
+        let give_up_ms = wait_until_ms.max(self.patient_until_ms).min(self.deadline_ms);
         let request = Arc::clone(&self.request);
         let (pair, priority) = (request.pair, request.priority);
         if !self.shared.queue.has_line(pair, priority)
@@ -44,7 +45,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         {
             return Ok(found);
         }
-        if request.wait_ms == 0 {
+        if give_up_ms <= started_ms {
             return Err(NoSlot::Failed(Failure::NoSlot, None));
         }
         let want = Want { pair, needs: request.needs, public: request.public };
@@ -144,6 +145,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 return Ok(Looked::Full { others });
             }
         }
+        if self.shared.now_ms() < self.patient_until_ms {
+            return Ok(Looked::Full { others: true });
+        }
         let detail =
             format!("no registered node can serve {pair}: {}", self.what_is_missing().await);
         Err(NoSlot::Failed(Failure::NoCapableNode, Some(detail)))
@@ -227,7 +231,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
             ack_lease_ms: self.shared.options.times.ack_ms,
             random: self.shared.random(),
         };
+        let started = tokio::time::Instant::now();
         let reply = self.shared.store.reserve(cell, request).await;
+        self.shared.metrics.reserve_seconds.observe(started.elapsed().as_secs_f64());
         self.shared.metrics.store_up.set(i64::from(reply.is_ok()));
         let reply = reply.map_err(|_| store_down())?;
         self.shared.leases_lost(reply.expired.iter().map(|expired| expired.key));

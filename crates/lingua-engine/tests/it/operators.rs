@@ -68,7 +68,7 @@ async fn events_tell_of_nodes_and_jobs() {
             _ => None,
         })
         .collect();
-    assert_eq!(job_states, [JobState::Dispatched, JobState::Done]);
+    assert_eq!(job_states, [JobState::Dispatched, JobState::Acked, JobState::Done]);
     assert!(
         seen.iter().any(|event| matches!(event, Event::Node { node, .. } if node.as_str() == "a"))
     );

@@ -21,8 +21,8 @@ use lingua_wire::{ErrorCode, RequestError};
 use tokio_stream::wrappers::BroadcastStream;
 
 use crate::app::{App, Shared};
-use crate::convert;
 use crate::reply::{Answer, Failed, json, text};
+use crate::{convert, table};
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -227,6 +227,16 @@ pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
         .map_err(|_| Failed::new(ErrorCode::Internal, "the metrics cannot be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(text(StatusCode::OK, kind, out))
+}
+
+/// `GET /openapi.json`
+pub(crate) async fn openapi() -> Response {
+    text(StatusCode::OK, "application/json", table::openapi().to_string())
+}
+
+/// `GET /docs`
+pub(crate) async fn docs() -> Response {
+    text(StatusCode::OK, "text/html; charset=utf-8", table::docs())
 }
 
 /// `GET /healthz`: the process answers.
