@@ -43,6 +43,8 @@ pub(crate) struct Runner<S, T> {
     deadline_ms: u64,
     /// Until then nodes may still be on their way back, so that none is no answer.
     patient_until_ms: u64,
+    /// What happens to a job that was taken over, unless its node speaks up.
+    unless_heard: Option<Event>,
     /// Leases of the node when this attempt got its slot.
     used: u16,
     sent_ms: u64,
@@ -81,6 +83,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             ended,
             deadline_ms,
             patient_until_ms: 0,
+            unless_heard: None,
             used: 0,
             sent_ms: 0,
         }
@@ -88,10 +91,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     pub(crate) async fn run(mut self, before: Option<Event>) {
         if let Some(event) = before {
-            // It was taken over: the instance may just have started, and the nodes come after it.
-            let patience_ms = self.shared.options.times.stale_ms;
-            self.patient_until_ms = self.shared.now_ms().saturating_add(patience_ms);
-            self.apply(event).await;
+            self.take_over(event).await;
         }
         while !self.job.stage().state.is_terminal() {
             match self.job.stage().state {
@@ -105,6 +105,20 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         self.shared.live.remove(self.request.id);
         self.shared.ended_bell.notify_waiters();
+    }
+
+    /// Goes on with a job of an instance that is gone. The instance may just have started, and the
+    /// nodes come after it: one of them may have the result already.
+    async fn take_over(&mut self, event: Event) {
+        let times = self.shared.options.times;
+        let now_ms = self.shared.now_ms();
+        self.patient_until_ms = now_ms.saturating_add(times.ack_ms + times.stale_ms);
+        if self.job.stage().state == JobState::Dispatched {
+            self.sent_ms = now_ms;
+            self.unless_heard = Some(event);
+        } else {
+            self.apply(event).await;
+        }
     }
 
     fn id(&self) -> JobId {
@@ -183,9 +197,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
     async fn attend(&mut self) {
         let times = self.shared.options.times;
         let Stage { state, attempt } = self.job.stage();
-        let (limit_ms, too_late) = match state {
-            JobState::Dispatched => (times.ack_ms, Event::AckTimeout { attempt }),
-            _ => (times.run_ms, Event::RunTimeout { attempt }),
+        let (limit_ms, too_late) = match (state, &self.unless_heard) {
+            (_, Some(event)) => (times.ack_ms, event.clone()),
+            (JobState::Dispatched, None) => (times.ack_ms, Event::AckTimeout { attempt }),
+            (_, None) => (times.run_ms, Event::RunTimeout { attempt }),
         };
         let now_ms = self.shared.now_ms();
         let end_ms = self.sent_ms.saturating_add(limit_ms);
@@ -201,6 +216,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 if matches!(too_late, Event::AckTimeout { .. }) {
                     shared.metrics.ack_timeouts.inc();
                 }
+                self.unless_heard = None;
                 self.apply(too_late).await;
                 return;
             }
@@ -235,6 +251,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         // Tried on a copy: what is refused must leave no trace.
         let heard = self.job.clone().apply(event.clone(), self.retry_policy()).map(|_| ());
         if heard.is_ok() {
+            self.unless_heard = None;
             if let Some(last) = self.ended.tries.last_mut() {
                 match event {
                     Event::Acked(_) => last.acked_ms = Some(self.shared.now_ms()),

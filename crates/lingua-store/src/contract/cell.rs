@@ -99,7 +99,7 @@ pub struct Heartbeat {
 pub enum HeartbeatReply {
     /// Taken.
     Beaten {
-        /// It is to finish what it has and take nothing new.
+        /// An operator wants it to finish what it has and take nothing new.
         drain: bool,
         /// What it runs without a lease: its owner has to adopt it or call it off.
         unknown: Vec<LeaseKey>,

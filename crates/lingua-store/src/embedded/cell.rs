@@ -157,7 +157,7 @@ impl Cell {
         node.cost_ms = beat.cost_ms.unwrap_or(node.cost_ms);
         node.heartbeat_ms = now_ms;
         node.fresh_until_ms = now_ms.saturating_add(beat.fresh_ms);
-        let (state, id) = (node.state(), node.id.clone());
+        let (state, drain, id) = (node.state(), node.drain_ordered, node.id.clone());
         self.roster.set_load(slot, beat.load);
         self.roster.set_cost(slot, node.cost_ms);
         self.roster.refresh(slot, node.fresh_until_ms);
@@ -178,7 +178,7 @@ impl Cell {
                 _ => unknown.push(key),
             }
         }
-        let reply = HeartbeatReply::Beaten { drain: state == NodeState::Draining, unknown };
+        let reply = HeartbeatReply::Beaten { drain, unknown };
         Changed { reply, node: (state != before).then_some((id, beat.place)) }
     }
 

@@ -113,6 +113,7 @@ impl Model {
         node.view.heartbeat_ms = now_ms;
         node.view.fresh_until_ms = now_ms + beat.fresh_ms;
         let (state, name) = (node.state(), node.view.node.clone());
+        let drain = node.view.drain_ordered;
         if state != before {
             self.tell_node(name, beat.place);
         }
@@ -126,7 +127,7 @@ impl Model {
                 None => unknown.push(key),
             }
         }
-        HeartbeatReply::Beaten { drain: state == NodeState::Draining, unknown }
+        HeartbeatReply::Beaten { drain, unknown }
     }
 
     /// What an order must answer.

@@ -294,6 +294,17 @@ pub async fn a_drain_order_outlives_a_reconnect<S: Store>(w: World<S>) {
     let full = w.try_reserve(place.cell, reserve(key(2))).await;
     assert_eq!(full, Reserved::Full { capable: 1, free: 0 });
     w.store.set_state(again, Order::Resume).await.expect("a reply");
+    let own_wish = Heartbeat { health: Some(Health::Draining), ..beat(again, vec![]) };
+    let beaten = w.store.heartbeat(own_wish).await.expect("a reply");
+    assert_eq!(
+        beaten,
+        HeartbeatReply::Beaten { drain: false, unknown: vec![] },
+        "nobody ordered it"
+    );
+    w.store
+        .heartbeat(Heartbeat { health: Some(Health::Ready), ..beat(again, vec![]) })
+        .await
+        .expect("a reply");
     w.take(place.cell, key(2)).await;
 }
 

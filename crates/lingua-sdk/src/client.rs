@@ -1,0 +1,229 @@
+//! Every HTTP route of the scheduler as a typed call.
+//!
+//! Start at [`Client::dispatch`]. `client/transport.rs` moves the bytes, `client/error.rs` says what
+//! went wrong.
+//!
+//! Invariant: nothing is sent twice; whoever wants to repeat a request asks
+//! [`ClientError::is_safe_to_retry`] or gives it a key ([`Client::dispatch_once`]).
+
+use std::time::Duration;
+
+use hyper::Method;
+use hyper::header::HeaderName;
+use lingua_core::job::JobState;
+use lingua_core::{JobId, LangPair, NodeId};
+use lingua_wire::client::{CancelReply, Dispatch, DispatchReply};
+use lingua_wire::message::Inbound;
+use lingua_wire::view::{
+    ClusterView, ExplainReply, JobList, JobView, NodeList, NodeView, PoolList, PoolView,
+};
+use lingua_wire::{ErrorBody, parse, to_json};
+
+mod error;
+mod transport;
+
+pub use error::ClientError;
+
+use transport::{Answer, Call, Transport, header_value};
+
+/// How long a request may take besides the time that it asks the scheduler to wait.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long the scheduler works on a translation that names no deadline.
+const TRANSLATE_MS_DEFAULT: u64 = 30_000;
+
+/// How much of an answer that was not understood an error repeats, in characters.
+const SHOWN_CHARS_MAX: usize = 200;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// A client of one scheduler. Cheap to clone; clones share their connections.
+#[derive(Debug, Clone)]
+pub struct Client {
+    transport: Transport,
+}
+
+impl Client {
+    /// A client of the scheduler at this address, such as `http://127.0.0.1:7410`. Nothing is
+    /// connected yet.
+    pub fn new(base_url: &str) -> Result<Self, ClientError> {
+        Ok(Self { transport: Transport::new(base_url)? })
+    }
+
+    /// Shows this token with every request.
+    pub fn with_token(mut self, token: &str) -> Result<Self, ClientError> {
+        self.transport.set_token(token)?;
+        Ok(self)
+    }
+
+    /// The address that requests go to.
+    pub fn base_url(&self) -> &str {
+        self.transport.base()
+    }
+
+    /// Sends a job to a node and returns once it was sent.
+    pub async fn dispatch(&self, job: &Dispatch<'_>) -> Result<DispatchReply, ClientError> {
+        self.read(dispatch_call(job)).await
+    }
+
+    /// The same, but however often it is called with one key, there is one job.
+    pub async fn dispatch_once(
+        &self,
+        job: &Dispatch<'_>,
+        key: &str,
+    ) -> Result<DispatchReply, ClientError> {
+        let header = Some((IDEMPOTENCY_KEY, header_value("idempotency key", key)?));
+        self.read(Call { header, ..dispatch_call(job) }).await
+    }
+
+    /// Sends a job and waits for its result.
+    pub async fn translate(&self, job: &Dispatch<'_>) -> Result<JobView, ClientError> {
+        let deadline_ms = job.options.as_ref().and_then(|options| options.deadline_ms);
+        let call = post("/v1/translate", Some(to_json(job)));
+        self.read(call.waiting(deadline_ms.unwrap_or(TRANSLATE_MS_DEFAULT))).await
+    }
+
+    /// A job; waits so long for its end, if that has not come yet.
+    pub async fn job(&self, id: JobId, wait_ms: u64) -> Result<JobView, ClientError> {
+        self.read(get(format!("/v1/jobs/{id}?wait_ms={wait_ms}")).waiting(wait_ms)).await
+    }
+
+    /// Jobs, of one state or of any.
+    pub async fn jobs(
+        &self,
+        state: Option<JobState>,
+        limit: Option<u32>,
+    ) -> Result<JobList, ClientError> {
+        let state = state.map(|state| format!("state={state}"));
+        let limit = limit.map(|limit| format!("limit={limit}"));
+        let query: Vec<String> = state.into_iter().chain(limit).collect();
+        let mark = if query.is_empty() { "" } else { "?" };
+        self.read(get(format!("/v1/jobs{mark}{}", query.join("&")))).await
+    }
+
+    /// Cancels a job; the answer says how it ended.
+    pub async fn cancel(&self, id: JobId) -> Result<CancelReply, ClientError> {
+        self.read(post(format!("/v1/jobs/{id}/cancel"), None)).await
+    }
+
+    /// All nodes.
+    pub async fn nodes(&self) -> Result<NodeList, ClientError> {
+        self.read(get("/v1/nodes")).await
+    }
+
+    /// One node.
+    pub async fn node(&self, id: &NodeId) -> Result<NodeView, ClientError> {
+        self.read(get(format!("/v1/nodes/{id}"))).await
+    }
+
+    /// Orders a node to finish what it has and take no more.
+    pub async fn drain(&self, id: &NodeId) -> Result<(), ClientError> {
+        self.call(post(format!("/v1/nodes/{id}/drain"), None)).await.map(drop)
+    }
+
+    /// Ends an order to drain.
+    pub async fn resume(&self, id: &NodeId) -> Result<(), ClientError> {
+        self.call(post(format!("/v1/nodes/{id}/resume"), None)).await.map(drop)
+    }
+
+    /// All pools.
+    pub async fn pools(&self) -> Result<PoolList, ClientError> {
+        self.read(get("/v1/pools")).await
+    }
+
+    /// The pool of a direction, with its nodes.
+    pub async fn pool(&self, pair: &LangPair) -> Result<PoolView, ClientError> {
+        self.read(get(format!("/v1/pools/{pair}"))).await
+    }
+
+    /// The instances and what they share.
+    pub async fn cluster(&self) -> Result<ClusterView, ClientError> {
+        self.read(get("/v1/cluster")).await
+    }
+
+    /// Why each node would or would not get such a job now.
+    pub async fn explain(&self, job: &Dispatch<'_>) -> Result<ExplainReply, ClientError> {
+        self.read(post("/v1/explain", Some(to_json(job)))).await
+    }
+
+    /// The metrics, as Prometheus reads them.
+    pub async fn metrics(&self) -> Result<String, ClientError> {
+        let answer = self.call(get("/metrics")).await?;
+        let text = std::str::from_utf8(&answer.body);
+        text.map(str::to_owned).map_err(|error| self.bad_answer(&answer, &error.to_string()))
+    }
+
+    /// Whether the instance is alive.
+    pub async fn healthz(&self) -> Result<bool, ClientError> {
+        self.is_good("/healthz").await
+    }
+
+    /// Whether the instance can do its work: it cannot while its store is unreachable.
+    pub async fn readyz(&self) -> Result<bool, ClientError> {
+        self.is_good("/readyz").await
+    }
+
+    async fn is_good(&self, path: &str) -> Result<bool, ClientError> {
+        let answer = self.transport.call(get(path)).await?;
+        match answer.status {
+            200..300 => Ok(true),
+            503 => Ok(false),
+            _ => Err(self.refused(&answer)),
+        }
+    }
+
+    async fn read<M: for<'a> Inbound<'a>>(&self, call: Call) -> Result<M, ClientError> {
+        let answer = self.call(call).await?;
+        parse(&answer.body).map_err(|error| self.bad_answer(&answer, &error.detail))
+    }
+
+    /// The answer of a request that succeeded.
+    async fn call(&self, call: Call) -> Result<Answer, ClientError> {
+        let answer = self.transport.call(call).await?;
+        match answer.status {
+            200..300 => Ok(answer),
+            _ => Err(self.refused(&answer)),
+        }
+    }
+
+    fn refused(&self, answer: &Answer) -> ClientError {
+        match parse::<ErrorBody>(&answer.body) {
+            Ok(body) => ClientError::Refused { body: Box::new(body), status: answer.status },
+            Err(_) => {
+                let text = String::from_utf8_lossy(&answer.body);
+                let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+                self.bad_answer(answer, &format!("{shown:?}"))
+            }
+        }
+    }
+
+    fn bad_answer(&self, answer: &Answer, detail: &str) -> ClientError {
+        let (url, status) = (self.base_url().to_owned(), answer.status);
+        ClientError::BadAnswer { url, status, detail: detail.to_owned() }
+    }
+}
+
+impl Call {
+    /// With time for the scheduler to wait.
+    fn waiting(mut self, wait_ms: u64) -> Self {
+        self.time_limit += Duration::from_millis(wait_ms);
+        self
+    }
+}
+
+fn dispatch_call(job: &Dispatch<'_>) -> Call {
+    let wait_ms = job.options.as_ref().and_then(|options| options.wait_ms);
+    post("/v1/dispatch/f2f", Some(to_json(job))).waiting(wait_ms.unwrap_or_default())
+}
+
+fn get(path: impl Into<String>) -> Call {
+    call(Method::GET, path.into(), None)
+}
+
+fn post(path: impl Into<String>, body: Option<String>) -> Call {
+    call(Method::POST, path.into(), body)
+}
+
+fn call(method: Method, path: String, body: Option<String>) -> Call {
+    Call { method, path, body, header: None, time_limit: TIME_LIMIT }
+}

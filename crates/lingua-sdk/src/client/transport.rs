@@ -1,0 +1,154 @@
+//! Requests and answers as bytes, over connections that are kept open.
+//!
+//! Start at [`Transport::call`]. Invariant: every request has a time limit and every answer a size
+//! limit.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Method, Request, Uri};
+use hyper_util::client::legacy::Client as Http;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::timeout;
+
+use super::error::ClientError;
+
+/// How long it may take to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an unused connection is kept; shorter than servers usually keep theirs.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Most unused connections that are kept.
+const IDLE_MAX: usize = 64;
+
+/// Longest answer, in bytes: a list of all nodes that there can be.
+const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// A request.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) method: Method,
+    /// Path and query.
+    pub(super) path: String,
+    pub(super) body: Option<String>,
+    pub(super) header: Option<(HeaderName, HeaderValue)>,
+    pub(super) time_limit: Duration,
+}
+
+/// An answer, whatever its status.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: Bytes,
+}
+
+/// Connections to one scheduler. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Transport {
+    http: Http<HttpConnector, Full<Bytes>>,
+    /// Without a slash at the end.
+    base: String,
+    token: Option<HeaderValue>,
+}
+
+impl Transport {
+    /// Checks the address; nothing is connected yet.
+    pub(super) fn new(base: &str) -> Result<Self, ClientError> {
+        let bad =
+            |detail: &str| ClientError::BadUrl { url: base.to_owned(), detail: detail.into() };
+        let uri: Uri = base.parse().map_err(|_| bad("it is no address"))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(bad("https is not built in; end TLS in front of it")),
+            _ => return Err(bad("it does not start with http://")),
+        }
+        if uri.query().is_some() {
+            return Err(bad("it has a query"));
+        }
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_nodelay(true);
+        let http = Http::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .build(connector);
+        Ok(Self { http, base: base.trim_end_matches('/').to_owned(), token: None })
+    }
+
+    /// Shows this token with every request.
+    pub(super) fn set_token(&mut self, token: &str) -> Result<(), ClientError> {
+        let mut value = header_value("token", &format!("Bearer {token}"))?;
+        value.set_sensitive(true);
+        self.token = Some(value);
+        Ok(())
+    }
+
+    /// The address that requests go to.
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Sends a request and waits for the whole answer.
+    pub(super) async fn call(&self, call: Call) -> Result<Answer, ClientError> {
+        let waited_ms = call.time_limit.as_millis() as u64;
+        let timed_out = |_| ClientError::TimedOut { url: self.base.clone(), waited_ms };
+        timeout(call.time_limit, self.call_untimed(call)).await.map_err(timed_out)?
+    }
+
+    async fn call_untimed(&self, call: Call) -> Result<Answer, ClientError> {
+        let url = format!("{}{}", self.base, call.path);
+        let mut request = Request::builder().method(call.method).uri(&url);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token);
+        }
+        if let Some((name, value)) = call.header {
+            request = request.header(name, value);
+        }
+        if call.body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let body = Full::new(Bytes::from(call.body.unwrap_or_default()));
+        let request = request
+            .body(body)
+            .map_err(|error| ClientError::BadUrl { url, detail: error.to_string() })?;
+        let answer = self.http.request(request).await.map_err(|error| {
+            let cause = error.source().map_or_else(|| error.to_string(), deepest);
+            self.unreachable(cause)
+        })?;
+        let status = answer.status().as_u16();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+            Some(_) => ClientError::BadAnswer {
+                url: self.base.clone(),
+                status,
+                detail: format!("it is longer than {ANSWER_BYTES_MAX} bytes"),
+            },
+            None => self.unreachable(format!("the answer broke off: {error}")),
+        })?;
+        Ok(Answer { status, body: body.to_bytes() })
+    }
+
+    fn unreachable(&self, detail: String) -> ClientError {
+        ClientError::Unreachable { url: self.base.clone(), detail }
+    }
+}
+
+/// A value of a header, if it can be one.
+pub(super) fn header_value(what: &'static str, text: &str) -> Result<HeaderValue, ClientError> {
+    HeaderValue::from_str(text).map_err(|_| ClientError::BadHeader { what })
+}
+
+/// What an error comes from in the end: "connection refused" instead of "client error".
+fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

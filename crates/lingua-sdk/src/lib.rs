@@ -1,0 +1,17 @@
+//! Write a node or a client of Lingua in a few lines.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`node`] | [`Node`]: registers, takes jobs, survives lost connections, reports what came of them |
+//! | [`client`] | [`Client`]: every HTTP route as a typed call |
+//!
+//! Start at [`Node::run`] and [`Client::dispatch`]; `examples/node.rs` is a complete node.
+//!
+//! Architecture invariant: only the wire is shared with the scheduler. Nothing here knows an engine
+//! or a store, so a node cannot depend on what the contract does not say.
+
+pub mod client;
+pub mod node;
+
+pub use client::{Client, ClientError};
+pub use node::{Context, Failure, Handler, Job, Node, NodeOptions, Output, Sound, Stats};

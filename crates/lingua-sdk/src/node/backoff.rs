@@ -1,0 +1,78 @@
+//! How long to wait before the next try to connect.
+//!
+//! Start at [`Backoff::next_delay`]. Each delay is drawn evenly between the shortest one and a ceiling that
+//! doubles, so that a fleet that lost its scheduler does not come back all at once.
+//!
+//! Invariant: a delay lies between `min` and `max`.
+
+use std::time::Duration;
+
+use rand::{Rng, RngExt};
+
+/// A connection that lasted this long was healthy: what went wrong before it is forgotten.
+pub(super) const HEALTHY: Duration = Duration::from_secs(60);
+
+/// Doublings after which the ceiling has reached any sensible maximum.
+const DOUBLINGS_MAX: u32 = 20;
+
+/// The delays of one node.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    min: Duration,
+    max: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    pub(super) fn new(min: Duration, max: Duration) -> Self {
+        Self { min, max: max.max(min), failures: 0 }
+    }
+
+    /// The delay after one more failure.
+    pub(super) fn next_delay(&mut self, random: &mut impl Rng) -> Duration {
+        self.failures = self.failures.saturating_add(1).min(DOUBLINGS_MAX);
+        let ceiling = self.min.saturating_mul(1 << self.failures).min(self.max);
+        random.random_range(self.min..=ceiling)
+    }
+
+    /// Takes note of how long a connection lasted.
+    pub(super) fn connected_for(&mut self, lasted: Duration) {
+        if lasted >= HEALTHY {
+            self.failures = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    const MIN: Duration = Duration::from_millis(100);
+    const MAX: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn delays_stay_within_their_bounds_and_spread() {
+        let mut random = StdRng::seed_from_u64(7);
+        let mut backoff = Backoff::new(MIN, MAX);
+        assert!(backoff.next_delay(&mut random) <= MIN * 2);
+        let late: Vec<Duration> = (0..1000).map(|_| backoff.next_delay(&mut random)).collect();
+        assert!(late.iter().all(|delay| (MIN..=MAX).contains(delay)));
+        assert!(late.iter().any(|&delay| delay < MAX / 4));
+        assert!(late.iter().any(|&delay| delay > MAX / 4 * 3));
+    }
+
+    #[test]
+    fn only_a_healthy_minute_forgets_the_failures() {
+        let mut random = StdRng::seed_from_u64(7);
+        let mut backoff = Backoff::new(MIN, MAX);
+        for _ in 0..10 {
+            backoff.next_delay(&mut random);
+        }
+        backoff.connected_for(HEALTHY / 2);
+        assert_eq!(backoff.failures, 10);
+        backoff.connected_for(HEALTHY);
+        assert!(backoff.next_delay(&mut random) <= MIN * 2);
+    }
+}

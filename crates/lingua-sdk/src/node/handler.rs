@@ -1,0 +1,97 @@
+//! What the author of a node writes, and what it is given besides the job.
+//!
+//! Start at [`Handler`]. [`Context`] tells a handler that nobody waits any more and carries texts
+//! that are not final yet.
+//!
+//! Invariant: a handler never waits for the connection; what cannot be sent now is dropped (partial
+//! texts) or kept (results).
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+
+use lingua_wire::limits::TEXT_BYTES_MAX;
+use lingua_wire::node::JobRef;
+use tokio::sync::{mpsc, watch};
+
+use super::job::{Failure, Job, Output};
+
+/// Does jobs.
+pub trait Handler: Send + Sync + 'static {
+    /// Does one job. It is called for up to `slots` jobs at the same time.
+    ///
+    /// When [`Context::cancelled`] resolves, nobody waits for the result; a handler that does not
+    /// come to an end soon after is dropped at its next await.
+    fn handle(
+        &self,
+        job: Job,
+        context: Context,
+    ) -> impl Future<Output = Result<Output, Failure>> + Send;
+}
+
+impl<F, R> Handler for F
+where
+    F: Fn(Job, Context) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Output, Failure>> + Send,
+{
+    fn handle(
+        &self,
+        job: Job,
+        context: Context,
+    ) -> impl Future<Output = Result<Output, Failure>> + Send {
+        self(job, context)
+    }
+}
+
+/// Why a job was cancelled; `None` while it is not.
+pub(super) type CancelReason = Option<Arc<str>>;
+
+/// A text that is not final.
+#[derive(Debug)]
+pub(super) struct Partial {
+    pub(super) job: JobRef,
+    pub(super) text: String,
+}
+
+/// The job's line to the scheduler.
+#[derive(Debug, Clone)]
+pub struct Context {
+    job: JobRef,
+    cancel: watch::Receiver<CancelReason>,
+    partials: mpsc::Sender<Partial>,
+}
+
+impl Context {
+    pub(super) fn new(
+        job: JobRef,
+        cancel: watch::Receiver<CancelReason>,
+        partials: mpsc::Sender<Partial>,
+    ) -> Self {
+        Self { job, cancel, partials }
+    }
+
+    /// Waits until nobody wants the result any more, and says why.
+    pub async fn cancelled(&self) -> Arc<str> {
+        let mut cancel = self.cancel.clone();
+        match cancel.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            // The node itself is gone.
+            Err(_) => Arc::from("the node has stopped"),
+        }
+    }
+
+    /// Whether nobody wants the result any more.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.borrow().is_some()
+    }
+
+    /// Sends a text that is not final. Each replaces the one before, so one is dropped when they
+    /// come faster than the connection takes them; a text above the contract's bound is cut.
+    pub fn partial<'a>(&self, text: impl Into<Cow<'a, str>>) {
+        let mut text = text.into().into_owned();
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        if self.partials.try_send(Partial { job: self.job, text }).is_err() {
+            tracing::debug!(job_id = %self.job.job_id, "a partial text was dropped");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What a node says about jobs, as frames.
+//!
+//! Start at [`finished`]. Invariant: a frame made here is one that the scheduler can read; an output
+//! or a reason that breaks a bound becomes a failure that says so.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use lingua_core::Fence;
+use lingua_wire::audio::Audio;
+use lingua_wire::limits::AUDIO_BYTES_MAX;
+use lingua_wire::node::{JobAck, JobDone, JobFail, JobPartial, JobRef, JobResult};
+use lingua_wire::{Message, RawJson, to_json};
+use serde_json::Value;
+use tokio_tungstenite::tungstenite::Utf8Bytes;
+
+use super::job::{Failure, Output};
+
+/// Longest result without its audio, in bytes of JSON.
+const RESULT_BYTES_MAX: usize = 512 * 1024;
+
+/// A message and the audio that belongs to it. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Outgoing {
+    pub(super) text: Utf8Bytes,
+    pub(super) audio: Option<Bytes>,
+}
+
+impl Outgoing {
+    pub(super) fn new<M: Message + serde::Serialize>(message: &M) -> Self {
+        Self { text: to_json(message).into(), audio: None }
+    }
+
+    /// Its size, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len() + self.audio.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+/// The node has the job.
+pub(super) fn ack(job: JobRef, fence: Fence) -> Outgoing {
+    let JobRef { job_id, attempt_id } = job;
+    Outgoing::new(&JobAck { job_id, attempt_id, node_id: None, fence: Some(fence) })
+}
+
+/// The node has a part of the text.
+pub(super) fn partial(job: JobRef, fence: Fence, text: &str) -> Outgoing {
+    let JobRef { job_id, attempt_id } = job;
+    let (text, fence) = (Cow::Borrowed(text), Some(fence));
+    Outgoing::new(&JobPartial { job_id, attempt_id, node_id: None, fence, text })
+}
+
+/// What came of a job; the flag says whether it is a success.
+pub(super) fn finished(
+    job: JobRef,
+    fence: Fence,
+    outcome: Result<Output, Failure>,
+) -> (Outgoing, bool) {
+    match outcome.and_then(|output| done(job, fence, output)) {
+        Ok(frames) => (frames, true),
+        Err(failure) => (fail(job, fence, &failure), false),
+    }
+}
+
+/// The node gave up, or never started.
+pub(super) fn fail(job: JobRef, fence: Fence, failure: &Failure) -> Outgoing {
+    let JobRef { job_id, attempt_id } = job;
+    let mut message = JobFail {
+        job_id,
+        attempt_id,
+        node_id: None,
+        fence: Some(fence),
+        status: Some(Cow::Borrowed("error")),
+        reason: Cow::Borrowed(&failure.reason),
+        detail: failure.detail.as_deref().map(Cow::Borrowed),
+        retryable: Some(failure.retryable),
+    };
+    if let Err(error) = message.check() {
+        tracing::warn!(%job_id, %error, "the handler's reason cannot be sent as it is");
+        message.reason = Cow::Borrowed(Failure::UNNAMED);
+        message.detail = Some(Cow::Owned(error.detail));
+    }
+    Outgoing::new(&message)
+}
+
+fn done(job: JobRef, fence: Fence, output: Output) -> Result<Outgoing, Failure> {
+    let bad = |detail: String| Failure::permanent(Failure::BAD_OUTPUT).with_detail(detail);
+    let audio = output.tts_audio.as_ref().map(|sound| sound.bytes.clone());
+    if let Some(audio) = audio.as_ref().filter(|audio| audio.len() > AUDIO_BYTES_MAX) {
+        let bytes = audio.len();
+        return Err(bad(format!("the audio has {bytes} bytes, at most {AUDIO_BYTES_MAX} may be")));
+    }
+    let result = result_json(&output)?;
+    if result.len() > RESULT_BYTES_MAX {
+        let bytes = result.len();
+        return Err(bad(format!(
+            "the result has {bytes} bytes, at most {RESULT_BYTES_MAX} may be"
+        )));
+    }
+    let result = RawJson::new(result).map_err(|error| bad(error.detail))?;
+    // The same reading as the scheduler's: what it would refuse is a failure here.
+    JobResult::read(&result).map_err(|error| bad(error.detail))?;
+    let JobRef { job_id, attempt_id } = job;
+    let message = JobDone {
+        job_id,
+        attempt_id,
+        node_id: None,
+        fence: Some(fence),
+        status: Some(Cow::Borrowed("ok")),
+        result: Some(result),
+    };
+    Ok(Outgoing { audio, ..Outgoing::new(&message) })
+}
+
+/// The known fields over the further ones.
+fn result_json(output: &Output) -> Result<String, Failure> {
+    let known = JobResult {
+        text_asr: output.text_asr.as_deref().map(Cow::Borrowed),
+        text_translated: output.text_translated.as_deref().map(Cow::Borrowed),
+        tts_audio: output
+            .tts_audio
+            .as_ref()
+            .map(|sound| Audio::in_next_frame(&sound.format, sound.sample_rate, sound.bytes.len())),
+        src_lang: output.src_lang.as_deref().map(Cow::Borrowed),
+    };
+    if output.extra.is_empty() {
+        return Ok(known.to_raw().into_text().into_string());
+    }
+    let bad = |error: serde_json::Error| {
+        Failure::permanent(Failure::BAD_OUTPUT).with_detail(error.to_string())
+    };
+    let mut fields = output.extra.clone();
+    // An announcement without a frame behind it would swallow somebody else's audio.
+    fields.remove("tts_audio");
+    if let Value::Object(known) = serde_json::to_value(&known).map_err(bad)? {
+        fields.extend(known);
+    }
+    serde_json::to_string(&fields).map_err(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Sound;
+    use lingua_core::{Attempt, JobId};
+    use lingua_wire::node::NodeMessage;
+
+    const JOB: JobRef = JobRef { job_id: JobId::new(7), attempt_id: Attempt::FIRST };
+
+    fn failure_of(outcome: Result<Output, Failure>) -> (String, String) {
+        let (frames, success) = finished(JOB, Fence(1), outcome);
+        assert!(!success && frames.audio.is_none());
+        let Ok(NodeMessage::JobFail(fail)) = NodeMessage::parse(&frames.text) else {
+            panic!("not a failure: {}", frames.text)
+        };
+        (fail.reason.into_owned(), fail.detail.unwrap_or_default().into_owned())
+    }
+
+    #[test]
+    fn an_output_beyond_the_bounds_fails_instead_of_breaking_the_connection() {
+        let huge = Sound::pcm16(16_000, vec![0; AUDIO_BYTES_MAX + 1]);
+        let (reason, detail) = failure_of(Ok(Output::default().with_speech(huge)));
+        assert_eq!(reason, Failure::BAD_OUTPUT);
+        assert!(detail.contains("2097153"), "{detail}");
+        let long = "x".repeat(RESULT_BYTES_MAX);
+        assert_eq!(failure_of(Ok(Output::translated(long))).0, Failure::BAD_OUTPUT);
+        let rate = Sound { format: "pcm16".into(), sample_rate: None, bytes: Bytes::new() };
+        assert_eq!(failure_of(Ok(Output::default().with_speech(rate))).0, Failure::BAD_OUTPUT);
+    }
+
+    #[test]
+    fn a_reason_that_cannot_be_sent_is_replaced() {
+        for reason in ["", "two\nlines", &"x".repeat(1000)] {
+            assert_eq!(failure_of(Err(Failure::retryable(reason))).0, Failure::UNNAMED);
+        }
+    }
+
+    #[test]
+    fn further_fields_do_not_replace_known_ones() {
+        let output = Output::translated("yes")
+            .with_extra("text_translated", "no")
+            .with_extra("tts_audio", "no")
+            .with_extra("model", "m1");
+        let json = result_json(&output).unwrap();
+        assert_eq!(json, r#"{"model":"m1","text_translated":"yes"}"#);
+    }
+}

@@ -1,0 +1,28 @@
+//! The SDK over real sockets, against a scheduler that is scripted here.
+//!
+//! Start at `scheduler.rs` (what the other side says) and `worker.rs` (a handler whose jobs end when
+//! the test says so).
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "all of this is tests; clippy only knows those with the attribute"
+)]
+
+mod audio;
+mod client;
+mod connection;
+mod jobs;
+mod leaving;
+mod scheduler;
+mod worker;
+
+use std::future::Future;
+use std::time::Duration;
+
+/// Longest time that a test may take.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Runs a test that may hang when something is wrong.
+async fn bounded<T>(test: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TEST_TIMEOUT, test).await.expect("the test hangs")
+}
