@@ -12,6 +12,17 @@ pub type Label = [(&'static str, &'static str); 1];
 /// Counts by one label.
 pub type Counts = Family<Label, Counter>;
 
+/// Labels that are made at run time; their number is bounded by the pool table.
+pub(crate) type Labels = Vec<(&'static str, String)>;
+
+/// Durations by one label.
+pub(crate) type Durations = Family<Label, Histogram, fn() -> Histogram>;
+
+/// 50 µs to 26 s.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_05, 2.0, 20))
+}
+
 /// The engine's metrics.
 #[derive(Debug)]
 pub struct Metrics {
@@ -22,7 +33,11 @@ pub struct Metrics {
     pub(crate) ack_timeouts: Counter,
     pub(crate) retries: Counts,
     pub(crate) jobs: Counts,
-    pub(crate) run_seconds: Histogram,
+    pub(crate) job_seconds: Durations,
+    pub(crate) pool_empty: Family<Labels, Counter>,
+    pub(crate) pool_nodes: Family<Labels, Gauge>,
+    pub(crate) table_lag_seconds: Gauge<f64, std::sync::atomic::AtomicU64>,
+    pub(crate) store_seconds: Durations,
     pub(crate) queue_jobs: Gauge,
     pub(crate) queue_wait_seconds: Histogram,
     pub(crate) node_rejected: Counts,
@@ -38,8 +53,6 @@ pub struct Metrics {
 impl Metrics {
     /// Makes them and puts them into a registry whose prefix is `lingua`.
     pub fn new(registry: &mut Registry) -> Self {
-        // 50 µs to 26 s.
-        let seconds = || Histogram::new(exponential_buckets(0.000_05, 2.0, 20));
         let metrics = Self {
             reserve: Counts::default(),
             reserve_seconds: seconds(),
@@ -48,7 +61,11 @@ impl Metrics {
             ack_timeouts: Counter::default(),
             retries: Counts::default(),
             jobs: Counts::default(),
-            run_seconds: seconds(),
+            job_seconds: Durations::new_with_constructor(seconds),
+            pool_empty: Family::default(),
+            pool_nodes: Family::default(),
+            table_lag_seconds: Gauge::default(),
+            store_seconds: Durations::new_with_constructor(seconds),
             queue_jobs: Gauge::default(),
             queue_wait_seconds: seconds(),
             node_rejected: Counts::default(),
@@ -73,7 +90,12 @@ impl Metrics {
         r.register("ack_timeout", "Nodes did not confirm in time", self.ack_timeouts.clone());
         r.register("job_retries", "Attempts that came to nothing, by reason", self.retries.clone());
         r.register("jobs", "Jobs ended, by state", self.jobs.clone());
-        r.register("job_run_seconds", "From sent to done", self.run_seconds.clone());
+        r.register("job_seconds", "Time of a job, by stage", self.job_seconds.clone());
+        r.register("pool_empty", "Jobs that no node could serve, by pair", self.pool_empty.clone());
+        r.register("pool_nodes", "Nodes of a pool, by state", self.pool_nodes.clone());
+        let lag = self.table_lag_seconds.clone();
+        r.register("pool_table_lag_seconds", "From published to in force here", lag);
+        r.register("store_seconds", "Time of a call to the store", self.store_seconds.clone());
         r.register("queue_jobs", "Jobs that wait for a slot", self.queue_jobs.clone());
         r.register("queue_wait_seconds", "How long they waited", self.queue_wait_seconds.clone());
         r.register(
@@ -92,6 +114,11 @@ impl Metrics {
         r.register("nodes", "Nodes, by state", self.nodes.clone());
         r.register("node_used_slots", "Slots taken in the fleet", self.used_slots.clone());
         r.register("node_max_slots", "Slots in the fleet", self.max_slots.clone());
+    }
+
+    /// Notes how long a stage of a job took.
+    pub(crate) fn stage(&self, stage: &'static str, ms: u64) {
+        self.job_seconds.get_or_create(&[("stage", stage)]).observe(ms as f64 / 1000.0);
     }
 
     pub(crate) fn count(counts: &Counts, name: &'static str, value: &'static str) {

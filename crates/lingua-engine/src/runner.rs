@@ -135,6 +135,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let waited_ms = self.shared.now_ms() - started_ms;
         self.ended.waited_ms += waited_ms;
         self.shared.metrics.queue_wait_seconds.observe(waited_ms as f64 / 1000.0);
+        self.shared.metrics.stage("queue", waited_ms);
         match found {
             Ok((grant, used)) => {
                 self.used = used;
@@ -254,7 +255,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             self.unless_heard = None;
             if let Some(last) = self.ended.tries.last_mut() {
                 match event {
-                    Event::Acked(_) => last.acked_ms = Some(self.shared.now_ms()),
+                    Event::Acked(_) => {
+                        last.acked_ms = Some(self.shared.now_ms());
+                        self.shared.metrics.stage("ack", took_ms);
+                    }
                     _ => last.reason = reason.clone(),
                 }
             }
@@ -265,7 +269,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
             if let Some(result) = result {
                 self.ended.result = Some(result);
-                self.shared.metrics.run_seconds.observe(took_ms as f64 / 1000.0);
+                self.shared.metrics.stage("run", took_ms);
                 if let Some(local) = self.shared.nodes.get(&node) {
                     local.learn(took_ms, self.used);
                 }
@@ -362,7 +366,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Effect::Commit => {
                 let Some(cell) = self.job.grant().map(|grant| grant.cell) else { return };
                 let (key, lease_ms) = (self.key(), self.shared.options.times.run_lease_ms);
-                let committed = self.shared.store.commit(cell, key, lease_ms).await;
+                let commit = self.shared.store.commit(cell, key, lease_ms);
+                let committed = self.shared.timed("commit", commit).await;
                 if matches!(committed, Ok(CommitReply::Gone | CommitReply::Stale)) {
                     // The node runs it without a lease: not here, then.
                     Metrics::count(&self.shared.metrics.node_rejected, "reason", "late_ack");
@@ -379,7 +384,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Effect::Release { grant, attempt } => {
                 let key = LeaseKey { job: self.id(), attempt: *attempt };
                 // If the store does not answer, the lease runs out by itself.
-                let freed = self.shared.store.finish(grant.cell, key).await;
+                let finish = self.shared.store.finish(grant.cell, key);
+                let freed = self.shared.timed("finish", finish).await;
                 if let Ok(Some(_)) = freed {
                     self.shared.routes.freed(self.request.pair, grant.cell);
                     if let Some(local) = self.shared.nodes.get(&grant.node) {

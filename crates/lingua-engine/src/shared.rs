@@ -83,6 +83,20 @@ impl<S: Store, T: Timer> Shared<S, T> {
         self.timer.now_ms()
     }
 
+    /// Waits for the store, and notes how long it took and whether it answered.
+    pub(crate) async fn timed<R>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = lingua_store::Result<R>>,
+    ) -> lingua_store::Result<R> {
+        let started = tokio::time::Instant::now();
+        let reply = call.await;
+        let took = started.elapsed().as_secs_f64();
+        self.metrics.store_seconds.get_or_create(&[("op", operation)]).observe(took);
+        self.metrics.store_up.set(i64::from(reply.is_ok()));
+        reply
+    }
+
     pub(crate) fn tell(&self, event: Event) {
         // Nobody watching is no failure.
         self.events.send(event).ok();

@@ -128,6 +128,18 @@ impl<S: Store, T: Timer> Handle<S, T> {
         metrics.max_slots.set(table.slots.into());
     }
 
+    /// One gauge for each pool of the table; pools that are gone from it go.
+    fn show_pools(&self, table: &PoolTable) {
+        let gauges = &self.shared.metrics.pool_nodes;
+        gauges.clear();
+        for pool in &table.pools {
+            for (state, count) in [("all", pool.nodes), ("ready", pool.ready)] {
+                let labels = vec![("pair", pool.pair.clone()), ("state", state.to_owned())];
+                gauges.get_or_create(&labels).set(count.into());
+            }
+        }
+    }
+
     /// Follows the change feed for ever.
     pub(crate) async fn follow(&self) {
         let shared = &self.shared;
@@ -170,6 +182,9 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let Some(published) = self.shared.store.table().await? else { return Ok(()) };
         match serde_json::from_slice::<PoolTable>(&published.table) {
             Ok(table) => {
+                self.show_pools(&table);
+                let lag_ms = self.shared.now_ms().saturating_sub(published.published_ms);
+                self.shared.metrics.table_lag_seconds.set(lag_ms as f64 / 1000.0);
                 *self.shared.table.lock() = Some(Arc::new(table));
                 self.shared.metrics.table_version.set(published.version as i64);
             }

@@ -1,7 +1,6 @@
 //! What all routes share: the state, the guards, the request ids.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -11,6 +10,8 @@ use axum::response::{IntoResponse, Response};
 use lingua_engine::{Handle, Timer};
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
@@ -58,15 +59,17 @@ pub(crate) struct Inner<S, T> {
     pub(crate) options: ServerOptions,
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Mailboxes,
-    pub(crate) sockets: AtomicI64,
+    pub(crate) connections: Family<[(&'static str, &'static str); 1], Gauge>,
 }
 
 impl<S: Store, T: Timer> Server<S, T> {
     /// Makes a server.
     pub fn new(parts: Parts<S, T>) -> Self {
-        let Parts { engine, options, registry } = parts;
-        let (mailboxes, sockets) = (Mailboxes::default(), AtomicI64::new(0));
-        let inner = Inner { engine, options, registry, mailboxes, sockets };
+        let Parts { engine, options, mut registry } = parts;
+        let connections = Family::default();
+        registry.register("connections", "Open connections, by kind", connections.clone());
+        let mailboxes = Mailboxes::default();
+        let inner = Inner { engine, options, registry, mailboxes, connections };
         Self { app: App { shared: Arc::new(inner) } }
     }
 

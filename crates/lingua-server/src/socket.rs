@@ -7,7 +7,6 @@
 //! Invariant: when the connection ends, for whatever reason, the engine is told once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -31,7 +30,7 @@ use tokio::sync::mpsc;
 use crate::app::{App, Shared};
 use crate::convert;
 use crate::reply::Failed;
-use crate::routes::nodes::{new_node_id, take_beat};
+use crate::routes::nodes::{log_steps, new_node_id, take_beat};
 
 /// Bytes read at a time: with many idle nodes the usual 128 KiB would be most of the memory.
 const READ_BUFFER_BYTES: usize = 4 << 10;
@@ -55,9 +54,10 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
         .write_buffer_size(READ_BUFFER_BYTES)
         .max_write_buffer_size(2 * max)
         .on_upgrade(move |socket| async move {
-            app.shared.sockets.fetch_add(1, Ordering::Relaxed);
+            let open = app.shared.connections.get_or_create_owned(&[("kind", "node")]);
+            open.inc();
             serve(&app, socket).await;
-            app.shared.sockets.fetch_sub(1, Ordering::Relaxed);
+            open.dec();
         })
 }
 
@@ -107,12 +107,16 @@ async fn join<S: Store, T: Timer>(
         return Err(RequestError::invalid("type", "the first message has to be 'register'").into());
     };
     let parts = register.into_parts()?;
+    tracing::info!(step = "register_start", "a node registers");
     let node = parts.node.unwrap_or_else(new_node_id);
-    tracing::info!(step = "register_start", node_id = %node, "a node registers");
+    log_steps(&node, &parts.profile);
     let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
     let (profile, health) = (Arc::new(parts.profile), parts.health);
     let registration = Registration { node: node.clone(), profile, health, outbox };
+    tracing::info!(step = "register_store_write", node_id = %node, "writing to the store");
     let joined = app.shared.engine.register(registration).await?;
+    tracing::info!(step = "register_store_success", node_id = %node, "written");
+    tracing::info!(step = "register_connection_registered", node_id = %node, "connection known");
     let epoch = joined.place.epoch.0;
     tracing::info!(step = "register_complete", node_id = %node, epoch, pairs = joined.pairs, "registered");
     Ok((node, joined, inbox))

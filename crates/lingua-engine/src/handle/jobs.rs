@@ -60,7 +60,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             deadline_ms: request.deadline_ms.map(|ms| accepted_ms.saturating_add(ms)),
             recoverable: request.is_recoverable(),
         };
-        match shared.store.create_job(new).await? {
+        match shared.timed("create_job", shared.store.create_job(new)).await? {
             CreateReply::Created => self.start(Arc::new(request), Job::new(), accepted_ms, None),
             CreateReply::Exists(_) => return Ok(Submitted { id, existed: true }),
         }

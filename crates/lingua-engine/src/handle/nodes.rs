@@ -84,7 +84,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             cost_ms: cost_ms.unwrap_or(lingua_core::node::COST_MS_UNKNOWN),
             fresh_ms: shared.options.times.stale_ms,
         };
-        match shared.store.register(registration).await? {
+        match shared.timed("register", shared.store.register(registration)).await? {
             RegisterReply::Registered { lost } => shared.leases_lost(lost),
             RegisterReply::Stale { current } => return Err(NodeError::StaleEpoch { current }),
         }
@@ -128,7 +128,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             fresh_ms: shared.options.times.stale_ms,
             lease_ms: shared.options.times.run_lease_ms,
         };
-        match shared.store.heartbeat(heartbeat).await? {
+        match shared.timed("heartbeat", shared.store.heartbeat(heartbeat)).await? {
             HeartbeatReply::Beaten { drain, unknown } => Ok(Beaten { cancel: unknown, drain }),
             HeartbeatReply::Reregister => Err(NodeError::NotRegistered),
         }

@@ -26,6 +26,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.ended.ended_ms = now_ms;
         if to.state.is_terminal() {
             Metrics::count(&self.shared.metrics.jobs, "state", to.state.as_str());
+            self.shared.metrics.stage("total", now_ms - self.ended.accepted_ms);
             if let Some(last) = self.ended.tries.last_mut() {
                 last.ended_ms.get_or_insert(now_ms);
             }
@@ -43,7 +44,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             step = step.with_outcome(json.into());
         }
         for _ in 0..WRITE_TRIES {
-            match self.shared.store.advance_job(step.clone()).await {
+            let advance = self.shared.store.advance_job(step.clone());
+            match self.shared.timed("advance_job", advance).await {
                 Ok(AdvanceReply::Advanced) => {
                     self.written = to;
                     return;
@@ -54,7 +56,6 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     return;
                 }
                 Err(error) if error.is_safe_to_retry() => {
-                    self.shared.metrics.store_up.set(0);
                     self.shared.timer.sleep(WRITE_PAUSE_MS).await;
                 }
                 Err(error) => {

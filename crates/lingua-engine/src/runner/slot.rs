@@ -148,6 +148,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if self.shared.now_ms() < self.patient_until_ms {
             return Ok(Looked::Full { others: true });
         }
+        self.count_empty_pool();
         let detail =
             format!("no registered node can serve {pair}: {}", self.what_is_missing().await);
         Err(NoSlot::Failed(Failure::NoCapableNode, Some(detail)))
@@ -232,13 +233,21 @@ impl<S: Store, T: Timer> Runner<S, T> {
             random: self.shared.random(),
         };
         let started = tokio::time::Instant::now();
-        let reply = self.shared.store.reserve(cell, request).await;
+        let reply = self.shared.timed("reserve", self.shared.store.reserve(cell, request)).await;
         self.shared.metrics.reserve_seconds.observe(started.elapsed().as_secs_f64());
-        self.shared.metrics.store_up.set(i64::from(reply.is_ok()));
         let reply = reply.map_err(|_| store_down())?;
         self.shared.leases_lost(reply.expired.iter().map(|expired| expired.key));
         Metrics::count(&self.shared.metrics.reserve, "outcome", outcome_name(&reply.outcome));
         Ok(reply.outcome)
+    }
+
+    /// Clients can ask for any pair: only those that the pool table knows get a label of their own.
+    fn count_empty_pool(&self) {
+        let pair = self.request.pair.to_string();
+        let table = self.shared.table.lock().clone();
+        let known = table.is_some_and(|table| table.pools.iter().any(|pool| pool.pair == pair));
+        let label = if known { pair } else { "other".to_owned() };
+        self.shared.metrics.pool_empty.get_or_create(&vec![("pair", label)]).inc();
     }
 
     /// For people: the parts that no node has.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{Path, Query};
-use lingua_core::NodeId;
+use lingua_core::{NodeId, Profile};
 use lingua_engine::Timer;
 use lingua_engine::handle::{Beat, Registration};
 use lingua_store::Store;
@@ -29,8 +29,9 @@ const POLL_MS: u64 = 30_000;
 /// `POST /v1/node/register`
 pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
     let parts = parse::<Register>(&body)?.into_parts()?;
+    tracing::info!(step = "register_start", "a node registers over HTTP");
     let node = parts.node.unwrap_or_else(new_node_id);
-    tracing::info!(step = "register_start", node_id = %node, "a node registers over HTTP");
+    log_steps(&node, &parts.profile);
     let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
     let (profile, health) = (Arc::new(parts.profile), parts.health);
     let registration = Registration { node: node.clone(), profile, health, outbox };
@@ -45,6 +46,20 @@ pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes)
         pairs: registered.pairs as u64,
         heartbeat_interval_ms: registered.heartbeat_ms,
     }))
+}
+
+/// The steps of a registration, for whoever looks for the one that went wrong.
+pub(crate) fn log_steps(node: &NodeId, profile: &Profile) {
+    let caps = profile.capabilities();
+    tracing::info!(step = "register_id_generated", node_id = %node, "node id settled");
+    tracing::info!(
+        step = "register_langs_validated",
+        node_id = %node,
+        asr = ?caps.asr().as_slice(),
+        semantic = ?caps.semantic().as_slice(),
+        tts = ?caps.tts().as_slice(),
+        "languages are good"
+    );
 }
 
 /// `node-` and eight hexadecimal digits.
