@@ -66,3 +66,16 @@ fn every_code_of_the_core_is_known() {
         assert!(ErrorCode::from_name(code).is_some(), "{code}");
     }
 }
+
+/// People look a code up: it must have a page that says what to do.
+#[test]
+fn every_code_has_its_page() {
+    let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors");
+    for code in ErrorCode::ALL {
+        let path = format!("{pages}/{}.md", code.as_str());
+        let page = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(page.contains("**What to do.**"), "{path} does not say what to do");
+        let exit = page.contains(&format!("Status: {}", code.status()));
+        assert!(exit, "{path} does not name the status {}", code.status());
+    }
+}
