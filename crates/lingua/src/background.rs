@@ -1,0 +1,66 @@
+//! A scheduler inside this process, for commands that bring their own.
+//!
+//! Start at [`Background::start`]. It runs as `lingua serve` does, on threads of its own, so that
+//! what the command does besides does not hold it up.
+
+use std::net::SocketAddr;
+use std::thread;
+
+use anyhow::{Context, anyhow};
+use tokio::sync::oneshot;
+
+use crate::config::Config;
+use crate::serve;
+
+/// A scheduler that runs until it is told to stop.
+#[derive(Debug)]
+pub(crate) struct Background {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    thread: thread::JoinHandle<anyhow::Result<()>>,
+}
+
+impl Background {
+    /// Starts a scheduler and waits until it listens.
+    pub(crate) async fn start(config: Config) -> anyhow::Result<Self> {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (listening, address) = oneshot::channel();
+        let scheduler = move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(config.server.threads.max(1))
+                .enable_all()
+                .build()
+                .context("cannot start the runtime")?;
+            let stop = async { drop(stopped.await) };
+            runtime.block_on(serve::serve(config, stop, |address| {
+                listening.send(address).ok();
+            }))
+        };
+        let thread = thread::Builder::new()
+            .name("scheduler".to_owned())
+            .spawn(scheduler)
+            .context("cannot start a thread")?;
+        match address.await {
+            Ok(address) => Ok(Self { address, stop, thread }),
+            Err(_) => Err(join(thread)
+                .err()
+                .unwrap_or_else(|| anyhow!("the scheduler ended before it listened"))),
+        }
+    }
+
+    /// Where people and clients find it.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Stops it and waits until it has ended.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        drop(self.stop);
+        let thread = self.thread;
+        tokio::task::spawn_blocking(move || join(thread)).await.context("cannot wait for it")?
+    }
+}
+
+fn join(thread: thread::JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
+    thread.join().map_err(|_| anyhow!("the scheduler's thread panicked"))?
+}

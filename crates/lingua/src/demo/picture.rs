@@ -1,0 +1,167 @@
+//! What the demo shows: one bar for each node, and how the jobs do.
+//!
+//! Start at [`Picture::draw`]. [`Screen`] puts it on a terminal without flicker.
+
+use std::fmt::Write as _;
+
+use super::traffic::Pace;
+use crate::screen::{Mood, put};
+
+/// Longest bar, in characters; each stands for a slot.
+const BAR_MAX: u32 = 12;
+
+/// A node in the picture.
+#[derive(Debug, Clone)]
+pub(super) struct Bar {
+    pub(super) name: String,
+    pub(super) languages: String,
+    pub(super) state: String,
+    pub(super) used: u32,
+    pub(super) max: u32,
+    pub(super) note: String,
+}
+
+/// Everything that is shown.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Picture {
+    pub(super) url: String,
+    pub(super) seconds: u64,
+    pub(super) bars: Vec<Bar>,
+    pub(super) done: u64,
+    pub(super) failed: u64,
+    pub(super) last_error: Option<String>,
+    pub(super) retried: u64,
+    pub(super) open: u64,
+    pub(super) queued: u64,
+    pub(super) pace: Pace,
+}
+
+impl Picture {
+    /// How busy the nodes are that take jobs, from 0 to 1.
+    pub(super) fn busy(&self) -> f64 {
+        let ready = self.bars.iter().filter(|bar| bar.state == "ready");
+        let (used, max) = ready.fold((0, 0), |(used, max), bar| (used + bar.used, max + bar.max));
+        f64::from(used) / f64::from(max.max(1))
+    }
+
+    /// One line for those who do not see the picture.
+    pub(super) fn line(&self) -> String {
+        let Self { seconds, done, failed, retried, queued, pace, .. } = self;
+        let Pace { jobs_per_s, p50_ms, p95_ms } = pace;
+        let busy = self.busy() * 100.0;
+        format!(
+            "{seconds} s: {done} done, {failed} failed, {retried} retried, {queued} waiting, \
+             {jobs_per_s:.1} jobs/s, p50 {p50_ms} ms, p95 {p95_ms} ms, {busy:.0} % busy"
+        )
+    }
+
+    /// The picture, line by line.
+    pub(super) fn draw(&self, colours: bool) -> String {
+        let Self { url, seconds, done, failed, retried, open, queued, pace, .. } = self;
+        let Pace { jobs_per_s, p50_ms, p95_ms } = pace;
+        let mut out = format!("Lingua demo at {url}, {seconds} s\n\n");
+        for bar in &self.bars {
+            out.push_str(&bar.draw(colours));
+            out.push('\n');
+        }
+        let failed = Mood::Bad.paint(&format!("{failed} failed"), colours && *failed > 0);
+        let why = self.last_error.as_ref().map(|code| format!(" (last: {code})"));
+        let why = why.unwrap_or_default();
+        // Writing to a text cannot fail.
+        let _ = write!(
+            out,
+            "\n  jobs     {done} done   {failed}{why}   {retried} retried\n  \
+             now      {open} open   {queued} waiting for a slot   fleet {:.0} % busy\n  \
+             speed    {jobs_per_s:.1} jobs/s   p50 {p50_ms} ms   p95 {p95_ms} ms\n\n{}\n",
+            self.busy() * 100.0,
+            self.hints(),
+        );
+        out
+    }
+
+    /// What to try in another terminal.
+    pub(super) fn hints(&self) -> String {
+        let url = &self.url;
+        let body = r#"{"src_lang":"zh","tgt_lang":"en","text":"你好"}"#;
+        format!(
+            "  Try, in another terminal:\n    curl -s {url}/v1/translate -d '{body}'\n    \
+             lingua explain --src zh --tgt en --url {url}\n    \
+             lingua drain fast --url {url}\n  Ctrl-C ends it."
+        )
+    }
+}
+
+impl Bar {
+    fn draw(&self, colours: bool) -> String {
+        let Self { name, languages, state, used, max, note } = self;
+        let shown = (*max).min(BAR_MAX);
+        let full = (used * shown).div_ceil(*max.max(&1)).min(shown);
+        let bar = "█".repeat(full as usize) + &"░".repeat((shown - full) as usize);
+        let mood = Mood::of_state(state);
+        let gap = " ".repeat((BAR_MAX - shown) as usize);
+        let state = mood.paint(&format!("{state:<9}"), colours);
+        let bar = mood.paint(&bar, colours);
+        let text =
+            format!("  {name:<8} {languages:<12} {state} {bar}{gap} {used:>2}/{max:<2}  {note}");
+        text.trim_end().to_owned()
+    }
+}
+
+/// A terminal that shows the picture and is put back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Screen;
+
+impl Screen {
+    /// Takes over the terminal: a screen of its own, no cursor.
+    pub(super) fn open() -> Self {
+        put("\x1b[?1049h\x1b[?25l\x1b[2J");
+        Self
+    }
+
+    /// Draws over what was there.
+    pub(super) fn show(&self, picture: &str) {
+        put(&format!("\x1b[H{}\x1b[J", picture.replace('\n', "\x1b[K\n")));
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        put("\x1b[?25h\x1b[?1049l");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bar(used: u32, max: u32, state: &str) -> Bar {
+        let (name, languages) = ("fast".to_owned(), "zh en".to_owned());
+        Bar { name, languages, state: state.to_owned(), used, max, note: String::new() }
+    }
+
+    #[test]
+    fn a_bar_has_a_character_for_each_slot() {
+        let text = bar(3, 4, "ready").draw(false);
+        assert_eq!(text, "  fast     zh en        ready     ███░          3/4");
+        let text = bar(30, 60, "ready").draw(false);
+        assert!(text.contains(&("█".repeat(6) + &"░".repeat(6))), "{text}");
+        assert!(bar(0, 0, "gone").draw(false).contains(" 0/0"));
+    }
+
+    #[test]
+    fn only_nodes_that_take_jobs_count_as_busy() {
+        let bars = vec![bar(3, 4, "ready"), bar(4, 4, "offline")];
+        let picture = Picture { bars, ..Picture::default() };
+        assert!((picture.busy() - 0.75).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_picture_has_colours_only_if_asked_and_says_what_to_try() {
+        let bars = vec![bar(3, 4, "ready")];
+        let picture = Picture { bars, url: "http://h:1".into(), failed: 1, ..Picture::default() };
+        assert!(!picture.draw(false).contains('\x1b'));
+        assert!(picture.draw(true).contains('\x1b'));
+        assert!(picture.draw(false).contains("curl -s http://h:1/v1/translate"));
+        assert!(picture.line().contains("75 % busy"));
+    }
+}

@@ -1,0 +1,134 @@
+//! `lingua explain`: why each node would or would not get a job now.
+
+use bytes::Bytes;
+use clap::Args;
+use lingua_core::{NodeId, Service};
+use lingua_wire::client::{Dispatch, DispatchOptions};
+use lingua_wire::to_json;
+use lingua_wire::view::ExplainReply;
+
+use crate::api::{self, Target};
+use crate::screen::{Sheet, cell, colours, number, or_dash, say, state};
+
+/// Flags of `lingua explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// What is spoken, or auto.
+    #[arg(long)]
+    src: String,
+    /// What it shall become.
+    #[arg(long)]
+    tgt: String,
+    /// The answer has to be spoken.
+    #[arg(long)]
+    tts: bool,
+    /// It is text: nothing has to be recognised.
+    #[arg(long)]
+    text: bool,
+    /// A node that must not do it; may be repeated.
+    #[arg(long, value_name = "NODE")]
+    exclude: Vec<NodeId>,
+    /// The node that should do it.
+    #[arg(long, value_name = "NODE")]
+    prefer: Option<NodeId>,
+    /// Rather none than another node than the preferred one.
+    #[arg(long, requires = "prefer")]
+    strict: bool,
+    /// A further service that the node must have; may be repeated.
+    #[arg(long, value_parser = service)]
+    service: Vec<Service>,
+    #[command(flatten)]
+    target: Target,
+}
+
+fn service(name: &str) -> Result<Service, String> {
+    let known = Service::ALL.map(Service::as_str).join(", ");
+    Service::from_name(name).ok_or_else(|| format!("use one of {known}"))
+}
+
+impl ExplainArgs {
+    fn question(&self) -> Dispatch<'_> {
+        let options = DispatchOptions {
+            require_tts: Some(self.tts),
+            preferred_node_id: self.prefer.clone(),
+            strict: Some(self.strict),
+            exclude_node_ids: Some(self.exclude.clone()),
+            services: Some(self.service.clone()),
+            ..DispatchOptions::default()
+        };
+        Dispatch {
+            src_lang: self.src.as_str().into(),
+            tgt_lang: self.tgt.as_str().into(),
+            text: self.text.then(|| "…".into()),
+            options: Some(options),
+            ..Dispatch::default()
+        }
+    }
+}
+
+pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
+    let question = Bytes::from(to_json(&args.question()));
+    let answer = args.target.api()?.post("/v1/explain", question).await?;
+    match args.target.json {
+        true => api::print_raw(&answer),
+        false => say(report(&api::read(&answer)?, colours())),
+    }
+    Ok(())
+}
+
+fn report(reply: &ExplainReply, colours: bool) -> String {
+    let ExplainReply { pool, policy, capable, free, .. } = reply;
+    let outcome = match (&reply.chosen, &reply.error) {
+        (Some(node), _) => format!("{node} would get it"),
+        (None, Some(error)) => format!("nobody would get it: {error}"),
+        (None, None) => "nobody would get it".to_owned(),
+    };
+    let mut sheet = Sheet::new(&["", "NODE", "VERDICT", ">SCORE", ">CELL", "WHY"], colours);
+    for node in &reply.nodes {
+        let is_chosen = reply.chosen.as_ref() == Some(&node.node_id);
+        sheet.row([
+            cell(if is_chosen { "→" } else { "" }),
+            cell(&node.node_id),
+            state(&node.verdict),
+            number(or_dash(node.score)),
+            number(node.cell),
+            cell(node.why.as_deref().unwrap_or(reason(&node.verdict))),
+        ]);
+    }
+    let table = sheet.finish("There are no nodes. Start some with 'lingua node'.");
+    format!("{pool} ({policy}): {outcome}; {capable} can do it, {free} slots free\n\n{table}")
+}
+
+/// Why a node that may have the job has it or not.
+fn reason(verdict: &str) -> &'static str {
+    match verdict {
+        "chosen" => "best score",
+        "as_good" => "as good as the best; luck decided",
+        "eligible" => "another has a better score",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPLY: &str = r#"{"pool":"zh:en","policy":"balanced","chosen":"a","capable":2,"free":3,
+        "nodes":[{"node_id":"a","cell":0,"verdict":"chosen","score":10},
+        {"node_id":"b","cell":0,"verdict":"refused","why":"it does not speak en"}]}"#;
+
+    #[test]
+    fn the_chosen_node_is_marked_and_the_others_have_a_reason() {
+        let text = report(&api::read(REPLY.as_bytes()).unwrap(), false);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "zh:en (balanced): a would get it; 2 can do it, 3 slots free");
+        assert!(lines[3].starts_with("→"), "{text}");
+        assert!(lines[4].ends_with("it does not speak en"), "{text}");
+    }
+
+    #[test]
+    fn services_are_known_by_name() {
+        assert_eq!(service("tone"), Ok(Service::Tone));
+        assert!(service("voice").is_err());
+    }
+}

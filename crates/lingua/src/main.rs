@@ -1,0 +1,145 @@
+//! The `lingua` program: the scheduler, simulated nodes, and tools for people.
+//!
+//! Start at [`Command`]; each command has a file of its own. Exit codes: 0 ok, 1 failed, 2 usage, 64
+//! bad configuration. What people read goes to stdout, errors to stderr, and every error says what
+//! to do.
+
+// The lints keep libraries from printing; a program prints.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{CommandFactory, Parser, Subcommand};
+
+mod api;
+mod background;
+mod bench;
+mod config;
+mod demo;
+mod explain;
+mod instances;
+mod jobs;
+mod node;
+mod nodes;
+mod orders;
+mod pools;
+mod screen;
+mod serve;
+mod simulated;
+mod token;
+
+/// A scheduler for live speech translation.
+#[derive(Debug, Parser)]
+#[command(name = "lingua", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the scheduler.
+    Serve(serve::ServeArgs),
+    /// See it all at once: a scheduler, a simulated fleet and live traffic.
+    Demo(demo::DemoArgs),
+    /// Run simulated nodes.
+    Node(node::NodeArgs),
+    /// List nodes, or show one.
+    Nodes(nodes::NodesArgs),
+    /// List pools (directions of translation), or show one.
+    Pools(pools::PoolsArgs),
+    /// List jobs, or show one.
+    Jobs(jobs::JobsArgs),
+    /// List scheduler instances, or show one.
+    Instances(instances::InstancesArgs),
+    /// Give a node no new jobs; it finishes what it has.
+    Drain(orders::NodeOrderArgs),
+    /// Give a drained node jobs again.
+    Resume(orders::NodeOrderArgs),
+    /// Cancel a job.
+    Cancel(orders::CancelArgs),
+    /// Say why each node would or would not get a job now.
+    Explain(explain::ExplainArgs),
+    /// Measure how many jobs a second a scheduler carries.
+    Bench(bench::BenchArgs),
+    /// Make tokens for nodes, clients and admins.
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Look at the configuration.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Print a script that completes commands in a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lingua: {error:#}");
+            match error.downcast_ref::<config::BadConfig>() {
+                Some(_) => ExitCode::from(64),
+                None => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Serve(args) => serve::run(args),
+        Command::Demo(args) => {
+            // A log would tear the picture.
+            serve::start_logging_at("off");
+            ask(demo::run(args))
+        }
+        Command::Node(args) => {
+            serve::start_logging_at("warn");
+            ask(node::run(args))
+        }
+        Command::Nodes(args) => ask(nodes::run(args)),
+        Command::Pools(args) => ask(pools::run(args)),
+        Command::Jobs(args) => ask(jobs::run(args)),
+        Command::Instances(args) => ask(instances::run(args)),
+        Command::Drain(args) => ask(orders::drain(args)),
+        Command::Resume(args) => ask(orders::resume(args)),
+        Command::Cancel(args) => ask(orders::cancel(args)),
+        Command::Explain(args) => ask(explain::run(args)),
+        Command::Bench(args) => {
+            serve::start_logging_at("error");
+            ask(bench::run(args))
+        }
+        Command::Token(command) => token::run(command),
+        Command::Config(command) => config::run(command),
+        Command::Completions { shell } => {
+            let mut command = Cli::command();
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command, "lingua", &mut script);
+            screen::put(&String::from_utf8_lossy(&script));
+            Ok(())
+        }
+    }
+}
+
+/// Runs a command that asks a scheduler and ends: one thread is plenty.
+fn ask(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

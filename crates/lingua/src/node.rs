@@ -1,0 +1,198 @@
+//! `lingua node`: simulated nodes, through the Rust SDK.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use lingua_core::NodeId;
+use lingua_sdk::node::Error;
+use lingua_sdk::{Node, NodeOptions, Stats};
+use tokio::task::JoinSet;
+
+use crate::screen::{put, say};
+use crate::serve::stop_signal;
+use crate::simulated::{Quit, Simulated, node_url};
+
+/// How long running jobs may go on after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Flags of `lingua node`.
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// Where the scheduler is; its http:// address will do.
+    #[arg(long, env = "LINGUA_URL", default_value = "ws://127.0.0.1:7410/v1/node/ws")]
+    url: String,
+    /// Token to show it, if it wants one.
+    #[arg(long, env = "LINGUA_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Languages that it recognises.
+    #[arg(long, value_delimiter = ',', default_value = "zh,en")]
+    asr: Vec<String>,
+    /// Languages that it repairs.
+    #[arg(long, value_delimiter = ',', default_value = "zh,en")]
+    semantic: Vec<String>,
+    /// Languages that it speaks.
+    #[arg(long, value_delimiter = ',', default_value = "zh,en")]
+    tts: Vec<String>,
+    /// How many jobs a node does at once.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    slots: u16,
+    /// How many nodes.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    count: u16,
+    /// How long a job takes on average, in milliseconds.
+    #[arg(long, default_value_t = 300, value_name = "MEAN")]
+    work_ms: u64,
+    /// Which part of the jobs fails, from 0 to 1.
+    #[arg(long, default_value_t = 0.0, value_parser = fraction)]
+    fail_rate: f64,
+    /// The node's name; several nodes are called PREFIX-1, PREFIX-2, … [default: made up by the
+    /// scheduler].
+    #[arg(long, value_name = "PREFIX")]
+    id: Option<NodeId>,
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    let range = 0.0..=1.0;
+    let found = text.parse().ok().filter(|value| range.contains(value));
+    found.ok_or_else(|| "give a number from 0 to 1, such as 0.3".to_owned())
+}
+
+impl NodeArgs {
+    fn options(&self, number: u16) -> anyhow::Result<NodeOptions> {
+        fn refs(list: &[String]) -> Vec<&str> {
+            list.iter().map(String::as_str).collect()
+        }
+        let mut options = NodeOptions::new(node_url(&self.url))
+            .languages(&refs(&self.asr), &refs(&self.semantic), &refs(&self.tts))
+            .slots(self.slots)
+            .grace(GRACE);
+        if let Some(token) = &self.token {
+            options = options.token(token);
+        }
+        if let Some(prefix) = &self.id {
+            options = options.node_id(name(prefix, number, self.count)?);
+        }
+        Ok(options)
+    }
+}
+
+/// One node has the name itself, several have it with their number.
+fn name(prefix: &NodeId, number: u16, count: u16) -> anyhow::Result<NodeId> {
+    if count == 1 {
+        return Ok(prefix.clone());
+    }
+    NodeId::new(&format!("{prefix}-{number}")).context("the prefix is too long; shorten --id")
+}
+
+pub(crate) async fn run(args: NodeArgs) -> anyhow::Result<()> {
+    let quit = Quit::new();
+    let mut nodes = JoinSet::new();
+    let mut all = Vec::with_capacity(args.count.into());
+    for number in 1..=args.count {
+        let handler = Simulated::new(args.work_ms, args.fail_rate, rand::random());
+        let node = Node::new(args.options(number)?, handler);
+        all.push(node.stats());
+        nodes.spawn(node.run(quit.wait()));
+    }
+    let is_terminal = std::io::stdout().is_terminal();
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let ended = loop {
+        tokio::select! {
+            () = stop_signal() => break Ok(()),
+            Some(ended) = nodes.join_next() => break outcome(ended),
+            _ = tick.tick(), if is_terminal => show(&Counts::of(&all)),
+        }
+    };
+    quit.now();
+    let ended = tokio::select! {
+        rest = finish(&mut nodes) => ended.and(rest),
+        // Asked twice: whoever asks does not want to wait.
+        () = stop_signal() => ended,
+    };
+    if is_terminal {
+        say("");
+    }
+    say(Counts::of(&all).summary(all.len()));
+    ended
+}
+
+async fn finish(nodes: &mut JoinSet<Result<(), Error>>) -> anyhow::Result<()> {
+    while let Some(ended) = nodes.join_next().await {
+        outcome(ended)?;
+    }
+    Ok(())
+}
+
+fn outcome(ended: Result<Result<(), Error>, tokio::task::JoinError>) -> anyhow::Result<()> {
+    Ok(ended.context("a node's task failed")??)
+}
+
+/// One line that is written over itself.
+fn show(counts: &Counts) {
+    put(&format!("\r\x1b[K{}", counts.line()));
+}
+
+/// What all nodes together have done.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    connected: usize,
+    running: u64,
+    done: u64,
+    failed: u64,
+    refused: u64,
+    reconnects: u64,
+}
+
+impl Counts {
+    fn of(all: &[Stats]) -> Self {
+        let sum = |count: fn(&Stats) -> u64| all.iter().map(count).sum();
+        Self {
+            connected: all.iter().filter(|stats| stats.is_connected()).count(),
+            running: sum(Stats::running),
+            done: sum(Stats::done),
+            failed: sum(Stats::failed),
+            refused: sum(Stats::refused),
+            reconnects: sum(Stats::reconnects),
+        }
+    }
+
+    fn line(&self) -> String {
+        let Self { connected, running, done, failed, .. } = self;
+        format!("{connected} connected   {running} running   {done} done   {failed} failed")
+    }
+
+    fn summary(&self, nodes: usize) -> String {
+        let Self { done, failed, refused, reconnects, .. } = self;
+        let noun = if nodes == 1 { "node" } else { "nodes" };
+        format!(
+            "{nodes} {noun}: {done} done, {failed} failed, {refused} refused, {reconnects} reconnects"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_nodes_have_numbers_and_one_has_none() {
+        let prefix = NodeId::new("gpu").unwrap();
+        assert_eq!(name(&prefix, 1, 1).unwrap().as_str(), "gpu");
+        assert_eq!(name(&prefix, 3, 9).unwrap().as_str(), "gpu-3");
+    }
+
+    #[test]
+    fn a_rate_is_a_fraction() {
+        assert_eq!(fraction("0.3"), Ok(0.3));
+        assert!(["-0.1", "1.1", "30%", "NaN"].iter().all(|text| fraction(text).is_err()));
+    }
+
+    #[test]
+    fn the_summary_counts_what_happened() {
+        let counts = Counts { done: 7, failed: 2, ..Counts::default() };
+        assert_eq!(counts.summary(1), "1 node: 7 done, 2 failed, 0 refused, 0 reconnects");
+        assert_eq!(counts.line(), "0 connected   0 running   7 done   2 failed");
+    }
+}

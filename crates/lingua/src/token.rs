@@ -1,0 +1,45 @@
+//! `lingua token`: secrets for nodes, clients and admins.
+
+use clap::{Subcommand, ValueEnum};
+use lingua_server::auth::{TokenHash, new_token};
+
+/// What to do with tokens.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token and print what to put into the configuration.
+    New {
+        /// What its holder may do.
+        #[arg(long)]
+        role: RoleName,
+        /// For people, to tell tokens apart.
+        #[arg(long, default_value = "unnamed")]
+        name: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum RoleName {
+    Node,
+    Client,
+    Admin,
+}
+
+impl RoleName {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Client => "client",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+pub(crate) fn run(command: TokenCommand) -> anyhow::Result<()> {
+    let TokenCommand::New { role, name } = command;
+    let token = new_token();
+    let (hash, role) = (TokenHash::of(&token), role.as_str());
+    println!("{token}");
+    eprintln!("\nThis is the only time it is shown. Put its hash into the configuration:\n");
+    eprintln!("[[auth.tokens]]\nname = {name:?}\nrole = \"{role}\"\nsha256 = \"{hash}\"");
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Tokens, configuration and exit codes.
+
+use serde_json::json;
+
+use crate::world::{Scheduler, job, request, run, within};
+
+#[tokio::test]
+async fn tokens_open_what_their_role_allows() {
+    let mut tokens = vec![];
+    let mut file = String::new();
+    for role in ["node", "client", "admin"] {
+        let (code, token, config) = run(&["token", "new", "--role", role], &[]).await;
+        assert_eq!(code, Some(0));
+        tokens.push(token.trim().to_owned());
+        file += &config[config.find("[[auth").expect("what to put into the file")..];
+    }
+    assert!(tokens.iter().all(|token| !file.contains(token.as_str())), "only the hash is kept");
+    let path = std::env::temp_dir().join(format!("lingua-e2e-{}.toml", std::process::id()));
+    std::fs::write(&path, file).expect("a file");
+    let s = Scheduler::from_file(path.to_str().expect("a path")).await;
+    let body = job().to_string();
+    let call = async |token: Option<&String>, method: &str, path: &str| {
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let headers: Vec<(&str, &str)> =
+            bearer.iter().map(|b| ("Authorization", b.as_str())).collect();
+        request(&s.address, method, path, &headers, &body).await
+    };
+    let [node, client, admin] = &tokens[..] else { panic!("three tokens") };
+    assert_eq!(call(None, "GET", "/healthz").await.status, 200, "everybody may ask for its health");
+    let unknown = call(None, "POST", "/v1/dispatch/f2f").await;
+    assert_eq!((unknown.status, &unknown.body["error"]), (401, &json!("UNAUTHORIZED")));
+    let wrong = call(Some(node), "POST", "/v1/dispatch/f2f").await;
+    assert_eq!((wrong.status, &wrong.body["error"]), (403, &json!("FORBIDDEN")));
+    assert_eq!(
+        call(Some(client), "POST", "/v1/dispatch/f2f").await.status,
+        503,
+        "let in; no node is there"
+    );
+    assert_eq!(call(Some(client), "POST", "/v1/nodes/x/drain").await.status, 403);
+    assert_eq!(call(Some(admin), "POST", "/v1/nodes/x/drain").await.status, 404);
+    assert_eq!(call(Some(admin), "GET", "/v1/nodes").await.status, 200);
+    std::fs::remove_file(path).ok();
+}
+
+#[tokio::test]
+async fn strange_pages_may_not_call() {
+    let s = Scheduler::with(&[]).await;
+    let evil = [("Origin", "https://evil.example")];
+    let reply = request(&s.address, "GET", "/v1/nodes", &evil, "").await;
+    assert_eq!((reply.status, &reply.body["error"]), (403, &json!("FORBIDDEN")));
+    let own = format!("http://{}", s.address);
+    assert_eq!(request(&s.address, "GET", "/v1/nodes", &[("Origin", &own)], "").await.status, 200);
+}
+
+#[tokio::test]
+async fn it_refuses_to_be_open_to_everybody_by_accident() {
+    let (code, _, error) = run(&["serve", "--listen", "0.0.0.0:0"], &[]).await;
+    assert_eq!(code, Some(1));
+    assert!(error.contains("without tokens") && error.contains("lingua token new"), "{error}");
+}
+
+#[tokio::test]
+async fn exit_codes_tell_usage_from_configuration_from_failure() {
+    assert_eq!(run(&["--version"], &[]).await.0, Some(0));
+    assert_eq!(run(&["serve", "--frobnicate"], &[]).await.0, Some(2));
+    for (key, value) in [
+        ("LINGUA_SELECTION__POLICY", "roulette"),
+        ("LINGUA_POOLS__SEMANTIC_RULE", "never"),
+        ("LINGUA_SERVER__LISTENN", "127.0.0.1:1"),
+        ("LINGUA_SCHEDULER__MAX_RETRY", "many"),
+    ] {
+        let (code, _, error) = run(&["config", "check"], &[(key, value)]).await;
+        assert_eq!(code, Some(64), "{key}: {error}");
+        assert!(error.starts_with("lingua: bad configuration"), "{error}");
+    }
+    let (code, out, _) = run(&["config", "dump"], &[("LINGUA_SCHEDULER__MAX_RETRY", "7")]).await;
+    assert_eq!(code, Some(0));
+    assert!(out.contains("max_retry = 7") && out.contains("listen = \"127.0.0.1:7410\""), "{out}");
+    let (code, _, error) = run(&["serve", "--store", "redis://127.0.0.1:1"], &[]).await;
+    assert_eq!(code, Some(1));
+    assert!(error.contains("embedded:"), "{error}");
+}
+
+#[tokio::test]
+async fn slow_headers_are_hung_up_on() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let s = Scheduler::with(&[("SERVER__FIRST_MESSAGE_MS", "300")]).await;
+    let mut streams = vec![];
+    for _ in 0..50 {
+        let mut stream = tokio::net::TcpStream::connect(&s.address).await.expect("it listens");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ").await.expect("it reads");
+        streams.push(stream);
+    }
+    for mut stream in streams {
+        let mut rest = vec![];
+        within(stream.read_to_end(&mut rest)).await.ok();
+    }
+    assert_eq!(s.get("/healthz").await.status, 200);
+}

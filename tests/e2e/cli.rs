@@ -1,0 +1,141 @@
+//! The commands, as people use them.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::world::{Node, Scheduler, binary, job, job_with, request, run, within};
+
+#[tokio::test]
+async fn tables_and_json_show_the_same_things() {
+    let s = Scheduler::start().await;
+    let mut node = Node::join(&s, "worker-1", 3).await;
+    let (id, _) = s.dispatch(job()).await;
+    let url = format!("http://{}", s.address);
+    for (args, expected) in [
+        (vec!["nodes"], "worker-1"),
+        (vec!["nodes", "show", "worker-1"], "worker-1"),
+        (vec!["pools", "show", "zh:en"], "zh:en"),
+        (vec!["jobs"], id.as_str()),
+        (vec!["jobs", "show", &id], "worker-1"),
+        (vec!["instances"], "lingua-"),
+        (vec!["explain", "--src", "zh", "--tgt", "en"], "worker-1"),
+    ] {
+        let mut plain = args.clone();
+        plain.extend(["--url", &url]);
+        let (code, out, error) = run(&plain, &[]).await;
+        assert_eq!(code, Some(0), "{args:?}: {error}");
+        assert!(out.contains(expected), "{args:?} does not show {expected}:\n{out}");
+        assert!(!out.contains('\u{1b}'), "colours only on a terminal:\n{out}");
+        plain.push("--json");
+        let (code, out, error) = run(&plain, &[]).await;
+        assert_eq!(code, Some(0), "{args:?}: {error}");
+        let parsed: Value = serde_json::from_str(&out).expect("JSON");
+        assert!(parsed.to_string().contains(expected), "{args:?}: {out}");
+    }
+    let (code, _, error) = run(&["drain", "worker-1", "--url", &url], &[]).await;
+    assert_eq!(code, Some(0), "{error}");
+    node.expect("drain").await;
+    assert_eq!(s.get("/v1/nodes/worker-1").await.body["state"], "draining");
+    let (code, _, error) = run(&["resume", "worker-1", "--url", &url], &[]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let (code, _, error) = run(&["cancel", &id, "--url", &url], &[]).await;
+    assert_eq!(code, Some(0), "{error}");
+    assert_eq!(s.ended(&id).await["state"], "CANCELLED");
+}
+
+#[tokio::test]
+async fn errors_say_what_to_do() {
+    let (code, _, error) = run(&["nodes", "--url", "http://127.0.0.1:1"], &[]).await;
+    assert_eq!(code, Some(1));
+    assert!(error.contains("lingua serve"), "{error}");
+    let s = Scheduler::start().await;
+    let url = format!("http://{}", s.address);
+    let unknown = "job-000000000000000000000000000000ff";
+    for args in [["nodes", "show", "nobody"], ["jobs", "show", unknown]] {
+        let mut args = args.to_vec();
+        args.extend(["--url", &url]);
+        let (code, _, error) = run(&args, &[]).await;
+        assert_eq!(code, Some(1), "{args:?}: {error}");
+        assert!(error.starts_with("lingua: ") && error.lines().count() <= 3, "{error}");
+    }
+}
+
+fn node_process(url: &str, name: &str) -> Child {
+    Command::new(binary())
+        .args(["node", "--url", url, "--id", name, "--slots", "3", "--work-ms", "15"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the program starts")
+}
+
+/// Node processes killed with -9 under load: every accepted job still ends exactly once.
+#[tokio::test]
+async fn node_processes_killed_under_load_lose_no_job() {
+    let s = Scheduler::start().await;
+    let url = format!("ws://{}/v1/node/ws", s.address);
+    let mut nodes: Vec<Child> = (0..4).map(|n| node_process(&url, &format!("n{n}"))).collect();
+    let joined = async {
+        while s.get("/v1/nodes").await.body["nodes"].as_array().map_or(0, Vec::len) < 4 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within(joined).await;
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let address = s.address.clone();
+        clients.spawn(async move {
+            let mut answers = vec![];
+            for _ in 0..40 {
+                let body = job_with(json!({"wait_ms": 10_000})).to_string();
+                answers.push(request(&address, "POST", "/v1/translate", &[], &body).await);
+            }
+            answers
+        });
+    }
+    for (n, node) in nodes.iter_mut().enumerate().take(3) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        node.kill().await.expect("killed with -9");
+        *node = node_process(&url, &format!("n{n}"));
+    }
+    let mut done = 0;
+    while let Some(answers) = clients.join_next().await {
+        for answer in answers.expect("a client") {
+            let exhausted = answer.body["error"] == "ALL_CANDIDATES_FULL_OR_FAILED";
+            assert!(answer.body["state"] == "DONE" || exhausted, "{:?}", answer.body);
+            done += u32::from(answer.status == 200);
+        }
+    }
+    assert!(done >= 230, "only {done} of 240 jobs were done");
+    let jobs = s.get("/v1/jobs?limit=1000").await.body;
+    let jobs = jobs["jobs"].as_array().expect("jobs");
+    assert_eq!(jobs.len(), 240);
+    assert!(jobs.iter().all(|job| job["state"] == "DONE" || job["state"] == "FAILED"));
+    let quiet = async {
+        while s.used().await > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within(quiet).await;
+}
+
+#[tokio::test]
+async fn the_demo_shows_a_living_system_and_ends_by_itself() {
+    let (code, out, error) = run(&["demo", "--seconds", "4", "--listen", "127.0.0.1:0"], &[]).await;
+    assert_eq!(code, Some(0), "{error}");
+    assert!(out.contains("http://127.0.0.1:"), "it does not say where it is:\n{out}");
+    assert!(out.contains("done"), "{out}");
+}
+
+#[tokio::test]
+async fn a_short_benchmark_measures_and_ends() {
+    let (code, out, error) =
+        run(&["bench", "--concurrency", "4", "--seconds", "1", "--json"], &[]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let report: Value = serde_json::from_str(&out).expect("JSON");
+    assert!(report.to_string().contains("jobs"), "{report}");
+}

@@ -1,0 +1,120 @@
+//! A scheduler that is killed and comes back, with a data directory.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::world::{Node, Scheduler, job_with, request, within};
+
+fn directory(name: &str) -> String {
+    let dir = std::env::temp_dir().join(format!("lingua-e2e-{name}-{}", std::process::id()));
+    std::fs::remove_dir_all(&dir).ok();
+    dir.to_str().expect("a path").to_owned()
+}
+
+/// Killed with -9 while jobs run and wait: after the restart every job whose acceptance was answered is known
+/// by its id and ends exactly once.
+#[tokio::test]
+async fn a_killed_scheduler_loses_no_job_that_it_accepted() {
+    let dir = directory("kill");
+    let settings = [("STORE__DATA_DIR", dir.as_str())];
+    let mut s = Scheduler::with(&settings).await;
+    let mut node = Node::join(&s, "n1", 4).await;
+    let mut accepted = vec![];
+    for n in 0..4 {
+        let key = format!("order-{n}");
+        let body = job_with(json!({})).to_string();
+        let headers = [("Idempotency-Key", key.as_str())];
+        let reply = request(&s.address, "POST", "/v1/dispatch/f2f", &headers, &body).await;
+        assert_eq!(reply.status, 200, "{:?}", reply.body);
+        accepted.push(reply.body["job_id"].as_str().expect("an id").to_owned());
+        node.expect("job_assign").await;
+    }
+    s.child.kill().await.expect("killed");
+    drop(node);
+
+    let s = Scheduler::with(&settings).await;
+    let worker = Node::join(&s, "n1", 4).await.automatic(4, Duration::from_millis(5));
+    let mut states: HashMap<String, Value> = HashMap::new();
+    for id in &accepted {
+        states.insert(id.clone(), s.ended(id).await["state"].clone());
+    }
+    assert!(states.values().all(|state| state == "DONE"), "{states:?}");
+    let headers = [("Idempotency-Key", "order-2")];
+    let body = job_with(json!({})).to_string();
+    let again = request(&s.address, "POST", "/v1/dispatch/f2f", &headers, &body).await;
+    assert_eq!(again.body["job_id"], accepted[2].as_str(), "the key is still known");
+    let jobs = s.get("/v1/jobs?limit=100").await.body;
+    assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(4), "none was made twice");
+    worker.check();
+    std::fs::remove_dir_all(dir).ok();
+}
+
+/// A node that finished while the scheduler was away delivers its result when both are back.
+#[tokio::test]
+async fn a_result_that_the_node_still_holds_is_delivered_after_a_crash() {
+    let dir = directory("held");
+    let settings = [("STORE__DATA_DIR", dir.as_str())];
+    let mut s = Scheduler::with(&settings).await;
+    let mut node = Node::join(&s, "n1", 4).await;
+    let (id, _) = s.dispatch(job_with(json!({}))).await;
+    let assign = node.expect("job_assign").await;
+    node.say("job_ack", &assign, json!({})).await;
+    s.child.kill().await.expect("killed");
+
+    let s = Scheduler::with(&settings).await;
+    let mut node = Node::join(&s, "n1", 4).await;
+    node.say("job_done", &assign, json!({"result": {"text_translated": "kept"}})).await;
+    let confirmed = node.expect("job_confirmed").await;
+    assert_eq!(confirmed["accepted"], true, "{confirmed:?}");
+    let ended = s.ended(&id).await;
+    assert_eq!((&ended["state"], &ended["attempt_id"]), (&json!("DONE"), &json!(1)));
+    assert_eq!(ended["result"]["text_translated"], "kept");
+    std::fs::remove_dir_all(dir).ok();
+}
+
+/// Epochs rise over a restart, so that an old incarnation is never taken for a new one.
+#[tokio::test]
+async fn epochs_rise_over_a_restart() {
+    let dir = directory("epochs");
+    let settings = [("STORE__DATA_DIR", dir.as_str())];
+    let mut last = 0;
+    for _ in 0..3 {
+        let mut s = Scheduler::with(&settings).await;
+        let node = Node::join(&s, "n1", 1).await;
+        let epoch = node.hello["epoch"].as_u64().expect("an epoch");
+        assert!(epoch > last, "{epoch} after {last}");
+        last = epoch;
+        s.child.kill().await.expect("killed");
+    }
+    std::fs::remove_dir_all(dir).ok();
+}
+
+/// Two processes on one directory would each undo what the other writes.
+#[tokio::test]
+async fn a_data_directory_belongs_to_one_process() {
+    let dir = directory("lock");
+    let _first = Scheduler::with(&[("STORE__DATA_DIR", dir.as_str())]).await;
+    let mut second = tokio::process::Command::new(crate::world::binary());
+    second.args(["serve", "--listen", "127.0.0.1:0", "--data-dir", &dir]).kill_on_drop(true);
+    let output = within(second.output()).await.expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains(&dir), "{error}");
+    std::fs::remove_dir_all(dir).ok();
+}
+
+#[tokio::test]
+async fn a_corrupted_file_gives_a_clear_error() {
+    let dir = directory("corrupt");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    std::fs::write(format!("{dir}/store.redb"), vec![0x5A; 100_000]).expect("a file");
+    let mut command = tokio::process::Command::new(crate::world::binary());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir", &dir]).kill_on_drop(true);
+    let output = within(command.output()).await.expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("store.redb") && !error.contains("panicked"), "{error}");
+    std::fs::remove_dir_all(dir).ok();
+}

@@ -1,0 +1,10 @@
+//! The real program, real sockets: what users see, from the outside.
+
+mod auth;
+mod cli;
+mod durable;
+mod faults;
+mod long_poll;
+mod routes;
+mod socket;
+mod world;

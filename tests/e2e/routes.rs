@@ -1,0 +1,230 @@
+//! Every route: that it works, and what it says when it does not.
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::world::{Node, Scheduler, job, job_with, request, within};
+
+#[tokio::test]
+async fn health_and_readiness() {
+    let s = Scheduler::start().await;
+    assert_eq!((s.get("/healthz").await.status, s.get("/readyz").await.status), (200, 200));
+    let reply = s.get("/no/such/route").await;
+    assert_eq!((reply.status, &reply.body["error"]), (404, &json!("INVALID_REQUEST")));
+    assert_eq!(s.get("/v1/translate").await.status, 405);
+    assert!(reply.head.contains("x-request-id: "), "{}", reply.head);
+}
+
+#[tokio::test]
+async fn bad_bodies_get_the_field_and_the_way_out() {
+    let s = Scheduler::start().await;
+    let cases = [
+        ("/v1/dispatch/f2f", "{", 400, "INVALID_REQUEST"),
+        ("/v1/dispatch/f2f", "{}", 400, "INVALID_REQUEST"),
+        ("/v1/dispatch/f2f", r#"{"src_lang":"zh","tgt_lang":"en"}"#, 400, "INVALID_REQUEST"),
+        (
+            "/v1/dispatch/f2f",
+            r#"{"src_lang":"??","tgt_lang":"en","text":"x"}"#,
+            422,
+            "INVALID_LANGUAGE",
+        ),
+        (
+            "/v1/dispatch/f2f",
+            r#"{"src_lang":"zh","tgt_lang":"auto","text":"x"}"#,
+            422,
+            "INVALID_LANGUAGE",
+        ),
+        (
+            "/v1/dispatch/f2f",
+            r#"{"src_lang":"zh","tgt_lang":"en","text":"x"}"#,
+            503,
+            "NO_CAPABLE_NODE",
+        ),
+        (
+            "/v1/translate",
+            r#"{"src_lang":"zh","tgt_lang":"en","text":"x"}"#,
+            503,
+            "NO_CAPABLE_NODE",
+        ),
+        ("/v1/node/register", r#"{"semantic_langs":["zh"]}"#, 422, "TTS_LANGUAGES_REQUIRED"),
+        (
+            "/v1/node/register",
+            r#"{"asr_langs":["zh"],"tts_langs":["zh"]}"#,
+            422,
+            "SEMANTIC_LANGUAGES_REQUIRED",
+        ),
+        (
+            "/v1/node/register",
+            r#"{"language_capabilities":{"semantic_languages":["zh"],"tts_languages":["zh"]}}"#,
+            422,
+            "ASR_LANGUAGES_REQUIRED",
+        ),
+        (
+            "/v1/node/register",
+            r#"{"semantic_langs":["zh"],"tts_langs":["zh"],"max_concurrent_jobs":0}"#,
+            400,
+            "INVALID_REQUEST",
+        ),
+        ("/v1/node/heartbeat", r#"{"node_id":"nobody"}"#, 404, "NODE_NOT_REGISTERED"),
+        ("/v1/node/offline", r#"{"node_id":"nobody"}"#, 404, "NODE_NOT_REGISTERED"),
+        ("/v1/job/ack", r#"{"job_id":"job-1","attempt_id":1,"node_id":"n"}"#, 404, "JOB_NOT_FOUND"),
+        ("/v1/nodes/nobody/drain", "", 404, "NODE_NOT_FOUND"),
+        ("/v1/jobs/job-00000000000000000000000000000001/cancel", "", 404, "JOB_NOT_FOUND"),
+        ("/v1/explain", r#"{"src_lang":"zh"}"#, 400, "INVALID_REQUEST"),
+    ];
+    for (path, body, status, code) in cases {
+        let reply = request(&s.address, "POST", path, &[], body).await;
+        assert_eq!(
+            (reply.status, reply.body["error"].as_str()),
+            (status, Some(code)),
+            "{path} {body}"
+        );
+        assert!(reply.body["detail"].as_str().is_some_and(|d| !d.is_empty()), "{:?}", reply.body);
+    }
+    for (path, code) in [
+        ("/v1/nodes/nobody", "NODE_NOT_FOUND"),
+        ("/v1/pools/zh:en", "POOL_NOT_FOUND"),
+        ("/v1/jobs/job-00000000000000000000000000000001", "JOB_NOT_FOUND"),
+        ("/v1/jobs/nonsense", "JOB_NOT_FOUND"),
+        ("/v1/node/nobody/jobs", "NODE_NOT_REGISTERED"),
+    ] {
+        let reply = s.get(path).await;
+        assert_eq!((reply.status, reply.body["error"].as_str()), (404, Some(code)), "{path}");
+    }
+    let reply = s.get("/v1/jobs?state=BORED").await;
+    assert_eq!((reply.status, reply.body["error"].as_str()), (400, Some("INVALID_REQUEST")));
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused() {
+    let s = Scheduler::with(&[("SERVER__BODY_BYTES_MAX", "10000")]).await;
+    let body = format!(r#"{{"src_lang":"zh","tgt_lang":"en","text":"{}"}}"#, "x".repeat(20_000));
+    assert_eq!(request(&s.address, "POST", "/v1/translate", &[], &body).await.status, 413);
+}
+
+#[tokio::test]
+async fn listings_show_nodes_pools_jobs_and_instances() {
+    let s = Scheduler::start().await;
+    let mut node = Node::join(&s, "n1", 3).await;
+    let answer = tokio::spawn({
+        let address = s.address.clone();
+        async move { request(&address, "POST", "/v1/translate", &[], &job().to_string()).await }
+    });
+    node.work().await;
+    let done = within(answer).await.expect("answered");
+    assert_eq!((done.status, &done.body["state"]), (200, &json!("DONE")), "{:?}", done.body);
+    assert_eq!(done.body["result"]["text_translated"], "hello");
+    assert_eq!(done.body["attempts"][0]["node_id"], "n1");
+
+    let nodes = s.get("/v1/nodes").await.body;
+    let seen = &nodes["nodes"][0];
+    assert_eq!(
+        (&seen["node_id"], &seen["used"], &seen["max"]),
+        (&json!("n1"), &json!(0), &json!(3))
+    );
+    assert_eq!(s.get("/v1/nodes/n1").await.body["state"], "ready");
+    let pool = s.get("/v1/pools/zh:en").await.body;
+    assert_eq!((&pool["nodes"], &pool["free"]), (&json!(1), &json!(3)));
+    assert_eq!(s.get("/v1/pools/auto:en").await.status, 200);
+    let jobs = s.get("/v1/jobs?state=done&limit=5").await.body;
+    assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(1));
+    let cluster = s.get("/v1/cluster").await.body;
+    assert_eq!(cluster["instances"].as_array().map(Vec::len), Some(1));
+    let told = s.post("/v1/explain", job()).await.body;
+    assert_eq!((&told["chosen"], &told["nodes"][0]["verdict"]), (&json!("n1"), &json!("chosen")));
+    let metrics = s.get("/metrics").await.text;
+    for name in
+        ["lingua_jobs_total{state=\"DONE\"} 1", "lingua_reserve_total{outcome=\"granted\"} 1"]
+    {
+        assert!(metrics.contains(name), "{name} is not in\n{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn the_pool_table_appears_within_a_second_or_so() {
+    let s = Scheduler::start().await;
+    let _node = Node::join(&s, "n1", 3).await;
+    let listed = within(async {
+        loop {
+            let pools = s.get("/v1/pools").await.body;
+            if pools["pools"].as_array().is_some_and(|pools| !pools.is_empty()) {
+                return pools;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    let names: Vec<&str> =
+        listed["pools"].as_array().unwrap().iter().filter_map(|p| p["pool"].as_str()).collect();
+    for name in ["zh:en", "en:zh", "*:en", "*:zh"] {
+        assert!(names.contains(&name), "{name} is not one of {names:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_changes_nothing() {
+    let s = Scheduler::start().await;
+    let mut node = Node::join(&s, "n1", 1).await;
+    let translate = s.post("/v1/translate", job_with(json!({"deadline_ms": 30_000})));
+    let impatient = tokio::time::timeout(std::time::Duration::from_millis(300), translate);
+    let (gone, assign) = tokio::join!(impatient, async {
+        let assign = node.expect("job_assign").await;
+        node.say("job_ack", &assign, json!({})).await;
+        assign
+    });
+    assert!(gone.is_err(), "it did not wait");
+    let job = assign["job_id"].as_str().unwrap().to_owned();
+    assert_eq!(s.get(&format!("/v1/jobs/{job}")).await.body["state"], "ACKED");
+    node.say("job_done", &assign, json!({"result": {}})).await;
+    assert_eq!(s.ended(&job).await["state"], "DONE");
+}
+
+#[tokio::test]
+async fn a_deadline_is_answered_with_504() {
+    let s = Scheduler::start().await;
+    let mut node = Node::join(&s, "n1", 1).await;
+    let late = s.post("/v1/translate", job_with(json!({"deadline_ms": 300}))).await;
+    assert_eq!((late.status, &late.body["error"]), (504, &json!("DEADLINE_EXCEEDED")));
+    assert!(late.body["job_id"].as_str().is_some(), "{:?}", late.body);
+    node.expect("job_cancel").await;
+}
+
+#[tokio::test]
+async fn events_are_streamed() {
+    let s = Scheduler::start().await;
+    let mut stream = tokio::net::TcpStream::connect(&s.address).await.unwrap();
+    stream.write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut seen = String::new();
+    let mut node = None;
+    within(async {
+        let mut buffer = vec![0; 4096];
+        while !seen.contains("event: node") {
+            let n = stream.read(&mut buffer).await.unwrap();
+            assert!(n > 0, "the stream ended");
+            seen.push_str(&String::from_utf8_lossy(&buffer[..n]));
+            if node.is_none() {
+                node = Some(Box::pin(Node::join(&s, "n1", 1)).await);
+            }
+        }
+    })
+    .await;
+    assert!(seen.contains("text/event-stream"), "{seen}");
+}
+
+#[tokio::test]
+async fn the_same_idempotency_key_is_the_same_job() {
+    let s = Scheduler::start().await;
+    let mut node = Node::join(&s, "n1", 4).await;
+    let key = [("Idempotency-Key", "order-77")];
+    let send = || async {
+        request(&s.address, "POST", "/v1/dispatch/f2f", &key, &job().to_string()).await
+    };
+    let first = send().await;
+    assert_eq!(first.status, 200, "{:?}", first.body);
+    let second = send().await;
+    assert_eq!(first.body["job_id"], second.body["job_id"]);
+    let assign = node.work().await;
+    assert_eq!(assign["job_id"], first.body["job_id"]);
+    assert_eq!(send().await.body["job_id"], first.body["job_id"], "also after its end");
+    assert_eq!(s.get("/v1/jobs").await.body["jobs"].as_array().map(Vec::len), Some(1));
+}
