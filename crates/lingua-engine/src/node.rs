@@ -1,6 +1,6 @@
 //! The nodes that are connected to this instance.
 //!
-//! Start at [`Nodes::attach`]. What a node can do and what it has is in the store; here is only the
+//! Start at [`ToNode`]: what nodes are told. What a node can do and what it has is in the store; here is only the
 //! way to it, and what was learned about its speed.
 //!
 //! Invariant: one link for each node, that of its latest epoch; an older connection cannot remove a

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::Method;
 use hyper::header::HeaderName;
 use lingua_core::job::JobState;
@@ -31,6 +32,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long the scheduler works on a translation that names no deadline.
 const TRANSLATE_MS_DEFAULT: u64 = 30_000;
+
+/// How long a route whose meaning is not known here may make its caller wait.
+const RAW_WAIT_MS: u64 = 60_000;
 
 /// How much of an answer that was not understood an error repeats, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -153,6 +157,18 @@ impl Client {
         text.map(str::to_owned).map_err(|error| self.bad_answer(&answer, &error.to_string()))
     }
 
+    /// The answer of a route as it came, for tools that pass it on.
+    pub async fn get_raw(&self, path: &str) -> Result<Bytes, ClientError> {
+        Ok(self.call(get(path).waiting(RAW_WAIT_MS)).await?.body)
+    }
+
+    /// The answer to a body as it came, for tools that pass it on.
+    pub async fn post_raw(&self, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+        let body = Some(body).filter(|body| !body.is_empty());
+        let call = call(Method::POST, path.to_owned(), body);
+        Ok(self.call(call.waiting(RAW_WAIT_MS)).await?.body)
+    }
+
     /// Whether the instance is alive.
     pub async fn healthz(&self) -> Result<bool, ClientError> {
         self.is_good("/healthz").await
@@ -221,9 +237,9 @@ fn get(path: impl Into<String>) -> Call {
 }
 
 fn post(path: impl Into<String>, body: Option<String>) -> Call {
-    call(Method::POST, path.into(), body)
+    call(Method::POST, path.into(), body.map(Bytes::from))
 }
 
-fn call(method: Method, path: String, body: Option<String>) -> Call {
+fn call(method: Method, path: String, body: Option<Bytes>) -> Call {
     Call { method, path, body, header: None, time_limit: TIME_LIMIT }
 }

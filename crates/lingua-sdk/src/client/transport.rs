@@ -23,8 +23,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an unused connection is kept; shorter than servers usually keep theirs.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Most unused connections that are kept.
-const IDLE_MAX: usize = 64;
+/// Most unused connections that are kept: a busy client has as many as it has requests at once.
+const IDLE_MAX: usize = 1024;
 
 /// Longest answer, in bytes: a list of all nodes that there can be.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -35,7 +35,7 @@ pub(super) struct Call {
     pub(super) method: Method,
     /// Path and query.
     pub(super) path: String,
-    pub(super) body: Option<String>,
+    pub(super) body: Option<Bytes>,
     pub(super) header: Option<(HeaderName, HeaderValue)>,
     pub(super) time_limit: Duration,
 }
@@ -113,7 +113,7 @@ impl Transport {
         if call.body.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        let body = Full::new(Bytes::from(call.body.unwrap_or_default()));
+        let body = Full::new(call.body.unwrap_or_default());
         let request = request
             .body(body)
             .map_err(|error| ClientError::BadUrl { url, detail: error.to_string() })?;
