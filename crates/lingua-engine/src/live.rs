@@ -16,8 +16,9 @@ pub(crate) type Answer = oneshot::Sender<Result<(), Refusal>>;
 /// Something that a job's runner is told.
 #[derive(Debug)]
 pub(crate) enum ToJob {
-    /// A node says something, and may want to know whether it counted.
-    Node(NodeWord, Option<Answer>),
+    /// A node says something, and may want to know whether it counted. In a box, because a channel
+    /// makes room for 32 messages at once, and every job has a channel.
+    Node(Box<NodeWord>, Option<Answer>),
     /// The node of this attempt is gone, or its lease is.
     NodeLost(Attempt),
     /// The client does not want it any more.

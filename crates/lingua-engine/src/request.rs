@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use lingua_core::job::{Failure, JobState};
-use lingua_core::{Attempt, JobId, LangPair, Needs, NodeId};
+use lingua_core::{Attempt, InstanceId, JobId, LangPair, Needs, NodeId};
 use lingua_store::contract::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -157,6 +157,8 @@ pub struct Progress {
 pub struct JobView {
     /// Its id.
     pub id: JobId,
+    /// The instance that runs it.
+    pub owner: InstanceId,
     /// Where it stands.
     pub progress: Progress,
     /// The request as the edge can read it back.

@@ -235,8 +235,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    async fn hear(&mut self, word: NodeWord, answer: Option<Answer>) {
-        let NodeWord { report, said } = word;
+    async fn hear(&mut self, word: Box<NodeWord>, answer: Option<Answer>) {
+        let NodeWord { report, said } = *word;
         let (node, key) =
             (report.node.clone(), LeaseKey { job: self.id(), attempt: report.attempt });
         let is_last_word = !matches!(said, Said::Acked);
@@ -284,7 +284,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.answer(&node, key, is_last_word, heard, answer);
     }
 
-    fn refuse(&self, word: NodeWord, answer: Option<Answer>) {
+    fn refuse(&self, word: &NodeWord, answer: Option<Answer>) {
         let refusal = Refusal::StaleAttempt { current: self.job.stage() };
         let key = LeaseKey { job: self.id(), attempt: word.report.attempt };
         let is_last_word = !matches!(word.said, Said::Acked);

@@ -23,6 +23,8 @@ pub struct Pool {
     pub ready: u32,
     /// Free slots of those.
     pub free: u32,
+    /// Slots of those, free or not.
+    pub slots: u32,
 }
 
 /// All of them.
@@ -49,6 +51,7 @@ struct Count {
     nodes: u32,
     ready: u32,
     free: u32,
+    slots: u32,
 }
 
 /// Makes the table. Nodes with the same capabilities are counted together: there are many nodes and
@@ -79,6 +82,7 @@ pub(crate) fn make(views: &[CellView], rule: SemanticRule, options: PoolOptions)
             count.nodes += 1;
             if node.state == NodeState::Ready {
                 count.ready += 1;
+                count.slots += u32::from(node.profile.slots_max());
                 count.free += u32::from(node.profile.slots_max().saturating_sub(node.used));
             }
         }
@@ -116,11 +120,12 @@ fn fill(
     table.pools = exact
         .into_iter()
         .chain(mixed)
-        .map(|(pair, Count { nodes, ready, free })| Pool {
+        .map(|(pair, Count { nodes, ready, free, slots })| Pool {
             pair: pair.to_string(),
             nodes,
             ready,
             free,
+            slots,
         })
         .collect();
 }
@@ -129,4 +134,5 @@ fn add(to: &mut Count, count: Count) {
     to.nodes += count.nodes;
     to.ready += count.ready;
     to.free += count.free;
+    to.slots += count.slots;
 }

@@ -159,7 +159,7 @@ pub(crate) fn job_view(job: &JobView) -> view::JobView {
         tgt_lang: pair.map_or_else(unknown, |pair| pair.tgt),
         node_id: progress.node.clone().or_else(|| tries.last().and_then(|t| t.node_id.clone())),
         attempt_id: progress.attempt,
-        instance_id: None,
+        instance_id: Some(job.owner.clone()),
         trace_id: asked.as_ref().map(|asked| asked.trace.to_string()),
         timings: timings(job),
         attempts: tries,

@@ -29,6 +29,10 @@ mod serve;
 mod simulated;
 mod token;
 
+/// A job is a few dozen small allocations on one thread, freed on the same: jemalloc is made for it.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// A scheduler for live speech translation.
 #[derive(Debug, Parser)]
 #[command(name = "lingua", version, propagate_version = true)]

@@ -197,6 +197,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     fn view_of(&self, id: JobId, live: &LiveJob, progress: Progress) -> JobView {
         JobView {
             id,
+            owner: self.shared.options.instance.clone(),
             progress,
             spec: Arc::clone(&live.request.spec),
             accepted_ms: live.accepted_ms,
@@ -232,6 +233,7 @@ fn view_of_record(record: JobRecord) -> JobView {
     };
     JobView {
         id: record.id,
+        owner: record.owner,
         progress,
         spec: record.spec,
         accepted_ms: record.created_ms,

@@ -222,7 +222,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             }
             false => (None, None),
         };
-        if live.inbox.send(ToJob::Node(word, answer)).await.is_err() {
+        if live.inbox.send(ToJob::Node(Box::new(word), answer)).await.is_err() {
             return Err(self.why_not_live(job).await?);
         }
         match heard {

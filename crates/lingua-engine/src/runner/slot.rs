@@ -91,7 +91,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         match message {
             Some(ToJob::Cancel) | None => Some(Event::Cancel),
             Some(ToJob::Node(word, answer)) => {
-                self.refuse(word, answer);
+                self.refuse(&word, answer);
                 None
             }
             Some(ToJob::NodeLost(_)) => None,

@@ -76,8 +76,9 @@ async fn order<S: Store, T: Timer>(
 
 fn pool_view(pool: &Pool) -> Option<PoolView> {
     let pair: LangPair = pool.pair.parse().ok()?;
-    let (nodes, ready, free) = (pool.nodes.into(), pool.ready.into(), pool.free.into());
-    Some(PoolView { nodes, ready, free, slots: free, ..PoolView::new(pair) })
+    let (nodes, ready) = (pool.nodes.into(), pool.ready.into());
+    let (free, slots) = (pool.free.into(), pool.slots.into());
+    Some(PoolView { nodes, ready, free, slots, ..PoolView::new(pair) })
 }
 
 /// `GET /v1/pools`
