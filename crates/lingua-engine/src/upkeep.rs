@@ -38,6 +38,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 if lapsed.for_ms > shared.options.times.node_record_ms {
                     shared.store.release(&lapsed.node, lapsed.place.epoch).await?;
                     shared.store.set_state(lapsed.place, Order::Retire).await?;
+                    shared.nodes.detach(&lapsed.node, lapsed.place.epoch);
                 }
             }
         }

@@ -16,6 +16,9 @@ use tokio::sync::mpsc;
 /// Most jobs handed out at once.
 const JOBS_AT_ONCE: usize = 64;
 
+/// From this many mailboxes on it is worth looking for abandoned ones.
+const SWEEP_FROM: usize = 64;
+
 /// What a polling node has not fetched yet.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
@@ -73,8 +76,18 @@ impl Mailbox {
 pub(crate) struct Mailboxes(Mutex<HashMap<NodeId, Arc<Mailbox>>>);
 
 impl Mailboxes {
-    pub(crate) fn put(&self, node: NodeId, mailbox: Mailbox) {
-        self.0.lock().insert(node, Arc::new(mailbox));
+    /// Puts in a mailbox; now and then those are thrown out whose nodes are gone.
+    pub(crate) fn put(
+        &self,
+        node: NodeId,
+        mailbox: Mailbox,
+        epoch_of: impl Fn(&NodeId) -> Option<Epoch>,
+    ) {
+        let mut boxes = self.0.lock();
+        if boxes.len() >= SWEEP_FROM && boxes.len().is_power_of_two() {
+            boxes.retain(|node, mailbox| epoch_of(node) == Some(mailbox.epoch));
+        }
+        boxes.insert(node, Arc::new(mailbox));
     }
 
     pub(crate) fn get(&self, node: &NodeId) -> Option<Arc<Mailbox>> {

@@ -18,6 +18,9 @@ use crate::runner::Runner;
 /// How often the record of a job that runs elsewhere is looked at by who waits for it.
 const LOOK_AGAIN_MS: u64 = 50;
 
+/// Records read from the store at a time.
+const PAGE: usize = 500;
+
 /// A job that was accepted, now or by an earlier request with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Submitted {
@@ -163,21 +166,20 @@ impl<S: Store, T: Timer> Handle<S, T> {
         state: Option<JobState>,
         limit: usize,
     ) -> Result<Vec<JobView>, SubmitError> {
-        let filter = JobFilter { limit, ..JobFilter::default() };
         let mut views = vec![];
-        // What is live is ahead of its record: only some of its steps are written.
-        for record in self.shared.store.jobs(JobFilter { limit: usize::MAX, ..filter }).await? {
-            let id = record.id;
-            let view = match self.shared.live.get(id) {
-                Some(live) => self.view_of(id, &live, live.progress.borrow().clone()),
+        let mut after = None;
+        while views.len() < limit {
+            let filter = JobFilter { after, limit: PAGE, ..JobFilter::default() };
+            let page = self.shared.store.jobs(filter).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.id);
+            // What is live is ahead of its record: only some of its steps are written.
+            let page = page.into_iter().map(|record| match self.shared.live.get(record.id) {
+                Some(live) => self.view_of(record.id, &live, live.progress.borrow().clone()),
                 None => view_of_record(record),
-            };
-            if state.is_none_or(|state| view.progress.state == state) {
-                views.push(view);
-            }
-            if views.len() == limit {
-                break;
-            }
+            });
+            let wanted = page.filter(|view| state.is_none_or(|state| view.progress.state == state));
+            views.extend(wanted.take(limit - views.len()));
         }
         Ok(views)
     }

@@ -148,6 +148,19 @@ async fn a_heartbeat_can_change_what_a_node_can_do() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_stays_away_is_forgotten_after_an_hour() {
+    let world = World::new();
+    let node = Node::works(&world, "a", 1, 10).await;
+    node.falls_silent();
+    tokio::time::sleep(Duration::from_secs(3_000)).await;
+    assert_eq!(world.engine.nodes().await.unwrap().1.len(), 1, "people still see it");
+    assert_eq!(error_of(&world.translate(job(1, "zh:en")).await), "NO_CAPABLE_NODE");
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    assert!(world.engine.nodes().await.unwrap().1.is_empty());
+    assert_eq!(world.engine.connected_nodes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn turns_of_a_session_spread_over_nodes() {
     let world = World::new();
     let mut nodes = vec![];

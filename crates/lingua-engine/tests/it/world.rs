@@ -190,6 +190,11 @@ impl Node {
         world.engine.disconnect(&self.id, self.epoch).await.ok();
     }
 
+    /// Says nothing any more, and nobody notices a broken connection.
+    pub(crate) fn falls_silent(&self) {
+        self.life.abort();
+    }
+
     pub(crate) fn report(&self, attempt: u32) -> Report {
         Report { attempt: Attempt(attempt), node: self.id.clone(), fence: None }
     }

@@ -36,7 +36,8 @@ pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes)
     let (profile, health) = (Arc::new(parts.profile), parts.health);
     let registration = Registration { node: node.clone(), profile, health, outbox };
     let registered = app.shared.engine.register(registration).await?;
-    app.shared.mailboxes.put(node.clone(), Mailbox::new(registered.place.epoch, inbox));
+    let mailbox = Mailbox::new(registered.place.epoch, inbox);
+    app.shared.mailboxes.put(node.clone(), mailbox, |node| app.shared.engine.epoch_of(node));
     tracing::info!(step = "register_complete", node_id = %node, pairs = registered.pairs, "registered");
     Ok(json(&RegisterReply {
         ok: true,
