@@ -161,6 +161,8 @@ pub struct JobView {
     pub owner: InstanceId,
     /// Where it stands.
     pub progress: Progress,
+    /// What it asked for, if it runs here.
+    pub request: Option<Arc<JobRequest>>,
     /// The request as the edge can read it back.
     pub spec: Bytes,
     /// When it was accepted.

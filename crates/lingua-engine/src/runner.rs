@@ -17,6 +17,7 @@ use lingua_core::job::{Cause, Effect, Event, Job, JobState, Refusal, RetryPolicy
 use lingua_core::{JobId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::{CommitReply, LeaseKey};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Timer;
@@ -181,7 +182,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
             moved,
         };
         let node = self.shared.nodes.get(&grant.node).filter(|n| n.place.epoch == grant.epoch);
-        let sent = node.is_some_and(|n| n.outbox.try_send(ToNode::Assign(assignment)).is_ok());
+        let sent = node.map(|n| n.outbox.try_send(ToNode::Assign(assignment)));
+        if let Some(Err(TrySendError::Full(_))) = sent {
+            // It does not read what it is told: nothing more is buffered for it.
+            tracing::warn!(node_id = %grant.node, "node is too slow, cutting it off");
+            Metrics::count(&self.shared.metrics.node_rejected, "reason", "too_slow");
+            self.shared.cut_off(&grant.node, grant.epoch).await.ok();
+        }
+        let sent = matches!(sent, Some(Ok(())));
         self.sent_ms = now_ms;
         let outcome = if sent { "sent" } else { "send_failed" };
         Metrics::count(&self.shared.metrics.dispatch, "outcome", outcome);

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use lingua_core::{Epoch, NodeId};
 use lingua_store::Store;
-use lingua_store::contract::{Incarnation, LeaseKey};
+use lingua_store::contract::{Incarnation, LeaseKey, Order, StateReply};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -12,6 +13,7 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use crate::binding::Bindings;
 use crate::clock::Timer;
+use crate::error::NodeError;
 use crate::events::Event;
 use crate::live::LiveJobs;
 use crate::metrics::Metrics;
@@ -120,6 +122,16 @@ impl<S: Store, T: Timer> Shared<S, T> {
             // The sender lives as long as we do.
             self.recovered.subscribe().wait_for(|recovered| *recovered).await.ok();
         }
+    }
+
+    /// Ends a node's connection, if it is still this epoch's; its jobs are retried at once.
+    pub(crate) async fn cut_off(&self, node: &NodeId, epoch: Epoch) -> Result<(), NodeError> {
+        let known = self.nodes.detach(node, epoch).ok_or(NodeError::NotRegistered)?;
+        match self.store.set_state(known.place, Order::Offline).await? {
+            StateReply::Set { lost } => self.leases_lost(lost),
+            StateReply::Stale => {}
+        }
+        Ok(())
     }
 
     /// Tells the owners of these leases that they are gone.

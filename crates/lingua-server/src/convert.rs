@@ -138,7 +138,7 @@ pub(crate) fn assign<'a>(a: &'a Assignment, now_ms: u64, inline: bool) -> JobAss
 
 /// A job as people see it.
 pub(crate) fn job_view(job: &JobView) -> view::JobView {
-    let asked = decode(job.id, &job.spec);
+    let asked = job.request.clone().or_else(|| decode(job.id, &job.spec).map(Arc::new));
     let progress = &job.progress;
     let ended = progress.ended.as_deref();
     let deadline = asked.as_ref().and_then(|asked| asked.deadline_ms);

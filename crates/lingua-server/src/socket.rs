@@ -38,6 +38,9 @@ const READ_BUFFER_BYTES: usize = 4 << 10;
 /// A node that is silent for this many heartbeats is gone.
 const SILENT_BEATS: u32 = 3;
 
+/// How long a node may keep a write waiting.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
+
 /// Most messages written before they are flushed.
 const BATCH: usize = 64;
 
@@ -152,6 +155,11 @@ struct Announced {
 /// Why a connection ends.
 struct Over;
 
+/// A peer that does not read makes every write wait: not for ever.
+async fn in_time(step: impl Future<Output = Result<(), Over>>) -> Result<(), Over> {
+    tokio::time::timeout(WRITE_LIMIT, step).await.unwrap_or(Err(Over))
+}
+
 impl<S: Store, T: Timer> Connection<'_, S, T> {
     async fn run(
         mut self,
@@ -167,7 +175,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
                 frame = stream.next() => {
                     deadline = tokio::time::Instant::now() + silence;
                     match frame {
-                        Some(Ok(frame)) => self.read(frame).await,
+                        Some(Ok(frame)) => in_time(self.read(frame)).await,
                         Some(Err(error)) => {
                             tracing::debug!(node_id = %self.node, %error, "socket failed");
                             Err(Over)
@@ -176,11 +184,12 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
                     }
                 }
                 order = inbox.recv() => match order {
-                    Some(order) => self.write(order, &mut inbox).await,
+                    Some(order) => in_time(self.write(order, &mut inbox)).await,
                     None => Err(Over),
                 },
                 _ = ping.tick() => {
-                    self.sink.send(Frame::Ping(Bytes::new())).await.map_err(|_| Over)
+                    let ping = self.sink.send(Frame::Ping(Bytes::new()));
+                    in_time(async { ping.await.map_err(|_| Over) }).await
                 }
                 () = tokio::time::sleep_until(deadline) => {
                     tracing::info!(node_id = %self.node, "node is silent");

@@ -165,12 +165,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// A connection is over, or a node signs off: its jobs are retried at once.
     pub async fn disconnect(&self, node: &NodeId, epoch: Epoch) -> Result<(), NodeError> {
-        let known = self.shared.nodes.detach(node, epoch).ok_or(NodeError::NotRegistered)?;
-        match self.shared.store.set_state(known.place, Order::Offline).await? {
-            StateReply::Set { lost } => self.shared.leases_lost(lost),
-            StateReply::Stale => {}
-        }
-        Ok(())
+        self.shared.cut_off(node, epoch).await
     }
 
     /// The epoch of a connected node.

@@ -147,6 +147,35 @@ async fn a_heartbeat_can_change_what_a_node_can_do() {
     );
 }
 
+/// A node that does not read what it is told fills its outbox once, and is gone.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_read_is_cut_off_and_its_jobs_go_elsewhere() {
+    let world = World::new();
+    let (outbox, _never_read) = tokio::sync::mpsc::channel(3);
+    let slow = lingua_engine::handle::Registration {
+        node: NodeId::new("slow").unwrap(),
+        profile: profile("zh en", 64),
+        health: Default::default(),
+        outbox,
+    };
+    let preferred = Some(slow.node.clone());
+    world.engine.register(slow).await.unwrap();
+    let quick = Node::works(&world, "quick", 8, 10).await;
+    let mut ids = vec![];
+    for n in 0..4 {
+        let wants_slow = JobRequest { preferred: preferred.clone(), ..job(n, "zh:en") };
+        ids.push(world.submit(wants_slow).await);
+    }
+    for id in ids {
+        let view = world.ended(id).await;
+        assert_eq!(done_by(&view), "quick");
+        let ended = view.progress.ended.unwrap();
+        assert!(ended.ended_ms - ended.accepted_ms < 1_000, "no timeout was waited for");
+    }
+    assert_eq!(world.engine.connected_nodes(), 1);
+    quick.check();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_stays_away_is_forgotten_after_an_hour() {
     let world = World::new();
