@@ -9,7 +9,7 @@
 //! | `slot.rs` | finding a slot, and waiting for one |
 //! | `record.rs` | what the store and those who watch are told |
 //!
-//! Invariant: every path out of [`Runner::run`] goes through a terminal state that was written.
+//! Invariant: nobody is told of an end that was not written; a job that cannot be written is let go of.
 
 use std::sync::Arc;
 
@@ -46,6 +46,10 @@ pub(crate) struct Runner<S, T> {
     patient_until_ms: u64,
     /// What happens to a job that was taken over, unless its node speaks up.
     unless_heard: Option<Event>,
+    /// What was said died with the instance that had it: there is nothing to send again.
+    input_lost: bool,
+    /// The job could not be written, so it is not ours to go on with.
+    abandoned: bool,
     /// Leases of the node when this attempt got its slot.
     used: u16,
     sent_ms: u64,
@@ -85,6 +89,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             deadline_ms,
             patient_until_ms: 0,
             unless_heard: None,
+            input_lost: false,
+            abandoned: false,
             used: 0,
             sent_ms: 0,
         }
@@ -94,8 +100,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if let Some(event) = before {
             self.take_over(event).await;
         }
-        while !self.job.stage().state.is_terminal() {
+        while !self.job.stage().state.is_terminal() && !self.abandoned {
             match self.job.stage().state {
+                JobState::New | JobState::Retrying if self.input_lost => {
+                    self.apply(Event::InstanceLost).await;
+                }
                 JobState::New | JobState::Retrying => {
                     self.apply(Event::Select).await;
                 }
@@ -113,6 +122,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     async fn take_over(&mut self, event: Event) {
         let times = self.shared.options.times;
         let now_ms = self.shared.now_ms();
+        self.input_lost = event == Event::InstanceLost;
         self.patient_until_ms = now_ms.saturating_add(times.ack_ms + times.stale_ms);
         if self.job.stage().state == JobState::Dispatched {
             self.sent_ms = now_ms;
@@ -285,6 +295,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 self.ended.detail = reason;
             }
             self.apply(event).await;
+            if self.abandoned {
+                // Not confirmed: the node keeps its result for whoever has the job now.
+                return;
+            }
             if self.job.stage().state == JobState::Acked {
                 self.publish();
             }
@@ -347,16 +361,28 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 _ => {}
             }
         }
-        if effects.contains(&Effect::Send) || self.job.stage().state.is_terminal() {
-            self.write().await;
-        }
+        let state = self.job.stage().state;
+        let must_be_written = effects.contains(&Effect::Send) || state.is_terminal();
+        self.abandoned = must_be_written && !self.write().await;
         for effect in &effects {
             self.carry_out(effect).await;
         }
-        if self.job.stage().state.is_terminal() {
+        if self.abandoned {
+            self.let_go().await;
+            return vec![];
+        }
+        if state.is_terminal() {
             self.publish();
         }
         effects
+    }
+
+    /// Gives back the slot of a job that is not ours any more; nobody is told anything.
+    async fn let_go(&mut self) {
+        if let Some(grant) = self.job.grant().cloned() {
+            let attempt = self.job.stage().attempt;
+            self.carry_out(&Effect::Release { grant, attempt }).await;
+        }
     }
 
     fn note_retry(&mut self, cause: Cause) {

@@ -102,7 +102,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         Ok(verdicts)
     }
 
-    /// A node's name, checked.
+    /// Whether a node is connected here.
     pub fn knows(&self, node: &NodeId) -> bool {
         self.shared.nodes.get(node).is_some()
     }

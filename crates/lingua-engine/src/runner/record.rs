@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use lingua_core::job::Stage;
 use lingua_store::Store;
-use lingua_store::contract::{Advance, AdvanceReply};
+use lingua_store::contract::{Advance, AdvanceReply, Bytes, JOB_BYTES_MAX};
 
 use super::Runner;
 use crate::clock::Timer;
 use crate::events;
 use crate::metrics::Metrics;
-use crate::request::Progress;
+use crate::request::{Ended, Progress};
 
 /// How often writing is tried before the job is left to the clean-up.
 const WRITE_TRIES: u32 = 40;
@@ -19,8 +19,10 @@ const WRITE_TRIES: u32 = 40;
 const WRITE_PAUSE_MS: u64 = 250;
 
 impl<S: Store, T: Timer> Runner<S, T> {
-    /// Writes where the job stands. An end is tried again until it is written: it must not be lost.
-    pub(super) async fn write(&mut self) {
+    /// Writes where the job stands; says whether it is written. What is not must not be acted upon:
+    /// the job belongs to another instance by then, or the store is gone and the job is left to
+    /// whoever finds it there.
+    pub(super) async fn write(&mut self) -> bool {
         let to = self.job.stage();
         let now_ms = self.shared.now_ms();
         self.ended.ended_ms = now_ms;
@@ -35,35 +37,48 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let token = self.shared.random_u64();
         let Ok(step) = Advance::new(self.id(), owner, self.written, to, token) else {
             tracing::error!(job_id = %self.id(), from = %self.written, to = %to, "illegal step");
-            return;
+            return false;
         };
         let mut step = step.with_grant(self.job.grant().cloned());
-        if to.state.is_terminal()
-            && let Ok(json) = serde_json::to_vec(&self.ended)
-        {
-            step = step.with_outcome(json.into());
+        if to.state.is_terminal() {
+            step = step.with_outcome(self.outcome());
         }
         for _ in 0..WRITE_TRIES {
             let advance = self.shared.store.advance_job(step.clone());
             match self.shared.timed("advance_job", advance).await {
                 Ok(AdvanceReply::Advanced) => {
                     self.written = to;
-                    return;
+                    return true;
                 }
                 Ok(reply) => {
                     // Another instance has taken the job over: it is not ours to end.
                     tracing::warn!(job_id = %self.id(), ?reply, "the job is no longer ours");
-                    return;
+                    return false;
                 }
                 Err(error) if error.is_safe_to_retry() => {
                     self.shared.timer.sleep(WRITE_PAUSE_MS).await;
                 }
                 Err(error) => {
                     tracing::error!(job_id = %self.id(), %error, "cannot write the job");
-                    return;
+                    return false;
                 }
             }
         }
+        false
+    }
+
+    /// How the job ended, as it is kept. A result that is too large to be kept is given to whoever
+    /// waits for it and left out here.
+    fn outcome(&self) -> Bytes {
+        let json = |ended: &Ended| serde_json::to_vec(ended).unwrap_or_default();
+        let whole = json(&self.ended);
+        if whole.len() <= JOB_BYTES_MAX {
+            return whole.into();
+        }
+        let bytes = self.ended.result.as_ref().map_or(0, String::len);
+        let detail = format!("the result has {bytes} bytes, too many to be kept");
+        let ended = Ended { result: None, detail: Some(detail), ..self.ended.clone() };
+        json(&ended).into()
     }
 
     /// Shows everybody who watches where the job stands.

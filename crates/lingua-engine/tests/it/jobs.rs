@@ -202,6 +202,26 @@ async fn the_same_id_is_the_same_job() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_result_too_large_to_be_kept_is_delivered_and_the_job_still_ends() {
+    let world = World::new();
+    let mut node = Node::join(&world, "a", "zh en", 1, Habit::Hangs).await;
+    let id = world.submit(job(1, "zh:en")).await;
+    node.next_job().await;
+    let huge = format!("{{\"audio\":\"{}\"}}", "x".repeat(2_000_000));
+    let waiting = world.ended(id);
+    let done = world.engine.done(id, node.report(1), huge.clone(), true);
+    let (view, done) = tokio::join!(waiting, done);
+    done.unwrap();
+    assert_eq!(view.progress.ended.unwrap().result, Some(huge));
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let kept = world.engine.job(id).await.unwrap().unwrap();
+    assert_eq!(kept.progress.state, JobState::Done);
+    let ended = kept.progress.ended.unwrap();
+    assert!(ended.result.is_none() && ended.detail.as_deref().unwrap().contains("too many"));
+    assert_eq!(world.used().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiting_for_the_dispatch_gives_the_node() {
     let world = World::new();
     Node::works(&world, "a", 1, 500).await;

@@ -56,7 +56,7 @@ pub(crate) async fn translate<S: Store, T: Timer>(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
-    let id = job_id(&headers, app.shared.engine.now_ms())?;
+    let id = job_id(&headers)?;
     let request = convert::request(id, &body, app.shared.options.default_wait_ms)?;
     let wait_ms = request.deadline_ms.unwrap_or(app.shared.options.translate_ms);
     let submitted = app.shared.engine.submit(request).await?;
@@ -80,7 +80,7 @@ async fn accept<S: Store, T: Timer>(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<(JobId, u64), Failed> {
-    let id = job_id(headers, app.shared.engine.now_ms())?;
+    let id = job_id(headers)?;
     let request = convert::request(id, body, app.shared.options.default_wait_ms)?;
     let sent_within_ms = request.wait_ms.saturating_add(app.shared.options.translate_ms);
     let submitted = app.shared.engine.submit(request).await?;
@@ -88,7 +88,7 @@ async fn accept<S: Store, T: Timer>(
 }
 
 /// A new id, or the one that belongs to the idempotency key.
-fn job_id(headers: &HeaderMap, _now_ms: u64) -> Result<JobId, Failed> {
+fn job_id(headers: &HeaderMap) -> Result<JobId, Failed> {
     let Some(key) = headers.get("idempotency-key") else {
         return Ok(JobId::new(uuid::Uuid::now_v7().as_u128()));
     };
