@@ -152,8 +152,9 @@ impl Job {
         }
     }
 
-    /// Whether the event speaks of this attempt and may happen in this state.
-    fn check(&self, event: &Event) -> Result<(), Refusal> {
+    /// Whether the event speaks of this attempt and may happen in this state: what [`Job::apply`]
+    /// would say, without doing anything.
+    pub fn check(&self, event: &Event) -> Result<(), Refusal> {
         let stage = self.stage;
         if event.attempt().is_some_and(|attempt| attempt != stage.attempt) {
             return Err(Refusal::StaleAttempt { current: stage });

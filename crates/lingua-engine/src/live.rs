@@ -1,14 +1,20 @@
 //! The jobs that this instance owns and that have not ended.
+//!
+//! Start at [`LiveJob`]: one allocation that a job's runner, the node's connection and whoever waits
+//! for the job share. Nodes put words into it, the runner takes them out and says how far the job is.
+//!
+//! Invariant: when the runner is over, whoever waits knows; nothing waits for a job that has no runner.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use lingua_core::job::{Refusal, Report};
 use lingua_core::{Attempt, JobId};
-use parking_lot::RwLock;
-use tokio::sync::{mpsc, oneshot, watch};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, oneshot};
 
-use crate::request::{JobRequest, Progress};
+use crate::request::{JobRequest, JobResult, Progress};
 
 /// Tells a node that asked whether its word counted.
 pub(crate) type Answer = oneshot::Sender<Result<(), Refusal>>;
@@ -16,9 +22,8 @@ pub(crate) type Answer = oneshot::Sender<Result<(), Refusal>>;
 /// Something that a job's runner is told.
 #[derive(Debug)]
 pub(crate) enum ToJob {
-    /// A node says something, and may want to know whether it counted. In a box, because a channel
-    /// makes room for 32 messages at once, and every job has a channel.
-    Node(Box<NodeWord>, Option<Answer>),
+    /// A node says something, and may want to know whether it counted.
+    Node(NodeWord, Option<Answer>),
     /// The node of this attempt is gone, or its lease is.
     NodeLost(Attempt),
     /// The client does not want it any more.
@@ -35,28 +40,156 @@ pub(crate) struct NodeWord {
 #[derive(Debug)]
 pub(crate) enum Said {
     Acked,
-    Done { result: String },
+    Done { result: JobResult },
     Failed { reason: String, retryable: bool },
     Refused,
 }
 
+/// What somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// It was sent to a node, or has ended.
+    Sent,
+    /// It has ended.
+    Ended,
+}
+
+impl Until {
+    pub(crate) fn is_reached(self, progress: &Progress) -> bool {
+        progress.ended.is_some() || self == Self::Sent && progress.node.is_some()
+    }
+}
+
+/// Why a word did not get through.
+#[derive(Debug)]
+pub(crate) enum Unheard {
+    /// The job is over.
+    Over,
+    /// Too much is waiting for it already.
+    Full(ToJob),
+}
+
 /// How to reach a job's runner, and how to watch it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct LiveJob {
-    pub(crate) inbox: mpsc::Sender<ToJob>,
-    pub(crate) progress: watch::Receiver<Progress>,
     pub(crate) request: Arc<JobRequest>,
     pub(crate) accepted_ms: u64,
+    inbox: Mutex<Inbox>,
+    /// Rung when something is put into the inbox.
+    told: Notify,
+    progress: Mutex<Progress>,
+    /// Rung when the job was sent, and when it is over.
+    sent: Notify,
+    /// Rung when the job is over. Most wait for this only: they are not woken by every step.
+    over: Notify,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    words: VecDeque<ToJob>,
+    words_max: usize,
+    is_over: bool,
+}
+
+impl LiveJob {
+    pub(crate) fn new(
+        request: Arc<JobRequest>,
+        accepted_ms: u64,
+        progress: Progress,
+        words_max: usize,
+    ) -> Self {
+        let inbox = Inbox { words: VecDeque::new(), words_max, is_over: false };
+        Self {
+            request,
+            accepted_ms,
+            inbox: Mutex::new(inbox),
+            told: Notify::new(),
+            progress: Mutex::new(progress),
+            sent: Notify::new(),
+            over: Notify::new(),
+        }
+    }
+
+    /// Tells the runner something.
+    pub(crate) fn tell(&self, word: ToJob) -> Result<(), Unheard> {
+        let mut inbox = self.inbox.lock();
+        if inbox.is_over {
+            return Err(Unheard::Over);
+        }
+        if inbox.words.len() >= inbox.words_max {
+            return Err(Unheard::Full(word));
+        }
+        inbox.words.push_back(word);
+        drop(inbox);
+        self.told.notify_one();
+        Ok(())
+    }
+
+    /// The next thing that the runner is told. Only the runner listens.
+    pub(crate) async fn next(&self) -> ToJob {
+        loop {
+            // If something is put in between the look and the wait, the bell remembers it.
+            if let Some(word) = self.inbox.lock().words.pop_front() {
+                return word;
+            }
+            self.told.notified().await;
+        }
+    }
+
+    /// The runner says how far the job is.
+    pub(crate) fn set_progress(&self, change: impl FnOnce(&mut Progress)) {
+        let mut progress = self.progress.lock();
+        change(&mut progress);
+        let has_ended = progress.ended.is_some();
+        drop(progress);
+        self.sent.notify_waiters();
+        if has_ended {
+            self.over.notify_waiters();
+        }
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress.lock().clone()
+    }
+
+    /// Waits for a job; says whether that was reached before its runner was over.
+    pub(crate) async fn reached(&self, until: Until) -> bool {
+        let bell = match until {
+            Until::Sent => &self.sent,
+            Until::Ended => &self.over,
+        };
+        loop {
+            let rung = bell.notified();
+            if until.is_reached(&self.progress.lock()) {
+                return true;
+            }
+            if self.inbox.lock().is_over {
+                return false;
+            }
+            rung.await;
+        }
+    }
+
+    /// The runner is over: gives back what it did not listen to.
+    pub(crate) fn close(&self) -> VecDeque<ToJob> {
+        let mut inbox = self.inbox.lock();
+        inbox.is_over = true;
+        let unheard = std::mem::take(&mut inbox.words);
+        drop(inbox);
+        self.sent.notify_waiters();
+        self.over.notify_waiters();
+        unheard
+    }
 }
 
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct LiveJobs {
-    by_id: RwLock<HashMap<JobId, LiveJob>>,
+    by_id: RwLock<HashMap<JobId, Arc<LiveJob>>>,
 }
 
 impl LiveJobs {
-    pub(crate) fn insert(&self, id: JobId, job: LiveJob) {
+    pub(crate) fn insert(&self, id: JobId, job: Arc<LiveJob>) {
         self.by_id.write().insert(id, job);
     }
 
@@ -64,7 +197,7 @@ impl LiveJobs {
         self.by_id.write().remove(&id);
     }
 
-    pub(crate) fn get(&self, id: JobId) -> Option<LiveJob> {
+    pub(crate) fn get(&self, id: JobId) -> Option<Arc<LiveJob>> {
         self.by_id.read().get(&id).cloned()
     }
 
@@ -76,7 +209,7 @@ impl LiveJobs {
     /// the clean-up will say this again.
     pub(crate) fn lost(&self, id: JobId, attempt: Attempt) {
         if let Some(job) = self.by_id.read().get(&id) {
-            job.inbox.try_send(ToJob::NodeLost(attempt)).ok();
+            job.tell(ToJob::NodeLost(attempt)).ok();
         }
     }
 }

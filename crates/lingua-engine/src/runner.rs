@@ -18,13 +18,11 @@ use lingua_core::{JobId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::{CommitReply, LeaseKey};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, watch};
 
 use crate::clock::Timer;
-use crate::live::{Answer, NodeWord, Said, ToJob};
-use crate::metrics::Metrics;
+use crate::live::{Answer, LiveJob, NodeWord, Said, ToJob};
 use crate::node::{Assignment, ToNode};
-use crate::request::{Ended, JobRequest, Progress, Try};
+use crate::request::{Ended, JobRequest, Try};
 use crate::shared::Shared;
 
 mod record;
@@ -38,8 +36,7 @@ pub(crate) struct Runner<S, T> {
     job: Job,
     /// What the store knows.
     written: Stage,
-    inbox: mpsc::Receiver<ToJob>,
-    progress: watch::Sender<Progress>,
+    live: Arc<LiveJob>,
     ended: Ended,
     deadline_ms: u64,
     /// Until then nodes may still be on their way back, so that none is no answer.
@@ -55,15 +52,16 @@ pub(crate) struct Runner<S, T> {
     sent_ms: u64,
 }
 
+/// However a runner ends, nobody waits for it any longer.
+impl<S, T> Drop for Runner<S, T> {
+    fn drop(&mut self) {
+        self.live.close();
+    }
+}
+
 impl<S: Store, T: Timer> Runner<S, T> {
-    pub(crate) fn new(
-        shared: Arc<Shared<S, T>>,
-        request: Arc<JobRequest>,
-        job: Job,
-        inbox: mpsc::Receiver<ToJob>,
-        progress: watch::Sender<Progress>,
-        accepted_ms: u64,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<Shared<S, T>>, live: Arc<LiveJob>, job: Job) -> Self {
+        let (request, accepted_ms) = (Arc::clone(&live.request), live.accepted_ms);
         let deadline_ms = match request.deadline_ms {
             Some(ms) => accepted_ms.saturating_add(ms),
             None => u64::MAX,
@@ -83,8 +81,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             request,
             job,
             written,
-            inbox,
-            progress,
+            live,
             ended,
             deadline_ms,
             patient_until_ms: 0,
@@ -114,6 +111,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
         }
         self.shared.live.remove(self.request.id);
+        for word in self.live.close() {
+            if let ToJob::Node(word, answer) = word {
+                self.refuse(&word, answer);
+            }
+        }
         self.shared.ended_bell.notify_waiters();
     }
 
@@ -152,7 +154,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 self.used = used;
                 self.ended.tries.push(Try {
                     attempt: self.job.stage().attempt.0,
-                    node: grant.node.to_string(),
+                    node: grant.node.clone(),
                     reserved_ms: self.shared.now_ms(),
                     acked_ms: None,
                     ended_ms: None,
@@ -196,13 +198,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if let Some(Err(TrySendError::Full(_))) = sent {
             // It does not read what it is told: nothing more is buffered for it.
             tracing::warn!(node_id = %grant.node, "node is too slow, cutting it off");
-            Metrics::count(&self.shared.metrics.node_rejected, "reason", "too_slow");
+            self.shared.metrics.node_rejected.count("too_slow");
             self.shared.cut_off(&grant.node, grant.epoch).await.ok();
         }
         let sent = matches!(sent, Some(Ok(())));
         self.sent_ms = now_ms;
         let outcome = if sent { "sent" } else { "send_failed" };
-        Metrics::count(&self.shared.metrics.dispatch, "outcome", outcome);
+        self.shared.metrics.dispatch.count(outcome);
         let since_ms = now_ms - self.ended.accepted_ms;
         self.shared.metrics.dispatch_seconds.observe(since_ms as f64 / 1000.0);
         if sent {
@@ -230,7 +232,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let shared = Arc::clone(&self.shared);
         let message = tokio::select! {
             biased;
-            message = self.inbox.recv() => message,
+            message = self.live.next() => message,
             () = shared.timer.sleep(wait_ms) => {
                 if matches!(too_late, Event::AckTimeout { .. }) {
                     shared.metrics.ack_timeouts.inc();
@@ -241,20 +243,20 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
         };
         match message {
-            Some(ToJob::Cancel) | None => {
+            ToJob::Cancel => {
                 self.apply(Event::Cancel).await;
             }
-            Some(ToJob::NodeLost(lost)) => {
+            ToJob::NodeLost(lost) => {
                 if lost == attempt {
                     self.apply(Event::NodeLost { attempt }).await;
                 }
             }
-            Some(ToJob::Node(word, answer)) => self.hear(word, answer).await,
+            ToJob::Node(word, answer) => self.hear(word, answer).await,
         }
     }
 
-    async fn hear(&mut self, word: Box<NodeWord>, answer: Option<Answer>) {
-        let NodeWord { report, said } = *word;
+    async fn hear(&mut self, word: NodeWord, answer: Option<Answer>) {
+        let NodeWord { report, said } = word;
         let (node, key) =
             (report.node.clone(), LeaseKey { job: self.id(), attempt: report.attempt });
         let is_last_word = !matches!(said, Said::Acked);
@@ -267,8 +269,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 (Event::NodeFailed { report, retryable }, Some(reason), None)
             }
         };
-        // Tried on a copy: what is refused must leave no trace.
-        let heard = self.job.clone().apply(event.clone(), self.retry_policy()).map(|_| ());
+        // What is refused must leave no trace.
+        let heard = self.job.check(&event);
         if heard.is_ok() {
             self.unless_heard = None;
             if let Some(last) = self.ended.tries.last_mut() {
@@ -323,7 +325,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         answer: Option<Answer>,
     ) {
         if heard.is_err() {
-            Metrics::count(&self.shared.metrics.node_rejected, "reason", "stale_attempt");
+            self.shared.metrics.node_rejected.count("stale_attempt");
         }
         match answer {
             // A caller that has gone away does not mind.
@@ -386,7 +388,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     fn note_retry(&mut self, cause: Cause) {
-        Metrics::count(&self.shared.metrics.retries, "reason", cause.as_str());
+        self.shared.metrics.retries.count(cause.as_str());
         let now_ms = self.shared.now_ms();
         if let Some(last) = self.ended.tries.last_mut() {
             last.ended_ms = Some(now_ms);
@@ -404,7 +406,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 let committed = self.shared.timed("commit", commit).await;
                 if matches!(committed, Ok(CommitReply::Gone | CommitReply::Stale)) {
                     // The node runs it without a lease: not here, then.
-                    Metrics::count(&self.shared.metrics.node_rejected, "reason", "late_ack");
+                    self.shared.metrics.node_rejected.count("late_ack");
                     self.shared.live.lost(self.id(), key.attempt);
                 }
             }

@@ -94,14 +94,16 @@ impl<S: Store, T: Timer> Shared<S, T> {
         let started = tokio::time::Instant::now();
         let reply = call.await;
         let took = started.elapsed().as_secs_f64();
-        self.metrics.store_seconds.get_or_create(&[("op", operation)]).observe(took);
+        self.metrics.store_seconds.observe(operation, took);
         self.metrics.store_up.set(i64::from(reply.is_ok()));
         reply
     }
 
-    pub(crate) fn tell(&self, event: Event) {
-        // Nobody watching is no failure.
-        self.events.send(event).ok();
+    /// Tells whoever watches; an event that nobody watches is not even made.
+    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+        if self.events.receiver_count() > 0 {
+            self.events.send(event()).ok();
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

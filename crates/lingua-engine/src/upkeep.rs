@@ -200,15 +200,15 @@ impl<S: Store, T: Timer> Handle<S, T> {
             Change::Node { cell, node, epoch, .. } => {
                 shared.routes.changed(cell);
                 shared.table_bell.notify_one();
-                shared.tell(events::Event::Node { node, epoch });
+                shared.tell(|| events::Event::Node { node, epoch });
             }
             Change::Leader(term) => {
                 shared.metrics.leader_changes.inc();
-                shared.tell(events::Event::Leader { term });
+                shared.tell(|| events::Event::Leader { term });
             }
             Change::Table(version) => {
                 self.load_table().await.ok();
-                shared.tell(events::Event::Pools { version });
+                shared.tell(|| events::Event::Pools { version });
             }
             Change::Instance(_) => {}
         }

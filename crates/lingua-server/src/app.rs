@@ -1,10 +1,10 @@
-//! What all routes share: the state, the guards, the request ids.
+//! What all routes share: the state and the guards.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use lingua_engine::{Handle, Timer};
@@ -16,13 +16,12 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use crate::auth::{Denied, Role};
+use crate::front::Front;
 use crate::listen;
 use crate::mailbox::Mailboxes;
 use crate::options::{InsecureListen, ServerOptions};
 use crate::reply::Failed;
 use crate::table;
-
-const REQUEST_ID: &str = "x-request-id";
 
 /// Where a server is made from.
 #[derive(Debug)]
@@ -83,14 +82,14 @@ impl<S: Store, T: Timer> Server<S, T> {
             self.app.shared.options.check_listen(address)?;
         }
         let header_ms = self.app.shared.options.first_message_ms;
-        listen::serve(listener, router(self.app), header_ms, shutdown).await;
+        let front = Front::new(self.app.clone(), router(self.app));
+        listen::serve(listener, front, header_ms, shutdown).await;
         Ok(())
     }
 }
 
 /// The routes of the contract, behind their guards.
 fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
-    let body_bytes_max = app.shared.options.body_bytes_max;
     let guard = |role: Role| {
         let app = app.clone();
         axum::middleware::from_fn(move |request: Request, next: Next| {
@@ -105,8 +104,8 @@ fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
         .merge(table::open())
         .fallback(|| async { not_found() })
         .method_not_allowed_fallback(|| async { wrong_method() })
-        .layer(DefaultBodyLimit::max(body_bytes_max))
-        .layer(axum::middleware::from_fn(with_request_id))
+        // The front door has its own limit.
+        .layer(DefaultBodyLimit::disable())
         .with_state(app)
 }
 
@@ -124,27 +123,37 @@ fn wrong_method() -> Response {
     answer
 }
 
-/// Turns away who may not call.
 async fn guarded<S: Store, T: Timer>(
     app: &App<S, T>,
     role: Role,
     request: Request,
     next: Next,
 ) -> Response {
-    let headers = request.headers();
+    match admit(app, role, request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(failed) => failed.into_response(),
+    }
+}
+
+/// Turns away who may not call.
+pub(crate) fn admit<S: Store, T: Timer>(
+    app: &App<S, T>,
+    role: Role,
+    headers: &HeaderMap,
+) -> Result<(), Failed> {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     if let Err(denied) = app.shared.options.tokens.allow(authorization, role) {
         let code = match denied {
             Denied::Unknown => ErrorCode::Unauthorized,
             Denied::NotAllowed { .. } => ErrorCode::Forbidden,
         };
-        return Failed::new(code, denied.to_string()).into_response();
+        return Err(Failed::new(code, denied.to_string()));
     }
     if let Some(origin) = foreign_origin(headers, &app.shared.options.allowed_origins) {
         let detail = format!("pages of {origin} may not call; add it to server.allowed_origins");
-        return Failed::new(ErrorCode::Forbidden, detail).into_response();
+        return Err(Failed::new(ErrorCode::Forbidden, detail));
     }
-    next.run(request).await
+    Ok(())
 }
 
 /// The origin of a page that is neither our own nor on the list.
@@ -155,23 +164,13 @@ fn foreign_origin<'a>(headers: &'a HeaderMap, allowed: &[String]) -> Option<&'a 
     (!own && !allowed.iter().any(|known| known == origin)).then_some(origin)
 }
 
-/// Every answer names its request, so that people can find it in the logs.
-async fn with_request_id(request: Request, next: Next) -> Response {
-    let given = request.headers().get(REQUEST_ID).filter(|id| id.len() <= 64).cloned();
-    let id = given.unwrap_or_else(|| {
-        let id = uuid::Uuid::now_v7().simple().to_string();
-        HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("none"))
-    });
-    let mut response = next.run(request).await;
-    response.headers_mut().insert(REQUEST_ID, id);
-    response
-}
-
 /// Reads the app from a route's state.
 pub(crate) type Shared<S, T> = State<App<S, T>>;
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     #[test]

@@ -6,9 +6,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use lingua_core::{JobId, NodeId};
+use lingua_core::JobId;
 use lingua_engine::node::Assignment;
-use lingua_engine::request::{Input, JobRequest, JobView, Try};
+use lingua_engine::request::{Input, JobRequest, JobResult, JobView, Try};
 use lingua_store::contract as store;
 use lingua_wire::audio::Audio;
 use lingua_wire::client::{Ask, Dispatch, Payload};
@@ -136,6 +136,14 @@ pub(crate) fn assign<'a>(a: &'a Assignment, now_ms: u64, inline: bool) -> JobAss
     }
 }
 
+/// A node's result, as the engine passes it on.
+pub(crate) fn result(result: Option<RawJson>) -> JobResult {
+    match result {
+        Some(result) => result.into_raw().into(),
+        None => "{}".to_owned().into(),
+    }
+}
+
 /// A job as people see it.
 pub(crate) fn job_view(job: &JobView) -> view::JobView {
     let asked = job.request.clone().or_else(|| decode(job.id, &job.spec).map(Arc::new));
@@ -163,7 +171,7 @@ pub(crate) fn job_view(job: &JobView) -> view::JobView {
         trace_id: asked.as_ref().map(|asked| asked.trace.to_string()),
         timings: timings(job),
         attempts: tries,
-        result: ended.and_then(|e| e.result.clone()).and_then(|text| RawJson::new(text).ok()),
+        result: ended.and_then(|e| e.result.as_ref()).map(|result| result.raw().into()),
         error: ended.and_then(|e| e.error.clone()),
         detail: ended.and_then(|e| e.detail.clone()),
         created_ms: job.accepted_ms,
@@ -180,7 +188,7 @@ fn attempt_view(t: &Try, is_last: bool, job: &JobView) -> AttemptView {
     };
     AttemptView {
         attempt_id: lingua_core::Attempt(t.attempt),
-        node_id: NodeId::new(&t.node).ok(),
+        node_id: Some(t.node.clone()),
         state,
         reason: t.reason.clone(),
         reserved_ms: Some(t.reserved_ms),

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`options`] | how it is set up |
 //! | [`auth`] | tokens and what they allow |
-//! | [`listen`] | connections: timeouts, graceful stop |
+//! | `listen` | connections: timeouts, graceful stop |
+//! | `front` | what every request passes: its id, its body, and the way to the busiest route |
 //! | `app` | what all routes share |
 //! | `table` | the table of routes, and their description |
 //! | `routes` | one file for each kind of caller |
@@ -20,7 +21,8 @@
 mod app;
 pub mod auth;
 mod convert;
-pub mod listen;
+mod front;
+mod listen;
 mod mailbox;
 pub mod options;
 mod reply;

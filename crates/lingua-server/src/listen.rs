@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use lingua_engine::Timer;
+use lingua_store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+
+use crate::front::Front;
 
 /// How long a stop waits for open requests.
 const GRACE: Duration = Duration::from_secs(10);
@@ -16,9 +18,9 @@ const GRACE: Duration = Duration::from_secs(10);
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `shutdown`.
-pub async fn serve(
+pub(crate) async fn serve<S: Store, T: Timer>(
     listener: TcpListener,
-    router: Router,
+    front: Front<S, T>,
     header_read_ms: u64,
     shutdown: impl Future<Output = ()> + Send,
 ) {
@@ -46,8 +48,8 @@ pub async fn serve(
         };
         // Small messages both ways: waiting for more to send only adds delay.
         stream.set_nodelay(true).ok();
-        let service = TowerToHyperService::new(router.clone());
-        let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+        let connection =
+            builder.serve_connection(TokioIo::new(stream), front.clone()).with_upgrades();
         let (mut stopped, open) = (stop.subscribe(), open.clone());
         tokio::spawn(async move {
             tokio::pin!(connection);

@@ -76,7 +76,7 @@ routes! {
     client {
         post "/v1/dispatch/f2f" routes::jobs::dispatch, "dispatch.contract" => "dispatch_reply",
             "Submit a job; answers once it was sent to a node. Idempotency-Key makes it safe to repeat.";
-        post "/v1/translate" routes::jobs::translate, "dispatch.text_minimal" => "job_view.done",
+        post "/v1/translate" routes::jobs::translate_routed, "dispatch.text_minimal" => "job_view.done",
             "Submit a job and wait for its end.";
         get "/v1/jobs/{id}" routes::jobs::show, - => "job_view.done",
             "A job; wait_ms waits for its end.";

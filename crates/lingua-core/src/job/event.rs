@@ -167,6 +167,17 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Every cause.
+    pub const ALL: [Self; 7] = [
+        Self::SendFailed,
+        Self::AckTimeout,
+        Self::RunTimeout,
+        Self::NodeFailed,
+        Self::NodeLost,
+        Self::Refused,
+        Self::Reclaimed,
+    ];
+
     /// The word in metrics and messages.
     pub fn as_str(self) -> &'static str {
         match self {

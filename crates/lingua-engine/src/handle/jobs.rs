@@ -6,12 +6,11 @@ use lingua_core::JobId;
 use lingua_core::job::{Event, Job, JobState};
 use lingua_store::Store;
 use lingua_store::contract::{CreateReply, JobFilter, JobRecord, NewJob};
-use tokio::sync::{mpsc, watch};
 
 use super::Handle;
 use crate::clock::Timer;
 use crate::error::SubmitError;
-use crate::live::{LiveJob, ToJob};
+use crate::live::{LiveJob, ToJob, Until};
 use crate::request::{Ended, JobRequest, JobView, Progress};
 use crate::runner::Runner;
 
@@ -80,7 +79,6 @@ impl<S: Store, T: Timer> Handle<S, T> {
         before: Option<Event>,
     ) {
         let shared = &self.shared;
-        let (inbox, messages) = mpsc::channel(shared.options.bounds.job_inbox_max);
         let stage = job.stage();
         let progress = Progress {
             state: stage.state,
@@ -89,37 +87,32 @@ impl<S: Store, T: Timer> Handle<S, T> {
             tries: vec![],
             ended: None,
         };
-        let (sender, progress) = watch::channel(progress);
-        let live = LiveJob { inbox, progress, request: Arc::clone(&request), accepted_ms };
-        shared.live.insert(request.id, live);
-        let runner = Runner::new(Arc::clone(shared), request, job, messages, sender, accepted_ms);
-        tokio::spawn(runner.run(before));
+        let words_max = shared.options.bounds.job_inbox_max;
+        let id = request.id;
+        let live = Arc::new(LiveJob::new(request, accepted_ms, progress, words_max));
+        shared.live.insert(id, Arc::clone(&live));
+        tokio::spawn(Runner::new(Arc::clone(shared), live, job).run(before));
     }
 
     /// Waits until the job was sent to a node, or has ended.
     pub async fn wait_sent(&self, id: JobId, wait_ms: u64) -> Result<Waited, SubmitError> {
-        self.wait(id, wait_ms, |progress| progress.node.is_some() || progress.ended.is_some()).await
+        self.wait(id, wait_ms, Until::Sent).await
     }
 
     /// Waits until the job has ended.
     pub async fn wait_ended(&self, id: JobId, wait_ms: u64) -> Result<Waited, SubmitError> {
-        self.wait(id, wait_ms, |progress| progress.ended.is_some()).await
+        self.wait(id, wait_ms, Until::Ended).await
     }
 
-    async fn wait(
-        &self,
-        id: JobId,
-        wait_ms: u64,
-        until: impl Fn(&Progress) -> bool + Send,
-    ) -> Result<Waited, SubmitError> {
-        if let Some(mut live) = self.shared.live.get(id) {
+    async fn wait(&self, id: JobId, wait_ms: u64, until: Until) -> Result<Waited, SubmitError> {
+        if let Some(live) = self.shared.live.get(id) {
             let timer = self.shared.timer.clone();
             let reached = tokio::select! {
                 biased;
-                reached = live.progress.wait_for(|progress| until(progress)) => reached.is_ok(),
+                reached = live.reached(until) => reached,
                 () = timer.sleep(wait_ms) => false,
             };
-            let progress = live.progress.borrow().clone();
+            let progress = live.progress();
             if reached || !progress.state.is_terminal() && self.shared.live.get(id).is_some() {
                 let view = self.view_of(id, &live, progress);
                 return Ok(if reached { Waited::Reached(view) } else { Waited::NotYet(view) });
@@ -133,7 +126,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         &self,
         id: JobId,
         wait_ms: u64,
-        until: impl Fn(&Progress) -> bool + Send,
+        until: Until,
     ) -> Result<Waited, SubmitError> {
         let give_up_ms = self.shared.now_ms().saturating_add(wait_ms);
         loop {
@@ -141,7 +134,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 return Ok(Waited::NoSuchJob);
             };
             let view = view_of_record(record);
-            if until(&view.progress) {
+            if until.is_reached(&view.progress) {
                 return Ok(Waited::Reached(view));
             }
             let left_ms = give_up_ms.saturating_sub(self.shared.now_ms());
@@ -154,10 +147,10 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// A job as it stands.
     pub async fn job(&self, id: JobId) -> Result<Option<JobView>, SubmitError> {
-        match self.wait(id, 0, |_| true).await? {
-            Waited::Reached(view) | Waited::NotYet(view) => Ok(Some(view)),
-            Waited::NoSuchJob => Ok(None),
+        if let Some(live) = self.shared.live.get(id) {
+            return Ok(Some(self.view_of(id, &live, live.progress())));
         }
+        Ok(self.shared.store.job(id).await?.map(view_of_record))
     }
 
     /// Jobs in the order of their ids.
@@ -175,7 +168,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             after = Some(last.id);
             // What is live is ahead of its record: only some of its steps are written.
             let page = page.into_iter().map(|record| match self.shared.live.get(record.id) {
-                Some(live) => self.view_of(record.id, &live, live.progress.borrow().clone()),
+                Some(live) => self.view_of(record.id, &live, live.progress()),
                 None => view_of_record(record),
             });
             let wanted = page.filter(|view| state.is_none_or(|state| view.progress.state == state));
@@ -187,7 +180,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Calls a job off and waits until it has ended, one way or the other.
     pub async fn cancel(&self, id: JobId) -> Result<Option<JobView>, SubmitError> {
         if let Some(live) = self.shared.live.get(id) {
-            live.inbox.send(ToJob::Cancel).await.ok();
+            self.tell(&live, ToJob::Cancel).await;
             return match self.wait_ended(id, self.shared.options.times.ack_ms).await? {
                 Waited::Reached(view) | Waited::NotYet(view) => Ok(Some(view)),
                 Waited::NoSuchJob => Ok(None),

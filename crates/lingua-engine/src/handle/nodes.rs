@@ -14,9 +14,12 @@ use tokio::sync::oneshot;
 use super::Handle;
 use crate::clock::Timer;
 use crate::error::NodeError;
-use crate::live::{Answer, NodeWord, Said, ToJob};
-use crate::metrics::Metrics;
+use crate::live::{Answer, LiveJob, NodeWord, Said, ToJob, Unheard};
 use crate::node::Outbox;
+use crate::request::JobResult;
+
+/// How long a word waits until a job whose inbox is full may have room.
+const FULL_PAUSE_MS: u64 = 5;
 
 /// A node that connects.
 #[derive(Debug, Clone)]
@@ -111,7 +114,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let node = shared.nodes.get(&beat.node).ok_or(NodeError::NotRegistered)?;
         let place = node.place;
         if beat.epoch.is_some_and(|epoch| epoch != place.epoch) {
-            Metrics::count(&shared.metrics.node_rejected, "reason", "stale_epoch");
+            shared.metrics.node_rejected.count("stale_epoch");
             return Err(NodeError::StaleEpoch { current: place.epoch });
         }
         if let Some(profile) = beat.profile.filter(|new| **new != *node.profile()) {
@@ -183,10 +186,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
         &self,
         job: JobId,
         report: Report,
-        result: String,
+        result: impl Into<JobResult>,
         wait: bool,
     ) -> Result<(), NodeError> {
-        self.say(job, NodeWord { report, said: Said::Done { result } }, wait).await
+        let said = Said::Done { result: result.into() };
+        self.say(job, NodeWord { report, said }, wait).await
     }
 
     /// The node gave up. `BUSY` and `STALE_FENCE` are refusals: not the node's fault, nor the job's.
@@ -207,7 +211,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     async fn say(&self, job: JobId, word: NodeWord, wait: bool) -> Result<(), NodeError> {
         let Some(live) = self.shared.live.get(job) else {
-            Metrics::count(&self.shared.metrics.node_rejected, "reason", "job_over");
+            self.shared.metrics.node_rejected.count("job_over");
             return Err(self.why_not_live(job).await?);
         };
         let (answer, heard): (Option<Answer>, _) = match wait {
@@ -217,7 +221,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             }
             false => (None, None),
         };
-        if live.inbox.send(ToJob::Node(Box::new(word), answer)).await.is_err() {
+        if !self.tell(&live, ToJob::Node(word, answer)).await {
             return Err(self.why_not_live(job).await?);
         }
         match heard {
@@ -226,6 +230,19 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 Err(_) => Err(self.why_not_live(job).await?),
             },
             None => Ok(()),
+        }
+    }
+
+    /// Tells a job something; not if it is over. One that has too much to hear is waited for, so that
+    /// a node that floods a job waits for itself.
+    pub(super) async fn tell(&self, live: &LiveJob, mut word: ToJob) -> bool {
+        loop {
+            word = match live.tell(word) {
+                Ok(()) => return true,
+                Err(Unheard::Over) => return false,
+                Err(Unheard::Full(word)) => word,
+            };
+            self.shared.timer.sleep(FULL_PAUSE_MS).await;
         }
     }
 

@@ -9,8 +9,7 @@ use lingua_store::contract::{Advance, AdvanceReply, Bytes, JOB_BYTES_MAX};
 use super::Runner;
 use crate::clock::Timer;
 use crate::events;
-use crate::metrics::Metrics;
-use crate::request::{Ended, Progress};
+use crate::request::Ended;
 
 /// How often writing is tried before the job is left to the clean-up.
 const WRITE_TRIES: u32 = 40;
@@ -27,7 +26,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let now_ms = self.shared.now_ms();
         self.ended.ended_ms = now_ms;
         if to.state.is_terminal() {
-            Metrics::count(&self.shared.metrics.jobs, "state", to.state.as_str());
+            self.shared.metrics.jobs.count(to.state.as_str());
             self.shared.metrics.stage("total", now_ms - self.ended.accepted_ms);
             if let Some(last) = self.ended.tries.last_mut() {
                 last.ended_ms.get_or_insert(now_ms);
@@ -75,7 +74,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if whole.len() <= JOB_BYTES_MAX {
             return whole.into();
         }
-        let bytes = self.ended.result.as_ref().map_or(0, String::len);
+        let bytes = self.ended.result.as_ref().map_or(0, |result| result.as_str().len());
         let detail = format!("the result has {bytes} bytes, too many to be kept");
         let ended = Ended { result: None, detail: Some(detail), ..self.ended.clone() };
         json(&ended).into()
@@ -86,8 +85,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Stage { state, attempt } = self.job.stage();
         let ended = state.is_terminal().then(|| Arc::new(self.ended.clone()));
         let node = self.job.grant().map(|grant| grant.node.clone());
-        self.shared.tell(events::Event::Job { job: self.id(), state, node: node.clone() });
-        let tries = self.ended.tries.clone();
-        self.progress.send_replace(Progress { state, attempt, node, tries, ended });
+        self.shared.tell(|| events::Event::Job { job: self.id(), state, node: node.clone() });
+        self.live.set_progress(|progress| {
+            progress.tries.clone_from(&self.ended.tries);
+            (progress.state, progress.attempt) = (state, attempt);
+            (progress.node, progress.ended) = (node, ended);
+        });
     }
 }

@@ -15,7 +15,6 @@ use lingua_store::contract::{Pin, Place, Reserve, Reserved};
 use super::Runner;
 use crate::clock::Timer;
 use crate::live::ToJob;
-use crate::metrics::Metrics;
 use crate::queue::Want;
 
 /// Why the look for a slot ended without one.
@@ -77,7 +76,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     look = Some(false);
                 }
                 () = shared.timer.sleep(left_ms) => {}
-                message = self.inbox.recv() => {
+                message = self.live.next() => {
                     if let Some(event) = self.while_waiting(message) {
                         return Err(NoSlot::Interrupted(event));
                     }
@@ -87,14 +86,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// Words about earlier attempts are stale by now; only a cancel counts.
-    fn while_waiting(&mut self, message: Option<ToJob>) -> Option<Event> {
+    fn while_waiting(&mut self, message: ToJob) -> Option<Event> {
         match message {
-            Some(ToJob::Cancel) | None => Some(Event::Cancel),
-            Some(ToJob::Node(word, answer)) => {
+            ToJob::Cancel => Some(Event::Cancel),
+            ToJob::Node(word, answer) => {
                 self.refuse(&word, answer);
                 None
             }
-            Some(ToJob::NodeLost(_)) => None,
+            ToJob::NodeLost(_) => None,
         }
     }
 
@@ -237,7 +236,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.shared.metrics.reserve_seconds.observe(started.elapsed().as_secs_f64());
         let reply = reply.map_err(|_| store_down())?;
         self.shared.leases_lost(reply.expired.iter().map(|expired| expired.key));
-        Metrics::count(&self.shared.metrics.reserve, "outcome", outcome_name(&reply.outcome));
+        self.shared.metrics.reserve.count(outcome_name(&reply.outcome));
         Ok(reply.outcome)
     }
 

@@ -309,7 +309,7 @@ impl Life {
 pub(crate) fn done_by(view: &JobView) -> String {
     assert_eq!(view.progress.state, JobState::Done, "{view:?}");
     let ended = view.progress.ended.as_ref().expect("it ended");
-    ended.tries.last().expect("a try").node.clone()
+    ended.tries.last().expect("a try").node.to_string()
 }
 
 /// The code of its failure.

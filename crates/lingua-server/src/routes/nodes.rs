@@ -159,8 +159,8 @@ pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> 
         let what = "over HTTP there is no next frame; send the audio as base64 in 'data'";
         return Err(RequestError::invalid("result.tts_audio.bytes", what).into());
     }
-    let result = done.result.map_or("{}".into(), |result| result.into_text());
-    app.shared.engine.done(done.job_id, report, result.into_string(), true).await?;
+    let result = convert::result(done.result);
+    app.shared.engine.done(done.job_id, report, result, true).await?;
     Ok(json(&OkReply::OK))
 }
 

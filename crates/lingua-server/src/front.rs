@@ -1,0 +1,144 @@
+//! The front door: what every request passes on its way in, and every answer on its way out.
+//!
+//! Start at [`Front`]. It gives a request its id, reads its body, and asks the router for the rest. The
+//! busiest route by far, `POST /v1/translate`, is answered here: walking through the router's layers
+//! would cost it about as much as scheduling does.
+//!
+//! Invariant: a body is within its limit and has arrived before anybody looks at the request.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, Request};
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use lingua_core::id::hex;
+use lingua_engine::Timer;
+use lingua_store::Store;
+use lingua_wire::ErrorCode;
+use tower::ServiceExt;
+
+use crate::app::{App, admit};
+use crate::auth::Role;
+use crate::reply::Failed;
+use crate::routes::jobs::{TRANSLATE, new_number, translate};
+
+const REQUEST_ID: &str = "x-request-id";
+
+/// Longest request id that is taken from a client.
+const REQUEST_ID_BYTES_MAX: usize = 64;
+
+/// How long a body may take to arrive.
+const BODY_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a connection asks for its answers.
+#[derive(Debug)]
+pub(crate) struct Front<S, T> {
+    app: App<S, T>,
+    router: Router,
+}
+
+impl<S, T> Clone for Front<S, T> {
+    fn clone(&self) -> Self {
+        Self { app: self.app.clone(), router: self.router.clone() }
+    }
+}
+
+impl<S: Store, T: Timer> hyper::service::Service<Request<Incoming>> for Front<S, T> {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let front = self.clone();
+        Box::pin(async move { Ok(front.answer(request).await) })
+    }
+}
+
+impl<S: Store, T: Timer> Front<S, T> {
+    pub(crate) fn new(app: App<S, T>, router: Router) -> Self {
+        Self { app, router }
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Response {
+        let id = self.request_id(request.headers());
+        let mut response = match *request.method() {
+            Method::POST => self.post(request).await,
+            _ => self.route(request.map(Body::new)).await,
+        };
+        response.headers_mut().insert(REQUEST_ID, id);
+        response
+    }
+
+    async fn post(self, request: Request<Incoming>) -> Response {
+        let (parts, body) = request.into_parts();
+        let body = match read(body, self.app.shared.options.body_bytes_max).await {
+            Ok(body) => body,
+            Err(failed) => return failed.into_response(),
+        };
+        if parts.uri.path() == TRANSLATE {
+            return self.translate(&parts, &body).await.unwrap_or_else(IntoResponse::into_response);
+        }
+        self.route(Request::from_parts(parts, Body::from(body))).await
+    }
+
+    async fn translate(&self, parts: &Parts, body: &[u8]) -> Result<Response, Failed> {
+        admit(&self.app, Role::Client, &parts.headers)?;
+        translate(&self.app, &parts.headers, body).await
+    }
+
+    /// Every answer names its request, so that people can find it in the logs.
+    fn request_id(&self, headers: &HeaderMap) -> HeaderValue {
+        let given = headers.get(REQUEST_ID).filter(|id| id.len() <= REQUEST_ID_BYTES_MAX);
+        given.cloned().unwrap_or_else(|| {
+            let id = hex(new_number(self.app.shared.engine.now_ms()));
+            HeaderValue::from_bytes(&id).unwrap_or(HeaderValue::from_static("none"))
+        })
+    }
+
+    async fn route(self, request: Request<Body>) -> Response {
+        let answered = self.router.oneshot(request).await;
+        answered.unwrap_or_else(|never| match never {})
+    }
+}
+
+/// Reads a body that is not too large and not too slow.
+async fn read(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Failed> {
+    let too_large = || {
+        let detail = format!("the body is larger than {bytes_max} bytes; send less");
+        Failed::new(ErrorCode::PayloadTooLarge, detail)
+    };
+    if body.size_hint().lower() > bytes_max as u64 {
+        return Err(too_large());
+    }
+    let whole = async {
+        let mut first = Bytes::new();
+        let mut rest: Vec<u8> = vec![];
+        while let Some(frame) = body.frame().await {
+            let broken = |_| Failed::new(ErrorCode::InvalidRequest, "the body broke off");
+            let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+            if first.len() + rest.len() + data.len() > bytes_max {
+                return Err(too_large());
+            }
+            if first.is_empty() {
+                first = data;
+            } else {
+                rest.extend_from_slice(&data);
+            }
+            if body.is_end_stream() {
+                break;
+            }
+        }
+        // Nearly always it came in one piece, which need not be copied.
+        Ok(if rest.is_empty() { first } else { [&first, &rest[..]].concat().into() })
+    };
+    tokio::time::timeout(BODY_LIMIT, whole).await.unwrap_or_else(|_| {
+        let detail = format!("the body did not arrive within {} s", BODY_LIMIT.as_secs());
+        Err(Failed::new(ErrorCode::InvalidRequest, detail))
+    })
+}
