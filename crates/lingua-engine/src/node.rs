@@ -7,6 +7,7 @@
 //! later one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use lingua_core::{Attempt, Epoch, Fence, JobId, NodeId, Profile};
@@ -65,13 +66,21 @@ pub type Outbox = mpsc::Sender<ToNode>;
 /// A node that is connected here.
 #[derive(Debug)]
 pub(crate) struct LocalNode {
+    pub(crate) node: NodeId,
     pub(crate) place: Place,
     pub(crate) outbox: Outbox,
     profile: RwLock<Arc<Profile>>,
     cost: Mutex<Cost>,
+    /// Another connection has taken over, or the node is gone.
+    is_over: AtomicBool,
 }
 
 impl LocalNode {
+    /// Whether this is no longer the way to the node.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
     pub(crate) fn profile(&self) -> Arc<Profile> {
         Arc::clone(&self.profile.read())
     }
@@ -119,14 +128,20 @@ impl Nodes {
             return None;
         }
         let cost = before.map(|before| *before.cost.lock()).unwrap_or_default();
-        let node =
-            LocalNode { place, outbox, profile: RwLock::new(profile), cost: Mutex::new(cost) };
-        let node = Arc::new(node);
-        if let Some(before) = by_id.insert(id.clone(), Arc::clone(&node))
-            && before.place.epoch < place.epoch
-        {
-            // A full outbox needs no telling: its connection is being closed for that.
-            before.outbox.try_send(ToNode::Superseded).ok();
+        let node = Arc::new(LocalNode {
+            node: id.clone(),
+            place,
+            outbox,
+            profile: RwLock::new(profile),
+            cost: Mutex::new(cost),
+            is_over: AtomicBool::new(false),
+        });
+        if let Some(before) = by_id.insert(id.clone(), Arc::clone(&node)) {
+            before.is_over.store(true, Ordering::Release);
+            if before.place.epoch < place.epoch {
+                // A full outbox needs no telling: its connection is being closed for that.
+                before.outbox.try_send(ToNode::Superseded).ok();
+            }
         }
         Some(node)
     }
@@ -134,7 +149,8 @@ impl Nodes {
     /// Takes out a node's connection, if it is still this epoch's.
     pub(crate) fn detach(&self, id: &NodeId, epoch: Epoch) -> Option<Arc<LocalNode>> {
         let mut by_id = self.by_id.write();
-        by_id.get(id).filter(|node| node.place.epoch == epoch)?;
+        let node = by_id.get(id).filter(|node| node.place.epoch == epoch)?;
+        node.is_over.store(true, Ordering::Release);
         by_id.remove(id)
     }
 

@@ -101,6 +101,9 @@ impl Queue {
 
     fn wake_first(&self, serves: impl Fn(&Want) -> bool) {
         let mut lines = self.lines.lock();
+        if lines.waiting == 0 {
+            return;
+        }
         let next_of = |line: &BTreeMap<Turn, Waiter>| {
             let mut asleep = line.iter().filter(|(_, waiter)| !waiter.woken);
             asleep.find(|(_, waiter)| serves(&waiter.want)).map(|(&turn, w)| (turn, w.want.pair))

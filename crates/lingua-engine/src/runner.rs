@@ -21,7 +21,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use crate::clock::Timer;
 use crate::live::{Answer, LiveJob, NodeWord, Said, ToJob};
-use crate::node::{Assignment, ToNode};
+use crate::node::{Assignment, LocalNode, ToNode};
 use crate::request::{Ended, JobRequest, Try};
 use crate::shared::Shared;
 
@@ -50,6 +50,8 @@ pub(crate) struct Runner<S, T> {
     /// Leases of the node when this attempt got its slot.
     used: u16,
     sent_ms: u64,
+    /// The connection of the node that has the job.
+    link: Option<Arc<LocalNode>>,
 }
 
 /// However a runner ends, nobody waits for it any longer.
@@ -90,6 +92,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             abandoned: false,
             used: 0,
             sent_ms: 0,
+            link: None,
         }
     }
 
@@ -193,8 +196,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             deadline_ms: self.deadline_ms.min(now_ms + self.shared.options.times.run_ms),
             moved,
         };
-        let node = self.shared.nodes.get(&grant.node).filter(|n| n.place.epoch == grant.epoch);
-        let sent = node.map(|n| n.outbox.try_send(ToNode::Assign(assignment)));
+        self.link = self.shared.nodes.get(&grant.node).filter(|n| n.place.epoch == grant.epoch);
+        let sent = self.link.as_ref().map(|n| n.outbox.try_send(ToNode::Assign(assignment)));
         if let Some(Err(TrySendError::Full(_))) = sent {
             // It does not read what it is told: nothing more is buffered for it.
             tracing::warn!(node_id = %grant.node, "node is too slow, cutting it off");
@@ -283,14 +286,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 }
             }
             if matches!(event, Event::NodeFailed { .. })
-                && let Some(local) = self.shared.nodes.get(&node)
+                && let Some(local) = self.link_to(&node)
             {
                 local.failed();
             }
             if let Some(result) = result {
                 self.ended.result = Some(result);
                 self.shared.metrics.stage("run", took_ms);
-                if let Some(local) = self.shared.nodes.get(&node) {
+                if let Some(local) = self.link_to(&node) {
                     local.learn(took_ms, self.used);
                 }
             } else if matches!(event, Event::NodeFailed { retryable: false, .. }) {
@@ -331,13 +334,20 @@ impl<S: Store, T: Timer> Runner<S, T> {
             // A caller that has gone away does not mind.
             Some(answer) => drop(answer.send(heard)),
             None if is_last_word => {
-                if let Some(local) = self.shared.nodes.get(node) {
+                if let Some(local) = self.link_to(node) {
                     let accepted = heard.is_ok();
                     local.outbox.try_send(ToNode::Confirmed { key, accepted }).ok();
                 }
             }
             None => {}
         }
+    }
+
+    /// The connection that a node has now: usually the one that the job was sent by.
+    fn link_to(&self, node: &NodeId) -> Option<Arc<LocalNode>> {
+        let known = self.link.as_ref();
+        let known = known.filter(|link| link.node == *node && !link.is_over());
+        known.cloned().or_else(|| self.shared.nodes.get(node))
     }
 
     fn retry_policy(&self) -> RetryPolicy {
@@ -424,7 +434,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 let freed = self.shared.timed("finish", finish).await;
                 if let Ok(Some(_)) = freed {
                     self.shared.routes.freed(self.request.pair, grant.cell);
-                    if let Some(local) = self.shared.nodes.get(&grant.node) {
+                    if let Some(local) = self.link_to(&grant.node) {
                         self.shared.queue.wake_for(&local.profile());
                     }
                 }

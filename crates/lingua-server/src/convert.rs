@@ -4,9 +4,10 @@
 //! back, without inline audio: that lives in memory only.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use lingua_core::JobId;
+use lingua_core::id::hex;
 use lingua_engine::node::Assignment;
 use lingua_engine::request::{Input, JobRequest, JobResult, JobView, Try};
 use lingua_store::contract as store;
@@ -18,7 +19,7 @@ use lingua_wire::view::{self, AttemptView, Timings};
 use lingua_wire::{RawJson, RequestError, parse, to_json};
 
 /// Session of a job whose client did not name one.
-const NO_SESSION: &str = "none";
+static NO_SESSION: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from("none"));
 
 /// Reads a dispatch body.
 pub(crate) fn request(id: JobId, body: &[u8], wait_ms: u64) -> Result<JobRequest, RequestError> {
@@ -34,9 +35,15 @@ pub(crate) fn request(id: JobId, body: &[u8], wait_ms: u64) -> Result<JobRequest
             data: bytes.into(),
         },
     };
-    let session = order.session_id.as_deref().unwrap_or(NO_SESSION);
-    let trace = order.trace_id.unwrap_or_else(|| format!("{:032x}", id.number()));
-    Ok(from_ask(id, order.ask, input, session.into(), trace.into(), spec, wait_ms))
+    let session = match order.session_id {
+        Some(session) => session.into(),
+        None => Arc::clone(&NO_SESSION),
+    };
+    let trace = match order.trace_id {
+        Some(trace) => trace.into(),
+        None => std::str::from_utf8(&hex(id.number())).unwrap_or_default().into(),
+    };
+    Ok(from_ask(id, order.ask, input, session, trace, spec, wait_ms))
 }
 
 /// Reads a question about a job: nothing has to be said in it.
