@@ -23,7 +23,7 @@ use crate::contract::{
     ReserveReply, Reserved, StateReply,
 };
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Cell {
     id: CellId,
     roster: Roster,
@@ -37,7 +37,7 @@ pub(super) struct Cell {
     fence: Fence,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Node {
     id: NodeId,
     epoch: Epoch,

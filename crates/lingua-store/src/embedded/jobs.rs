@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 /// How many forgotten jobs an operation removes from disk at most.
 const LEAVE_BATCH: usize = 64;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Jobs {
     limits: Limits,
     records: BTreeMap<JobId, Entry>,
@@ -41,7 +41,7 @@ impl Kept for Jobs {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     record: JobRecord,
     last_token: Option<u64>,

@@ -11,7 +11,7 @@ use crate::contract::{
 };
 use crate::error::{Error, Result};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Leadership {
     term: Term,
     lease: Option<Lease>,
@@ -25,7 +25,7 @@ impl Kept for Leadership {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Lease {
     instance: InstanceId,
     incarnation: Incarnation,
