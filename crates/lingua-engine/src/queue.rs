@@ -12,7 +12,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use lingua_core::{LangPair, Needs, Profile, SemanticRule};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -37,7 +36,8 @@ struct Waiter {
 
 #[derive(Debug, Default)]
 struct Lines {
-    by_pair: HashMap<LangPair, BTreeMap<Turn, Waiter>>,
+    /// In order, so that equal histories wake in equal order.
+    by_pair: BTreeMap<LangPair, BTreeMap<Turn, Waiter>>,
     waiting: usize,
     next: u64,
 }

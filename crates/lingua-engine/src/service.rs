@@ -37,12 +37,15 @@ impl<S: Store, T: Timer> Service<S, T> {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         let handle = &self.handle;
         self.recover().await;
+        // Biased, here and elsewhere: which branch comes first must not be tokio's own luck, or no
+        // simulation could repeat what it found.
         tokio::select! {
+            biased;
+            () = shutdown => {}
             () = handle.follow() => {}
             () = self.presence() => {}
             () = self.upkeep() => {}
             () = self.leading() => {}
-            () = shutdown => {}
         }
         self.leave().await;
     }
@@ -108,6 +111,7 @@ impl<S: Store, T: Timer> Service<S, T> {
                 tracing::warn!(%error, what = "leading", "the store did not answer");
             }
             tokio::select! {
+                biased;
                 () = shared.timer.sleep(times.leader_renew_ms) => {}
                 () = shared.table_bell.notified() => shared.timer.sleep(times.table_ms).await,
             }
@@ -129,6 +133,7 @@ impl<S: Store, T: Timer> Service<S, T> {
             }
         };
         tokio::select! {
+            biased;
             () = all_ended => {}
             () = shared.timer.sleep(shared.options.times.drain_ms) => {
                 tracing::warn!(open_jobs = shared.live.len(), "stopping with open jobs");

@@ -71,17 +71,18 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 };
             }
             tokio::select! {
+                biased;
+                message = self.inbox.recv() => {
+                    if let Some(event) = self.while_waiting(message) {
+                        return Err(NoSlot::Interrupted(event));
+                    }
+                }
                 () = ticket.woken() => {
                     ticket.take_wake();
                     // A slot came free for this job: last slots are for those who waited.
                     look = Some(false);
                 }
                 () = shared.timer.sleep(left_ms) => {}
-                message = self.inbox.recv() => {
-                    if let Some(event) = self.while_waiting(message) {
-                        return Err(NoSlot::Interrupted(event));
-                    }
-                }
             }
         }
     }
