@@ -182,7 +182,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
     async fn load_table(&self) -> lingua_store::Result<()> {
         let Some(published) = self.shared.store.table().await? else { return Ok(()) };
         match serde_json::from_slice::<PoolTable>(&published.table) {
-            Ok(table) => {
+            Ok(mut table) => {
+                (table.term, table.version) = (published.term.0, published.version);
                 self.show_pools(&table);
                 let lag_ms = self.shared.now_ms().saturating_sub(published.published_ms);
                 self.shared.metrics.table_lag_seconds.set(lag_ms as f64 / 1000.0);
