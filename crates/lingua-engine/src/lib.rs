@@ -21,6 +21,7 @@
 //! written to the store before it is acted upon.
 
 mod binding;
+mod board;
 pub mod clock;
 mod cost;
 pub mod error;

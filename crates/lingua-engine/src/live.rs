@@ -6,8 +6,9 @@ use hashbrown::HashMap;
 use lingua_core::job::{Refusal, Report};
 use lingua_core::{Attempt, JobId};
 use parking_lot::RwLock;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
+use crate::board;
 use crate::request::{JobRequest, Progress};
 
 /// Tells a node that asked whether its word counted.
@@ -44,7 +45,7 @@ pub(crate) enum Said {
 #[derive(Debug, Clone)]
 pub(crate) struct LiveJob {
     pub(crate) inbox: mpsc::Sender<ToJob>,
-    pub(crate) progress: watch::Receiver<Progress>,
+    pub(crate) progress: board::Receiver<Progress>,
     pub(crate) request: Arc<JobRequest>,
     pub(crate) accepted_ms: u64,
 }

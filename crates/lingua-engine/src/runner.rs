@@ -17,9 +17,10 @@ use lingua_core::job::{Cause, Effect, Event, Job, JobState, Refusal, RetryPolicy
 use lingua_core::{JobId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::{CommitReply, LeaseKey};
+use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, watch};
 
+use crate::board;
 use crate::clock::Timer;
 use crate::live::{Answer, NodeWord, Said, ToJob};
 use crate::metrics::Metrics;
@@ -39,7 +40,7 @@ pub(crate) struct Runner<S, T> {
     /// What the store knows.
     written: Stage,
     inbox: mpsc::Receiver<ToJob>,
-    progress: watch::Sender<Progress>,
+    progress: board::Sender<Progress>,
     ended: Ended,
     deadline_ms: u64,
     /// Until then nodes may still be on their way back, so that none is no answer.
@@ -61,7 +62,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         request: Arc<JobRequest>,
         job: Job,
         inbox: mpsc::Receiver<ToJob>,
-        progress: watch::Sender<Progress>,
+        progress: board::Sender<Progress>,
         accepted_ms: u64,
     ) -> Self {
         let deadline_ms = match request.deadline_ms {

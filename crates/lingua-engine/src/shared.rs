@@ -9,7 +9,7 @@ use lingua_store::contract::{Incarnation, LeaseKey, Order, StateReply};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, SetOnce, broadcast};
 
 use crate::binding::Bindings;
 use crate::clock::Timer;
@@ -43,7 +43,7 @@ pub(crate) struct Shared<S, T> {
     pub(crate) ended_bell: Notify,
     pub(crate) incarnation: Incarnation,
     /// Whether jobs that a former life left behind have been taken up.
-    recovered: watch::Sender<bool>,
+    recovered: SetOnce<()>,
     stopping: AtomicBool,
     luck: Mutex<ChaCha8Rng>,
 }
@@ -67,7 +67,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
             table_bell: Notify::new(),
             ended_bell: Notify::new(),
             incarnation,
-            recovered: watch::Sender::new(false),
+            recovered: SetOnce::new(),
             stopping: AtomicBool::new(false),
             luck: Mutex::new(luck),
         }
@@ -113,15 +113,13 @@ impl<S: Store, T: Timer> Shared<S, T> {
     }
 
     pub(crate) fn set_recovered(&self) {
-        self.recovered.send_replace(true);
+        // Said once is enough.
+        self.recovered.set(()).ok();
     }
 
     /// New jobs wait until old ones are taken up: else they would be taken for old ones.
     pub(crate) async fn recovered(&self) {
-        if !*self.recovered.borrow() {
-            // The sender lives as long as we do.
-            self.recovered.subscribe().wait_for(|recovered| *recovered).await.ok();
-        }
+        self.recovered.wait().await;
     }
 
     /// Ends a node's connection, if it is still this epoch's; its jobs are retried at once.

@@ -6,9 +6,10 @@ use lingua_core::JobId;
 use lingua_core::job::{Event, Job, JobState};
 use lingua_store::Store;
 use lingua_store::contract::{CreateReply, JobFilter, JobRecord, NewJob};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::Handle;
+use crate::board;
 use crate::clock::Timer;
 use crate::error::SubmitError;
 use crate::live::{LiveJob, ToJob};
@@ -89,7 +90,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             tries: vec![],
             ended: None,
         };
-        let (sender, progress) = watch::channel(progress);
+        let (sender, progress) = board::channel(progress);
         let live = LiveJob { inbox, progress, request: Arc::clone(&request), accepted_ms };
         shared.live.insert(request.id, live);
         let runner = Runner::new(Arc::clone(shared), request, job, messages, sender, accepted_ms);
@@ -112,7 +113,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         wait_ms: u64,
         until: impl Fn(&Progress) -> bool + Send,
     ) -> Result<Waited, SubmitError> {
-        if let Some(mut live) = self.shared.live.get(id) {
+        if let Some(live) = self.shared.live.get(id) {
             let timer = self.shared.timer.clone();
             let reached = tokio::select! {
                 biased;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lingua_engine::{Timer, TokioTimer};
 use lingua_store::Clock;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 
 /// How the way to the store is at the moment.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,27 +34,27 @@ pub(super) struct Gate {
     clock: TokioTimer,
     way: Mutex<Way>,
     paused_until_ms: Mutex<u64>,
-    dead: watch::Sender<bool>,
+    dead: SetOnce<()>,
 }
 
 impl Gate {
     pub(super) fn new(clock: TokioTimer) -> Arc<Self> {
         let (way, paused_until_ms) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { clock, way, paused_until_ms, dead: watch::Sender::new(false) })
+        Arc::new(Self { clock, way, paused_until_ms, dead: SetOnce::new() })
     }
 
     pub(super) fn kill(&self) {
-        self.dead.send_replace(true);
+        // Nobody dies twice.
+        self.dead.set(()).ok();
     }
 
     pub(super) fn is_dead(&self) -> bool {
-        *self.dead.borrow()
+        self.dead.initialized()
     }
 
     /// Waits for the end of this life.
     pub(super) async fn died(&self) {
-        // The sender is ours, so waiting cannot fail.
-        self.dead.subscribe().wait_for(|dead| *dead).await.ok();
+        self.dead.wait().await;
     }
 
     pub(super) fn pause_until(&self, ms: u64) {
