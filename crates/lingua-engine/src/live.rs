@@ -39,6 +39,7 @@ pub(crate) enum Said {
     Done { result: String },
     Failed { reason: String, retryable: bool },
     Refused,
+    Overtaken,
 }
 
 /// How to reach a job's runner, and how to watch it.

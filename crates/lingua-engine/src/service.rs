@@ -53,19 +53,9 @@ impl<S: Store, T: Timer> Service<S, T> {
     /// Takes up the jobs that a former life of this instance left behind.
     async fn recover(&self) {
         let shared = &self.handle.shared;
-        let filter = lingua_store::contract::JobFilter {
-            owner: Some(shared.options.instance.clone()),
-            limit: usize::MAX,
-            ..Default::default()
-        };
-        match shared.store.jobs(filter).await {
-            Ok(records) => {
-                let open = records.into_iter().filter(|record| !record.stage.state.is_terminal());
-                for record in open {
-                    self.handle.adopt(record).await;
-                }
-            }
-            Err(error) => tracing::warn!(%error, "cannot look for jobs left behind"),
+        if let Err(error) = self.handle.take_up_own().await {
+            tracing::warn!(%error, "cannot look for jobs left behind; will look again");
+            shared.amends.want();
         }
         shared.set_recovered();
     }

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lingua_core::{Epoch, NodeId};
+use lingua_core::{Epoch, NodeId, Term};
 use lingua_store::Store;
-use lingua_store::contract::{Incarnation, LeaseKey, Order, StateReply};
+use lingua_store::contract::{Identity, Incarnation, LeaseKey, Order, StateReply};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::{Notify, SetOnce, broadcast};
 
+use crate::amends::Amends;
 use crate::binding::Bindings;
 use crate::clock::Timer;
+use crate::doubt::Doubt;
 use crate::error::NodeError;
 use crate::events::Event;
 use crate::live::LiveJobs;
@@ -42,6 +44,10 @@ pub(crate) struct Shared<S, T> {
     /// Rung when a job has ended.
     pub(crate) ended_bell: Notify,
     pub(crate) incarnation: Incarnation,
+    pub(crate) amends: Amends,
+    pub(crate) doubt: Doubt,
+    /// The term that this instance leads in, and in which life of the store it began.
+    pub(crate) led: Mutex<Option<(Term, Identity)>>,
     /// Whether jobs that a former life left behind have been taken up.
     recovered: SetOnce<()>,
     stopping: AtomicBool,
@@ -52,7 +58,11 @@ impl<S: Store, T: Timer> Shared<S, T> {
     pub(crate) fn new(options: Options, store: S, timer: T, metrics: Metrics) -> Self {
         let mut luck = ChaCha8Rng::seed_from_u64(options.seed);
         let incarnation = Incarnation(luck.next_u64());
+        let identity = store.identity();
         Self {
+            amends: Amends::new(identity),
+            doubt: Doubt::new(identity),
+            led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic),
             bindings: Bindings::new(options.bounds.bindings_max),
             events: broadcast::channel(options.bounds.events_max).0,

@@ -50,6 +50,9 @@ struct WorldArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     from: u64,
+    /// Plant every known bug, one after the other, and say which seed and checker find it.
+    #[arg(long)]
+    planted: bool,
     /// Only this world, with everything that happens in it.
     #[arg(long)]
     seed: Option<u64>,
@@ -59,7 +62,8 @@ fn main() -> ExitCode {
     let passed = match Args::parse().simulation {
         Simulation::Quality { jobs, seed, json } => measure(Options { jobs, seed }, json),
         Simulation::World(WorldArgs { seed: Some(seed), .. }) => replay(seed),
-        Simulation::World(WorldArgs { seeds, from, seed: None }) => search(from, seeds),
+        Simulation::World(WorldArgs { seeds, planted: true, .. }) => find_planted(seeds),
+        Simulation::World(WorldArgs { seeds, from, .. }) => search(from, seeds),
     };
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -78,6 +82,32 @@ fn replay(seed: u64) -> bool {
     print!("{}", outcome.trace);
     println!("{}", outcome.report());
     outcome.violation.is_none()
+}
+
+fn find_planted(seeds: u64) -> bool {
+    let mut all_found = true;
+    for plant in world::PLANTS {
+        let found = (1..=seeds).find_map(|seed| {
+            let outcome = world::run(seed, Some(plant.bug));
+            outcome.violation.map(|violation| (seed, violation))
+        });
+        match found {
+            Some((seed, found)) => {
+                let as_expected = plant.found_by.contains(&found.checker) && seed <= plant.within;
+                all_found &= as_expected;
+                let mark = if as_expected { "ok" } else { "UNEXPECTED" };
+                println!(
+                    "{mark} {:?}: seed {seed}, {}: {:.120}",
+                    plant.bug, found.checker, found.text
+                );
+            }
+            None => {
+                all_found = false;
+                println!("MISSED {:?}: not in {seeds} seeds", plant.bug);
+            }
+        }
+    }
+    all_found
 }
 
 struct Bar(ProgressBar);

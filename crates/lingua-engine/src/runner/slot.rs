@@ -218,6 +218,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         pin: Option<Pin>,
         keep_last: bool,
     ) -> Result<Reserved, NoSlot> {
+        let doubted = self.shared.doubted_in(cell).await.map_err(|_| store_down())?;
+        let exclude = exclude | doubted;
         let query = Query {
             pair: self.request.pair,
             needs: self.request.needs,

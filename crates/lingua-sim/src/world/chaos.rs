@@ -150,7 +150,9 @@ async fn roll_back(world: Arc<World>, lost_ms: u64, lost: Lost) {
         return;
     }
     world.store.roll_back(&snapshot, lost);
-    world.oracle.lock().rolled_back();
+    let jobs = world.facts();
+    let was_told = |job: lingua_core::JobId| jobs[job.number() as usize].1.seen.is_some();
+    world.oracle.lock().rolled_back(was_told);
     world.note(About::default(), format_args!("! the store forgot {lost_ms} ms: {lost:?}"));
     world.rollbacks.lock().push((from_ms, world.now_ms(), lost));
     world.struck(Fault::Rollback, world.now_ms());
@@ -174,7 +176,7 @@ fn node_fault(world: &Arc<World>, fault: Fault, node: usize, luck: &mut Luck) {
                 }
             });
         }
-        Fault::NodePause => drop(process.to.try_send(Heard::Pause(away_ms))),
+        Fault::NodePause => drop(process.to.try_send(Heard::Pause(world.now_ms() + away_ms))),
         Fault::Takeover => {
             world.note(about, format_args!("! n{node} is taken over"));
             world.start_node(node);

@@ -64,6 +64,8 @@ pub(super) struct Seen {
 #[derive(Debug, Clone, Default)]
 pub(super) struct JobFacts {
     pub(super) accepted_ms: Option<u64>,
+    /// Whether an instance said that it has the job, and not only that the job is there.
+    pub(super) held: bool,
     /// The latest time at which its deadline can be.
     pub(super) deadline_ms: u64,
     pub(super) seen: Option<Seen>,

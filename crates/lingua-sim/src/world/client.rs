@@ -66,7 +66,7 @@ async fn submit(world: &Arc<World>, turn: &Turn, luck: &mut Luck) -> Option<usiz
         let answer = world.ask(at, |life| async move { life.engine.submit(request).await }).await;
         let said = match answer {
             Some(Ok(submitted)) => {
-                world.accepted(turn, at);
+                world.accepted(turn, !submitted.existed);
                 let existed = if submitted.existed { " already" } else { "" };
                 world.note(about, format_args!("i{at} has accepted {about}{existed}"));
                 return Some(at);

@@ -25,9 +25,6 @@ use super::turn::node_id;
 /// A node that says nothing for so long is gone.
 const SILENCE_MS: u64 = 15_000;
 
-/// How long after the way to the store was cut something may still come out of an instance.
-const UNDER_WAY_MS: u64 = 5;
-
 /// Something that reaches a process.
 #[derive(Debug)]
 pub(super) enum Heard {
@@ -38,6 +35,7 @@ pub(super) enum Heard {
     HungUp(Epoch),
     /// The work of this serial number is over.
     Worked(LeaseKey, u64),
+    /// Does nothing until then.
     Pause(u64),
     /// Ends it; loudly if its connection is seen to break.
     Die {
@@ -165,7 +163,7 @@ impl Conn {
             );
             let way = life.gate.way();
             let now_ms = self.world.now_ms();
-            if way.is_cut(now_ms) && now_ms > way.cut_ms.0 + UNDER_WAY_MS {
+            if way.is_cut(now_ms) && now_ms > way.cut_ms.0 {
                 let text = format!("i{} sent {about} without a store", life.index);
                 self.world.fail(super::Checker::S6, about, text);
             }

@@ -34,10 +34,11 @@ impl World {
         jobs.len() - 1
     }
 
-    pub(super) fn accepted(&self, turn: &Turn, _at: usize) {
+    pub(super) fn accepted(&self, turn: &Turn, held: bool) {
         let now_ms = self.now_ms();
         let facts = &mut self.jobs.lock()[turn.number];
         facts.accepted_ms.get_or_insert(now_ms);
+        facts.held |= held;
         facts.deadline_ms = now_ms + turn.request.deadline_ms.unwrap_or(0);
     }
 
@@ -123,15 +124,20 @@ impl World {
         *self.tally.lock().faults.entry(fault).or_default() += 1;
     }
 
-    /// Whether a job may be gone: its record lost by the store, and an instance that knew of it dead.
+    /// Whether a job may be gone: its record lost by the store, and whoever knew of it dead, or nobody known to.
     pub(super) fn may_be_lost(&self, facts: &JobFacts) -> bool {
         let accepted_ms = facts.accepted_ms.unwrap_or(0);
         let deaths = self.deaths.lock();
         self.rollbacks.lock().iter().any(|&(from_ms, at_ms, lost)| {
             let loses_jobs = matches!(lost, Lost::Everything | Lost::Jobs);
             let touches = loses_jobs && accepted_ms <= at_ms;
-            touches && deaths.iter().any(|&(_, died_ms)| died_ms >= from_ms)
+            touches && (!facts.held || deaths.iter().any(|&(_, died_ms)| died_ms >= from_ms))
         })
+    }
+
+    pub(super) fn may_have_lost(&self, job: JobId) -> bool {
+        let facts = self.jobs.lock()[job.number() as usize].clone();
+        self.may_be_lost(&facts)
     }
 
     /// Jobs end by their deadline, unless the store or their instance could not.

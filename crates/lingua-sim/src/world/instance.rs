@@ -8,6 +8,7 @@ use lingua_core::{InstanceId, JobId};
 use lingua_engine::options::Options;
 use lingua_engine::request::Decode;
 use lingua_engine::{Handle, Service};
+use lingua_store::Store;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
@@ -66,6 +67,7 @@ impl World {
             instance: index,
             gate: Arc::clone(&gate),
             luck: Mutex::new(luck),
+            born: self.store.identity(),
         };
         let timer = SkewedTimer { skew_ms: self.plan.skew_ms[index], gate: Arc::clone(&gate) };
         let service = Service::new(options, store, timer, &mut Registry::default());

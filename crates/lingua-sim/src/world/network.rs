@@ -1,7 +1,7 @@
 //! The ways between nodes, clients and instances.
 //!
 //! Start at [`Network::fate`]: what becomes of one message. Messages are delayed each on their own, so they
-//! overtake each other; in bad times they are lost, doubled or very late.
+//! overtake each other in bad times; then they are also lost, doubled or very late.
 
 use super::luck::Luck;
 
@@ -13,7 +13,10 @@ pub(super) enum End {
     Client,
 }
 
-/// How late a message is at most in good times.
+/// How long a message takes in good times.
+const GOOD_MS: u64 = 2;
+
+/// How late it is at most in bad times if nothing happens to it.
 const USUAL_MS: u64 = 4;
 
 /// How late it is at most in bad ones.
@@ -66,7 +69,8 @@ impl Network {
             return vec![];
         }
         if now_ms >= self.bad_until_ms {
-            return vec![usual_ms];
+            // A connection keeps the order of what is sent on it.
+            return vec![GOOD_MS];
         }
         match (lost, doubled, late) {
             (true, _, _) => vec![],

@@ -252,9 +252,12 @@ impl Process {
                 self.link = Link::Away { retry_ms };
             }
             Heard::Worked(key, serial) => self.worked(key, serial, now_ms),
-            Heard::Pause(ms) => {
+            Heard::Pause(until_ms) => {
+                let ms = until_ms.saturating_sub(now_ms);
                 self.note(About::node(self.node), format_args!("does nothing for {ms} ms"));
-                tokio::time::sleep(Duration::from_millis(ms)).await;
+                while self.world.now_ms() < until_ms && !self.world.is_quiet() {
+                    tokio::time::sleep(Duration::from_millis(TICK_MS)).await;
+                }
             }
             _ => {}
         }

@@ -49,15 +49,17 @@ pub(super) struct Oracle {
 
 impl Oracle {
     /// The store forgot its last writes.
-    pub(super) fn rolled_back(&mut self) {
+    /// Ends that nobody was told of are forgotten with it.
+    pub(super) fn rolled_back(&mut self, was_told: impl Fn(JobId) -> bool) {
         self.term = None;
+        self.ends.retain(|&job, _| was_told(job));
     }
 
-    /// Judges one operation on a cell.
+    /// Judges one operation on a cell, by an instance that began in the life `born` of the store.
     pub(super) fn cell(
         &mut self,
         op: &CellOp,
-        life: Identity,
+        (born, life): (Identity, Identity),
         before: &CellView,
         after: &CellView,
     ) -> Result<(), Found> {
@@ -68,10 +70,10 @@ impl Oracle {
         let Some(lease) = find(after, key.job).filter(|lease| lease.key == *key) else {
             return Ok(());
         };
-        if find(before, key.job).is_some_and(|held| held.key == *key) {
+        if before.leases.iter().any(|held| is_same(held, lease)) {
             return Ok(());
         }
-        self.granted(lease, life, before, after)
+        self.granted(lease, (born, life), before, after)
     }
 
     fn note_report(&mut self, op: &CellOp, life: Identity, after: &CellView) {
@@ -85,7 +87,7 @@ impl Oracle {
     fn granted(
         &mut self,
         lease: &LeaseView,
-        life: Identity,
+        (born, life): (Identity, Identity),
         before: &CellView,
         after: &CellView,
     ) -> Result<(), Found> {
@@ -106,7 +108,9 @@ impl Oracle {
             let text = format!("{:?} was granted on {}: {was:?}", lease.key, node.node);
             return Err((Checker::S4, text));
         }
-        if self.reported.get(&node.node) != Some(&life.0) {
+        // An instance that began after the writes were lost cannot know.
+        let knows = born != life;
+        if knows && self.reported.get(&node.node) != Some(&life.0) {
             let text = format!(
                 "{:?} was granted on {} before it reported to the new life of the store",
                 lease.key, node.node
@@ -188,7 +192,7 @@ fn touches_only_its_own(op: &CellOp, before: &CellView, after: &CellView) -> Res
         Err((Checker::S4, text))
     };
     for lease in &before.leases {
-        let Some(now) = find(after, lease.key.job).filter(|now| now.key == lease.key) else {
+        let Some(now) = after.leases.iter().find(|now| is_same(now, lease)) else {
             let may = match op {
                 CellOp::Register(place) | CellOp::SetState(place) => {
                     place.slot == lease.slot && place.epoch >= lease.epoch
@@ -219,7 +223,7 @@ fn touches_only_its_own(op: &CellOp, before: &CellView, after: &CellView) -> Res
         }
     }
     for lease in &after.leases {
-        let is_new = find(before, lease.key.job).is_none_or(|held| held.key != lease.key);
+        let is_new = !before.leases.iter().any(|held| is_same(held, lease));
         let may = matches!(op, CellOp::Reserve(key) if *key == lease.key);
         if is_new && !may {
             return wrong(lease, "made");
@@ -243,6 +247,12 @@ fn stale_beats_change_nothing(
 
 fn find(view: &CellView, job: JobId) -> Option<&LeaseView> {
     view.leases.iter().find(|lease| lease.key.job == job)
+}
+
+/// Whether it is one lease, however often it was renewed. An attempt can have a second one after its first has
+/// expired.
+fn is_same(a: &LeaseView, b: &LeaseView) -> bool {
+    (a.key, a.fence) == (b.key, b.fence)
 }
 
 fn place_of(view: &CellView, lease: &LeaseView) -> Place {

@@ -46,6 +46,8 @@ pub(super) struct FaultyStore {
     pub(super) instance: usize,
     pub(super) gate: Arc<Gate>,
     pub(super) luck: Mutex<Luck>,
+    /// The life of the store in which this instance began.
+    pub(super) born: Identity,
 }
 
 /// What becomes of a call.
@@ -124,13 +126,13 @@ impl FaultyStore {
         Fut: Future<Output = Result<R>> + Send,
         R: Send,
     {
-        let world = Arc::clone(&self.world);
+        let (world, born) = (Arc::clone(&self.world), self.born);
         self.call(|store| async move {
             // Nothing comes between these: the embedded store never waits.
             let before = store.view(cell).await?;
             let reply = operation(store.clone()).await;
             let after = store.view(cell).await?;
-            let found = world.oracle.lock().cell(&op, store.identity(), &before, &after);
+            let found = world.oracle.lock().cell(&op, (born, store.identity()), &before, &after);
             if let Err((checker, text)) = found {
                 world.fail(checker, About::default(), text);
             }
@@ -334,7 +336,9 @@ impl Store for FaultyStore {
                 let reply = s.advance_job(step).await?;
                 if reply == AdvanceReply::Advanced {
                     let found = world.oracle.lock().advanced(id, to);
-                    if let Err((checker, text)) = found {
+                    if let Err((checker, text)) = found
+                        && !world.may_have_lost(id)
+                    {
                         world.fail(checker, world.about(id), text);
                     }
                 }
@@ -369,6 +373,8 @@ impl Store for FaultyStore {
             for record in claimed.iter().flatten() {
                 let about = world.about(record.id);
                 world.note(about, format_args!("i{i} claimed {about}: {}", record.stage));
+                // As far as the store knows, its owner is dead.
+                world.deaths.lock().push((i, world.now_ms()));
             }
             claimed
         })
