@@ -10,6 +10,8 @@
 //! | `runner` | one job's life: the core's state machine, its effects, its timers |
 //! | `queue` | jobs that wait for a slot |
 //! | `routes` | which cells to ask first |
+//! | `amends` | jobs that nobody runs, ends that the store forgot |
+//! | `doubt` | nodes that have to report before they get jobs |
 //! | [`table`] | the pool table that the leader publishes |
 //! | [`events`] | what happens, for whoever wants to watch |
 //! | [`metrics`] | what is counted |
@@ -20,9 +22,11 @@
 //! in particular; time comes from a [`Timer`]; the wire format is the edge's business. A job's state is
 //! written to the store before it is acted upon.
 
+mod amends;
 mod binding;
 pub mod clock;
 mod cost;
+mod doubt;
 pub mod error;
 pub mod events;
 pub mod handle;

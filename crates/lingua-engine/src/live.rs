@@ -43,6 +43,7 @@ pub(crate) enum Said {
     Done { result: JobResult },
     Failed { reason: String, retryable: bool },
     Refused,
+    Overtaken,
 }
 
 /// What somebody waits for.

@@ -163,7 +163,10 @@ impl Nodes {
     }
 
     pub(crate) fn tell_all(&self, order: &ToNode) {
-        for node in self.by_id.read().values() {
+        let by_id = self.by_id.read();
+        let mut nodes: Vec<_> = by_id.iter().collect();
+        nodes.sort_unstable_by_key(|(id, _)| *id);
+        for (_, node) in nodes {
             node.outbox.try_send(order.clone()).ok();
         }
     }

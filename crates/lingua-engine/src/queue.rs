@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use lingua_core::planted::{self, Bug};
 use lingua_core::{LangPair, Needs, Profile, SemanticRule};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -37,7 +37,8 @@ struct Waiter {
 
 #[derive(Debug, Default)]
 struct Lines {
-    by_pair: HashMap<LangPair, BTreeMap<Turn, Waiter>>,
+    /// In order, so that equal histories wake in equal order.
+    by_pair: BTreeMap<LangPair, BTreeMap<Turn, Waiter>>,
     waiting: usize,
     next: u64,
 }
@@ -100,6 +101,9 @@ impl Queue {
     }
 
     fn wake_first(&self, serves: impl Fn(&Want) -> bool) {
+        if planted::is(Bug::LostWake) {
+            return;
+        }
         let mut lines = self.lines.lock();
         if lines.waiting == 0 {
             return;

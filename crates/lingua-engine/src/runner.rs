@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use lingua_core::job::{Cause, Effect, Event, Job, JobState, Refusal, RetryPolicy, Stage};
+use lingua_core::planted::{self, Bug};
 use lingua_core::{JobId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::{CommitReply, LeaseKey};
@@ -178,16 +179,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// Writes where the job goes, then sends it.
     async fn dispatch(&mut self) {
         let Some(grant) = self.job.grant().cloned() else { return };
-        let moved = match &self.request.bind_key {
-            Some(key) => self.shared.bindings.remember(key, &grant),
-            None => false,
-        };
         let attempt = self.job.stage().attempt;
         let effects = self.apply(Event::Dispatch).await;
         if !effects.contains(&Effect::Send) {
             return;
         }
         let now_ms = self.shared.now_ms();
+        // Told and remembered in one breath: jobs of one key may be on their way together.
+        let bound = self.request.bind_key.clone();
+        let moved = bound.as_ref().is_some_and(|key| self.shared.bindings.moves(key, &grant));
         let assignment = Assignment {
             job: self.id(),
             attempt,
@@ -198,6 +198,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
         };
         self.link = self.shared.nodes.get(&grant.node).filter(|n| n.place.epoch == grant.epoch);
         let sent = self.link.as_ref().map(|n| n.outbox.try_send(ToNode::Assign(assignment)));
+        if let (Some(Ok(())), Some(key)) = (&sent, &bound) {
+            self.shared.bindings.remember(key, &grant);
+        }
         if let Some(Err(TrySendError::Full(_))) = sent {
             // It does not read what it is told: nothing more is buffered for it.
             tracing::warn!(node_id = %grant.node, "node is too slow, cutting it off");
@@ -268,6 +271,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Said::Acked => (Event::Acked(report), None, None),
             Said::Done { result } => (Event::Done(report), None, Some(result)),
             Said::Refused => (Event::Refused(report), Some("refused".to_owned()), None),
+            Said::Overtaken => (Event::Overtaken(report), Some("overtaken".to_owned()), None),
             Said::Failed { reason, retryable } => {
                 (Event::NodeFailed { report, retryable }, Some(reason), None)
             }
@@ -427,6 +431,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     local.outbox.try_send(cancel).ok();
                 }
             }
+            Effect::Release { .. } if planted::is(Bug::NeverReleased) => {}
             Effect::Release { grant, attempt } => {
                 let key = LeaseKey { job: self.id(), attempt: *attempt };
                 // If the store does not answer, the lease runs out by itself.

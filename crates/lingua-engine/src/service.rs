@@ -37,12 +37,15 @@ impl<S: Store, T: Timer> Service<S, T> {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         let handle = &self.handle;
         self.recover().await;
+        // Biased, here and elsewhere: which branch comes first must not be tokio's own luck, or no
+        // simulation could repeat what it found.
         tokio::select! {
+            biased;
+            () = shutdown => {}
             () = handle.follow() => {}
             () = self.presence() => {}
             () = self.upkeep() => {}
             () = self.leading() => {}
-            () = shutdown => {}
         }
         self.leave().await;
     }
@@ -50,19 +53,9 @@ impl<S: Store, T: Timer> Service<S, T> {
     /// Takes up the jobs that a former life of this instance left behind.
     async fn recover(&self) {
         let shared = &self.handle.shared;
-        let filter = lingua_store::contract::JobFilter {
-            owner: Some(shared.options.instance.clone()),
-            limit: usize::MAX,
-            ..Default::default()
-        };
-        match shared.store.jobs(filter).await {
-            Ok(records) => {
-                let open = records.into_iter().filter(|record| !record.stage.state.is_terminal());
-                for record in open {
-                    self.handle.adopt(record).await;
-                }
-            }
-            Err(error) => tracing::warn!(%error, "cannot look for jobs left behind"),
+        if let Err(error) = self.handle.take_up_own().await {
+            tracing::warn!(%error, "cannot look for jobs left behind; will look again");
+            shared.amends.want();
         }
         shared.set_recovered();
     }
@@ -108,6 +101,7 @@ impl<S: Store, T: Timer> Service<S, T> {
                 tracing::warn!(%error, what = "leading", "the store did not answer");
             }
             tokio::select! {
+                biased;
                 () = shared.timer.sleep(times.leader_renew_ms) => {}
                 () = shared.table_bell.notified() => shared.timer.sleep(times.table_ms).await,
             }
@@ -129,6 +123,7 @@ impl<S: Store, T: Timer> Service<S, T> {
             }
         };
         tokio::select! {
+            biased;
             () = all_ended => {}
             () = shared.timer.sleep(shared.options.times.drain_ms) => {
                 tracing::warn!(open_jobs = shared.live.len(), "stopping with open jobs");

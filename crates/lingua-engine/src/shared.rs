@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lingua_core::{Epoch, NodeId};
+use lingua_core::{Epoch, NodeId, Term};
 use lingua_store::Store;
-use lingua_store::contract::{Incarnation, LeaseKey, Order, StateReply};
+use lingua_store::contract::{Identity, Incarnation, LeaseKey, Order, StateReply};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, SetOnce, broadcast};
 
+use crate::amends::Amends;
 use crate::binding::Bindings;
 use crate::clock::Timer;
+use crate::doubt::Doubt;
 use crate::error::NodeError;
 use crate::events::Event;
 use crate::live::LiveJobs;
@@ -42,8 +44,12 @@ pub(crate) struct Shared<S, T> {
     /// Rung when a job has ended.
     pub(crate) ended_bell: Notify,
     pub(crate) incarnation: Incarnation,
+    pub(crate) amends: Amends,
+    pub(crate) doubt: Doubt,
+    /// The term that this instance leads in, and in which life of the store it began.
+    pub(crate) led: Mutex<Option<(Term, Identity)>>,
     /// Whether jobs that a former life left behind have been taken up.
-    recovered: watch::Sender<bool>,
+    recovered: SetOnce<()>,
     stopping: AtomicBool,
     luck: Mutex<ChaCha8Rng>,
 }
@@ -52,7 +58,11 @@ impl<S: Store, T: Timer> Shared<S, T> {
     pub(crate) fn new(options: Options, store: S, timer: T, metrics: Metrics) -> Self {
         let mut luck = ChaCha8Rng::seed_from_u64(options.seed);
         let incarnation = Incarnation(luck.next_u64());
+        let identity = store.identity();
         Self {
+            amends: Amends::new(identity),
+            doubt: Doubt::new(identity),
+            led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic),
             bindings: Bindings::new(options.bounds.bindings_max),
             events: broadcast::channel(options.bounds.events_max).0,
@@ -67,7 +77,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
             table_bell: Notify::new(),
             ended_bell: Notify::new(),
             incarnation,
-            recovered: watch::Sender::new(false),
+            recovered: SetOnce::new(),
             stopping: AtomicBool::new(false),
             luck: Mutex::new(luck),
         }
@@ -115,15 +125,13 @@ impl<S: Store, T: Timer> Shared<S, T> {
     }
 
     pub(crate) fn set_recovered(&self) {
-        self.recovered.send_replace(true);
+        // Said once is enough.
+        self.recovered.set(()).ok();
     }
 
     /// New jobs wait until old ones are taken up: else they would be taken for old ones.
     pub(crate) async fn recovered(&self) {
-        if !*self.recovered.borrow() {
-            // The sender lives as long as we do.
-            self.recovered.subscribe().wait_for(|recovered| *recovered).await.ok();
-        }
+        self.recovered.wait().await;
     }
 
     /// Ends a node's connection, if it is still this epoch's; its jobs are retried at once.

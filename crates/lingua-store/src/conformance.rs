@@ -113,6 +113,7 @@ macro_rules! conformance_suite {
             messages_stay_until_they_are_acknowledged,
             a_waiting_reader_wakes_up,
             the_feed_names_what_changed_and_admits_a_gap,
+            the_identity_stays_while_nothing_is_lost_and_the_clock_is_the_stores,
         );
         $crate::conformance_suite!(@histories $factory,
             random_histories_agree_with_the_model_1 0,

@@ -30,6 +30,14 @@ use crate::error::Result;
 /// Operations on a cell are atomic: each one sees the cell as the one before left it, from however
 /// many instances they come.
 pub trait Store: Send + Sync + 'static {
+    /// Which life of the store the answers come from. It changes whenever confirmed writes may have
+    /// been lost (another primary, a restart without its data), and it has changed before the first
+    /// answer from the new life is given. Reading it costs nothing.
+    fn identity(&self) -> Identity;
+
+    /// The store's clock: what deadlines in its records are held against.
+    fn now_ms(&self) -> impl Future<Output = Result<u64>> + Send;
+
     /// Gives a node its place: the one it had, or a new one. A new incarnation of a known node gets
     /// a higher epoch. Idempotent by incarnation.
     fn assign(&self, request: Assign) -> impl Future<Output = Result<Place>> + Send;
@@ -171,6 +179,10 @@ pub struct LeaseKey {
 
 /// Opaque content: a store keeps and returns it, and never looks inside.
 pub type Bytes = std::sync::Arc<[u8]>;
+
+/// Tells one life of a store from the next: see [`Store::identity`]. Only equality means something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity(pub u64);
 
 /// Tells one life of a process or connection from the next: a random number drawn at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

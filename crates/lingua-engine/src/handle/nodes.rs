@@ -132,7 +132,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
             lease_ms: shared.options.times.run_lease_ms,
         };
         match shared.timed("heartbeat", shared.store.heartbeat(heartbeat)).await? {
-            HeartbeatReply::Beaten { drain, unknown } => Ok(Beaten { cancel: unknown, drain }),
+            HeartbeatReply::Beaten { drain, unknown } => {
+                // The node will stop; whoever waits for it must not wait for its timer.
+                shared.leases_lost(unknown.iter().copied());
+                Ok(Beaten { cancel: unknown, drain })
+            }
             HeartbeatReply::Reregister => Err(NodeError::NotRegistered),
         }
     }
@@ -203,7 +207,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         wait: bool,
     ) -> Result<(), NodeError> {
         let said = match reason.as_str() {
-            "BUSY" | "STALE_FENCE" => Said::Refused,
+            "BUSY" => Said::Refused,
+            "STALE_FENCE" => Said::Overtaken,
             _ => Said::Failed { reason, retryable },
         };
         self.say(job, NodeWord { report, said }, wait).await

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use lingua_core::job::Stage;
+use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
-use lingua_store::contract::{Advance, AdvanceReply, Bytes, JOB_BYTES_MAX};
+use lingua_store::contract::{Advance, AdvanceReply, Bytes, CreateReply, JOB_BYTES_MAX};
 
 use super::Runner;
+use crate::amends::{End, FIRST};
 use crate::clock::Timer;
 use crate::events;
 use crate::request::Ended;
@@ -32,38 +34,74 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 last.ended_ms.get_or_insert(now_ms);
             }
         }
-        let owner = self.shared.options.instance.clone();
         let token = self.shared.random_u64();
-        let Ok(step) = Advance::new(self.id(), owner, self.written, to, token) else {
-            tracing::error!(job_id = %self.id(), from = %self.written, to = %to, "illegal step");
-            return false;
-        };
-        let mut step = step.with_grant(self.job.grant().cloned());
-        if to.state.is_terminal() {
-            step = step.with_outcome(self.outcome());
-        }
+        let outcome = to.state.is_terminal().then(|| self.outcome());
         for _ in 0..WRITE_TRIES {
-            let advance = self.shared.store.advance_job(step.clone());
+            let Some(step) = self.step(to, token, outcome.clone()) else { return false };
+            let advance = self.shared.store.advance_job(step);
             match self.shared.timed("advance_job", advance).await {
                 Ok(AdvanceReply::Advanced) => {
                     self.written = to;
+                    if let Some(outcome) = outcome {
+                        let (request, written_ms) = (Arc::clone(&self.request), now_ms);
+                        let end = End { request, stage: to, outcome, token, written_ms };
+                        self.shared.amends.remember(end);
+                    }
                     return true;
                 }
+                // The owner alone moves a job: if it is ours and stands further back, the store has
+                // forgotten our last steps.
+                Ok(AdvanceReply::Conflict { stage, owner })
+                    if owner == self.shared.options.instance
+                        && stage != self.written
+                        && stage.may_reach(to) =>
+                {
+                    self.written = stage;
+                }
+                Ok(AdvanceReply::NotFound) => self.write_anew().await,
                 Ok(reply) => {
                     // Another instance has taken the job over: it is not ours to end.
                     tracing::warn!(job_id = %self.id(), ?reply, "the job is no longer ours");
                     return false;
                 }
+                Err(_) if planted::is(Bug::FailOpen) && !to.state.is_terminal() => return true,
                 Err(error) if error.is_safe_to_retry() => {
                     self.shared.timer.sleep(WRITE_PAUSE_MS).await;
                 }
                 Err(error) => {
                     tracing::error!(job_id = %self.id(), %error, "cannot write the job");
-                    return false;
+                    break;
                 }
             }
         }
+        // It stands in the store under our name, and soon nobody runs it.
+        self.shared.amends.keep(Arc::clone(&self.request), self.ended.accepted_ms);
         false
+    }
+
+    fn step(&self, to: Stage, token: u64, outcome: Option<Bytes>) -> Option<Advance> {
+        let owner = self.shared.options.instance.clone();
+        let Ok(step) = Advance::new(self.id(), owner, self.written, to, token) else {
+            tracing::error!(job_id = %self.id(), from = %self.written, to = %to, "illegal step");
+            return None;
+        };
+        let step = step.with_grant(self.job.grant().cloned());
+        Some(match outcome {
+            Some(outcome) => step.with_outcome(outcome),
+            None => step,
+        })
+    }
+
+    /// Writes the job down once more, as it was accepted: the store has forgotten it.
+    async fn write_anew(&mut self) {
+        tracing::warn!(job_id = %self.id(), "the store has forgotten the job");
+        let new = self.shared.new_job(&self.request, self.ended.accepted_ms);
+        match self.shared.timed("create_job", self.shared.store.create_job(new)).await {
+            Ok(CreateReply::Created) => self.written = FIRST,
+            // Whose it is and where it stands is found out by the next step.
+            Ok(CreateReply::Exists(_)) => {}
+            Err(_) => self.shared.timer.sleep(WRITE_PAUSE_MS).await,
+        }
     }
 
     /// How the job ended, as it is kept. A result that is too large to be kept is given to whoever

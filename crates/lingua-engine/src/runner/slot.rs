@@ -70,17 +70,18 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 };
             }
             tokio::select! {
+                biased;
+                message = self.live.next() => {
+                    if let Some(event) = self.while_waiting(message) {
+                        return Err(NoSlot::Interrupted(event));
+                    }
+                }
                 () = ticket.woken() => {
                     ticket.take_wake();
                     // A slot came free for this job: last slots are for those who waited.
                     look = Some(false);
                 }
                 () = shared.timer.sleep(left_ms) => {}
-                message = self.live.next() => {
-                    if let Some(event) = self.while_waiting(message) {
-                        return Err(NoSlot::Interrupted(event));
-                    }
-                }
             }
         }
     }
@@ -216,6 +217,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         pin: Option<Pin>,
         keep_last: bool,
     ) -> Result<Reserved, NoSlot> {
+        let doubted = self.shared.doubted_in(cell).await.map_err(|_| store_down())?;
+        let exclude = exclude | doubted;
         let query = Query {
             pair: self.request.pair,
             needs: self.request.needs,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use lingua_core::job::Grant;
+use lingua_core::planted::{self, Bug};
 use lingua_core::roster::Standing;
 use lingua_core::{
     Attempt, CELL_NODES_MAX, CellId, Epoch, Fence, Health, JobId, Load, NodeId, NodeState, Roster,
@@ -23,7 +24,7 @@ use crate::contract::{
     ReserveReply, Reserved, StateReply,
 };
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Cell {
     id: CellId,
     roster: Roster,
@@ -37,7 +38,7 @@ pub(super) struct Cell {
     fence: Fence,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Node {
     id: NodeId,
     epoch: Epoch,
@@ -148,7 +149,11 @@ impl Cell {
 
     pub(super) fn heartbeat(&mut self, beat: Heartbeat, now_ms: u64) -> Changed<HeartbeatReply> {
         let slot = beat.place.slot;
-        let Some(node) = current(&mut self.nodes, beat.place).filter(|node| !node.offline) else {
+        let found = match planted::is(Bug::BeatIgnoresEpoch) {
+            false => current(&mut self.nodes, beat.place),
+            true => self.nodes.get_mut(slot.index()).and_then(Option::as_mut),
+        };
+        let Some(node) = found.filter(|node| !node.offline) else {
             return Changed { reply: HeartbeatReply::Reregister, node: None };
         };
         let before = node.state();
@@ -165,6 +170,9 @@ impl Cell {
             self.roster.set_state(slot, state);
         }
         let deadline_ms = now_ms.saturating_add(beat.lease_ms);
+        if planted::is(Bug::CellAdopts) {
+            self.adopt(&beat, deadline_ms);
+        }
         let mut unknown = Vec::new();
         for key in beat.running {
             match self.leases.get_mut(&key.job) {
@@ -180,6 +188,18 @@ impl Cell {
         }
         let reply = HeartbeatReply::Beaten { drain, unknown };
         Changed { reply, node: (state != before).then_some((id, beat.place)) }
+    }
+
+    /// What a cell must not do: it cannot know whether the owner still wants the attempt.
+    fn adopt(&mut self, beat: &Heartbeat, deadline_ms: u64) {
+        let (slot, epoch) = (beat.place.slot, beat.place.epoch);
+        for &LeaseKey { job, attempt } in &beat.running {
+            if !self.leases.contains_key(&job) && self.roster.used(slot) < self.slots_max(slot) {
+                let (phase, fence) = (Phase::Committed, self.fence);
+                self.leases.insert(job, Lease { slot, epoch, attempt, phase, fence, deadline_ms });
+                self.roster.set_used(slot, self.roster.used(slot) + 1);
+            }
+        }
     }
 
     pub(super) fn set_state(&mut self, place: Place, order: Order) -> Changed<StateReply> {
@@ -269,7 +289,9 @@ impl Cell {
     }
 
     pub(super) fn finish(&mut self, key: LeaseKey) -> Option<Freed> {
-        self.leases.get(&key.job).filter(|lease| lease.attempt == key.attempt)?;
+        let is_it =
+            |lease: &&Lease| lease.attempt == key.attempt || planted::is(Bug::FinishIgnoresAttempt);
+        self.leases.get(&key.job).filter(is_it)?;
         let slot = self.end_lease(key.job)?.slot;
         Some(Freed { slot, used: self.roster.used(slot), max: self.slots_max(slot) })
     }
@@ -380,7 +402,8 @@ impl Cell {
         let mut due: Vec<(u64, JobId)> = Vec::new();
         let mut next_end_ms = u64::MAX;
         for (&job, lease) in &self.leases {
-            if lease.deadline_ms < now_ms {
+            let stays = lease.phase == Phase::Committed && planted::is(Bug::ConfirmedForEver);
+            if lease.deadline_ms < now_ms && !stays {
                 due.push((lease.deadline_ms, job));
             } else {
                 next_end_ms = next_end_ms.min(lease.deadline_ms);
@@ -392,6 +415,9 @@ impl Cell {
         due.truncate(limit);
         for &(_, job) in &due {
             if let Some(lease) = self.end_lease(job) {
+                if planted::is(Bug::CountedForEver) {
+                    self.roster.set_used(lease.slot, self.roster.used(lease.slot) + 1);
+                }
                 let key = LeaseKey { job, attempt: lease.attempt };
                 expired.push(Expired { key, slot: lease.slot, phase: lease.phase });
             }

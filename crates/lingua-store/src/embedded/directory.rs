@@ -18,7 +18,7 @@ use super::journal::{Kept, Notes};
 use crate::contract::{Assign, Class, Incarnation, Place, SPREAD_FROM};
 use crate::error::{Error, Result};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Directory {
     tenants: HashMap<NodeId, Tenant>,
     cells: Vec<Tenancy>,
@@ -41,7 +41,7 @@ impl Kept for Directory {
 }
 
 /// What is taken in a cell.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Tenancy {
     taken: SlotSet,
     by_class: BTreeMap<Class, usize>,

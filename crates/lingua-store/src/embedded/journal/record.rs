@@ -13,7 +13,7 @@ use crate::contract::{Class, Incarnation, JobRecord, Place};
 use crate::embedded::directory::Tenant;
 
 /// Something to be written down.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::embedded) enum Note {
     /// A job was accepted.
     Accepted(JobRecord),
