@@ -6,14 +6,17 @@
 //! Invariant: when the runner is over, whoever waits knows; nothing waits for a job that has no runner.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use hashbrown::HashMap;
 use lingua_core::job::{Refusal, Report};
 use lingua_core::{Attempt, JobId};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::{Notify, oneshot};
 
+use crate::queue::Wake;
 use crate::request::{JobRequest, JobResult, Progress};
 
 /// Tells a node that asked whether its word counted.
@@ -76,8 +79,6 @@ pub(crate) struct LiveJob {
     pub(crate) request: Arc<JobRequest>,
     pub(crate) accepted_ms: u64,
     inbox: Mutex<Inbox>,
-    /// Rung when something is put into the inbox.
-    told: Notify,
     progress: Mutex<Progress>,
     /// Rung when the job was sent, and when it is over.
     sent: Notify,
@@ -89,7 +90,20 @@ pub(crate) struct LiveJob {
 struct Inbox {
     words: VecDeque<ToJob>,
     words_max: usize,
+    /// A slot may be free.
+    has_room: bool,
     is_over: bool,
+    /// The runner, while it waits.
+    listener: Option<Waker>,
+}
+
+/// What a runner hears.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// Somebody says something.
+    Word(ToJob),
+    /// A slot may be free.
+    Room,
 }
 
 impl LiveJob {
@@ -99,12 +113,17 @@ impl LiveJob {
         progress: Progress,
         words_max: usize,
     ) -> Self {
-        let inbox = Inbox { words: VecDeque::new(), words_max, is_over: false };
+        let inbox = Inbox {
+            words: VecDeque::new(),
+            words_max,
+            has_room: false,
+            is_over: false,
+            listener: None,
+        };
         Self {
             request,
             accepted_ms,
             inbox: Mutex::new(inbox),
-            told: Notify::new(),
             progress: Mutex::new(progress),
             sent: Notify::new(),
             over: Notify::new(),
@@ -121,20 +140,43 @@ impl LiveJob {
             return Err(Unheard::Full(word));
         }
         inbox.words.push_back(word);
-        drop(inbox);
-        self.told.notify_one();
+        Self::wake(inbox);
         Ok(())
     }
 
-    /// The next thing that the runner is told. Only the runner listens.
-    pub(crate) async fn next(&self) -> ToJob {
-        loop {
-            // If something is put in between the look and the wait, the bell remembers it.
-            if let Some(word) = self.inbox.lock().words.pop_front() {
-                return word;
-            }
-            self.told.notified().await;
+    /// Tells the runner that a slot may be free.
+    pub(crate) fn tell_room(&self) {
+        let mut inbox = self.inbox.lock();
+        inbox.has_room = true;
+        Self::wake(inbox);
+    }
+
+    fn wake(mut inbox: MutexGuard<'_, Inbox>) {
+        let listener = inbox.listener.take();
+        drop(inbox);
+        if let Some(listener) = listener {
+            listener.wake();
         }
+    }
+
+    /// The next thing that the runner hears. Only the runner listens.
+    pub(crate) async fn next(&self) -> Heard {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&self, context: &Context<'_>) -> Poll<Heard> {
+        let mut inbox = self.inbox.lock();
+        if let Some(word) = inbox.words.pop_front() {
+            return Poll::Ready(Heard::Word(word));
+        }
+        if std::mem::take(&mut inbox.has_room) {
+            return Poll::Ready(Heard::Room);
+        }
+        match &mut inbox.listener {
+            Some(listener) => listener.clone_from(context.waker()),
+            listener => *listener = Some(context.waker().clone()),
+        }
+        Poll::Pending
     }
 
     /// The runner says how far the job is.
@@ -183,6 +225,12 @@ impl LiveJob {
     }
 }
 
+impl Wake for LiveJob {
+    fn wake(&self) {
+        self.tell_room();
+    }
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct LiveJobs {
@@ -212,5 +260,65 @@ impl LiveJobs {
         if let Some(job) = self.by_id.read().get(&id) {
             job.tell(ToJob::NodeLost(attempt)).ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lingua_core::Needs;
+    use lingua_core::job::JobState;
+
+    use super::*;
+    use crate::request::Input;
+
+    fn live(words_max: usize) -> LiveJob {
+        let nothing: Arc<str> = Arc::from("");
+        let request = JobRequest {
+            id: JobId::new(1),
+            session: Arc::clone(&nothing),
+            trace: Arc::clone(&nothing),
+            pair: "zh:en".parse().unwrap(),
+            needs: Needs::SPEECH_TO_TEXT,
+            input: Input::Text(nothing),
+            public: true,
+            preferred: None,
+            strict: false,
+            exclude: vec![],
+            bind_key: None,
+            wait_ms: 0,
+            deadline_ms: None,
+            priority: 0,
+            spec: Arc::from(&b""[..]),
+        };
+        let progress = Progress {
+            state: JobState::New,
+            attempt: Attempt::FIRST,
+            node: None,
+            tries: vec![],
+            ended: None,
+        };
+        LiveJob::new(Arc::new(request), 0, progress, words_max)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wake_before_the_wait_is_not_lost() {
+        let live = live(2);
+        live.wake();
+        assert!(matches!(live.next().await, Heard::Room));
+        live.tell(ToJob::Cancel).unwrap();
+        live.wake();
+        assert!(matches!(live.next().await, Heard::Word(ToJob::Cancel)), "words go first");
+        assert!(matches!(live.next().await, Heard::Room));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_inbox_is_bounded_and_closes() {
+        let live = live(2);
+        live.tell(ToJob::Cancel).unwrap();
+        live.tell(ToJob::Cancel).unwrap();
+        assert!(matches!(live.tell(ToJob::Cancel), Err(Unheard::Full(ToJob::Cancel))));
+        assert_eq!(live.close().len(), 2, "what was not heard is given back");
+        assert!(matches!(live.tell(ToJob::Cancel), Err(Unheard::Over)));
+        assert!(!live.reached(Until::Ended).await, "nobody waits for a runner that is over");
     }
 }

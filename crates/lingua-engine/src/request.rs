@@ -106,10 +106,13 @@ pub struct Try {
     /// When it got its slot.
     pub reserved_ms: u64,
     /// When the node confirmed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acked_ms: Option<u64>,
     /// When it was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
     /// Why it came to nothing, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
@@ -179,13 +182,16 @@ impl fmt::Debug for JobResult {
 }
 
 /// How a job ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ended {
     /// The code of its failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// What went wrong, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The result, as the node's JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<JobResult>,
     /// Its tries.
     pub tries: Vec<Try>,

@@ -20,8 +20,9 @@ use lingua_store::Store;
 use lingua_store::contract::{CommitReply, LeaseKey};
 use tokio::sync::mpsc::error::TrySendError;
 
+use crate::alarm::Alarm;
 use crate::clock::Timer;
-use crate::live::{Answer, LiveJob, NodeWord, Said, ToJob};
+use crate::live::{Answer, Heard, LiveJob, NodeWord, Said, ToJob};
 use crate::node::{Assignment, LocalNode, ToNode};
 use crate::request::{Ended, JobRequest, Try};
 use crate::shared::Shared;
@@ -53,6 +54,7 @@ pub(crate) struct Runner<S, T> {
     sent_ms: u64,
     /// The connection of the node that has the job.
     link: Option<Arc<LocalNode>>,
+    alarm: Alarm,
 }
 
 /// However a runner ends, nobody waits for it any longer.
@@ -94,7 +96,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
             used: 0,
             sent_ms: 0,
             link: None,
+            alarm: Alarm::new(),
         }
+    }
+
+    /// The job as others see it.
+    pub(crate) fn live(&self) -> Arc<LiveJob> {
+        Arc::clone(&self.live)
     }
 
     pub(crate) async fn run(mut self, before: Option<Event>) {
@@ -229,26 +237,28 @@ impl<S: Store, T: Timer> Runner<S, T> {
             (JobState::Dispatched, None) => (times.ack_ms, Event::AckTimeout { attempt }),
             (_, None) => (times.run_ms, Event::RunTimeout { attempt }),
         };
-        let now_ms = self.shared.now_ms();
         let end_ms = self.sent_ms.saturating_add(limit_ms);
-        let (wait_ms, too_late) = match end_ms <= self.deadline_ms {
-            true => (end_ms.saturating_sub(now_ms), too_late),
-            false => (self.deadline_ms.saturating_sub(now_ms), Event::DeadlinePassed),
+        let (end_ms, too_late) = match end_ms <= self.deadline_ms {
+            true => (end_ms, too_late),
+            false => (self.deadline_ms, Event::DeadlinePassed),
         };
-        let shared = Arc::clone(&self.shared);
-        let message = tokio::select! {
+        let word = tokio::select! {
             biased;
-            message = self.live.next() => message,
-            () = shared.timer.sleep(wait_ms) => {
+            heard = self.live.next() => match heard {
+                Heard::Word(word) => word,
+                // It has a slot.
+                Heard::Room => return,
+            },
+            () = self.alarm.at(&self.shared.timer, end_ms) => {
                 if matches!(too_late, Event::AckTimeout { .. }) {
-                    shared.metrics.ack_timeouts.inc();
+                    self.shared.metrics.ack_timeouts.inc();
                 }
                 self.unless_heard = None;
                 self.apply(too_late).await;
                 return;
             }
         };
-        match message {
+        match word {
             ToJob::Cancel => {
                 self.apply(Event::Cancel).await;
             }

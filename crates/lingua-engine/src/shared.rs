@@ -101,12 +101,21 @@ impl<S: Store, T: Timer> Shared<S, T> {
         operation: &'static str,
         call: impl Future<Output = lingua_store::Result<R>>,
     ) -> lingua_store::Result<R> {
+        self.timed_as(operation, call).await.0
+    }
+
+    /// As [`Shared::timed`], and says how many seconds it took.
+    pub(crate) async fn timed_as<R>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = lingua_store::Result<R>>,
+    ) -> (lingua_store::Result<R>, f64) {
         let started = tokio::time::Instant::now();
         let reply = call.await;
         let took = started.elapsed().as_secs_f64();
         self.metrics.store_seconds.observe(operation, took);
         self.metrics.store_up.set(i64::from(reply.is_ok()));
-        reply
+        (reply, took)
     }
 
     /// Tells whoever watches; an event that nobody watches is not even made.

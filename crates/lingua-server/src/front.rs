@@ -7,7 +7,9 @@
 //! Invariant: a body is within its limit and has arrived before anybody looks at the request.
 
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -33,8 +35,8 @@ const REQUEST_ID: &str = "x-request-id";
 /// Longest request id that is taken from a client.
 const REQUEST_ID_BYTES_MAX: usize = 64;
 
-/// How long a body may take to arrive.
-const BODY_LIMIT: Duration = Duration::from_secs(30);
+/// How much longer than headers a body may take to arrive.
+const BODY_PATIENCE: u32 = 3;
 
 /// What a connection asks for its answers.
 #[derive(Debug)]
@@ -77,7 +79,9 @@ impl<S: Store, T: Timer> Front<S, T> {
 
     async fn post(self, request: Request<Incoming>) -> Response {
         let (parts, body) = request.into_parts();
-        let body = match read(body, self.app.shared.options.body_bytes_max).await {
+        let options = &self.app.shared.options;
+        let limit = Duration::from_millis(options.first_message_ms) * BODY_PATIENCE;
+        let body = match read(body, options.body_bytes_max, limit).await {
             Ok(body) => body,
             Err(failed) => return failed.into_response(),
         };
@@ -108,7 +112,7 @@ impl<S: Store, T: Timer> Front<S, T> {
 }
 
 /// Reads a body that is not too large and not too slow.
-async fn read(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Failed> {
+async fn read(mut body: Incoming, bytes_max: usize, limit: Duration) -> Result<Bytes, Failed> {
     let too_large = || {
         let detail = format!("the body is larger than {bytes_max} bytes; send less");
         Failed::new(ErrorCode::PayloadTooLarge, detail)
@@ -137,8 +141,22 @@ async fn read(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Failed> {
         // Nearly always it came in one piece, which need not be copied.
         Ok(if rest.is_empty() { first } else { [&first, &rest[..]].concat().into() })
     };
-    tokio::time::timeout(BODY_LIMIT, whole).await.unwrap_or_else(|_| {
-        let detail = format!("the body did not arrive within {} s", BODY_LIMIT.as_secs());
+    let mut whole = pin!(whole);
+    // A body that came with its head is there when it is asked for the second time: no timer for it.
+    let mut asked = 0;
+    let soon = poll_fn(|context| {
+        asked += 1;
+        match whole.as_mut().poll(context) {
+            Poll::Ready(read) => Poll::Ready(Some(read)),
+            Poll::Pending if asked == 1 => Poll::Pending,
+            Poll::Pending => Poll::Ready(None),
+        }
+    });
+    if let Some(read) = soon.await {
+        return read;
+    }
+    tokio::time::timeout(limit, whole).await.unwrap_or_else(|_| {
+        let detail = format!("the body did not arrive within {} ms", limit.as_millis());
         Err(Failed::new(ErrorCode::InvalidRequest, detail))
     })
 }

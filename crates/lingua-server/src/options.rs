@@ -21,7 +21,8 @@ pub struct ServerOptions {
     pub body_bytes_max: usize,
     /// Longest frame of a WebSocket.
     pub frame_bytes_max: usize,
-    /// How long a connection may take to send its headers, and a node to register.
+    /// How long a connection may take to send its headers, and a node to register; a body may take three
+    /// times as long.
     pub first_message_ms: u64,
     /// Longest long poll.
     pub poll_ms_max: u64,

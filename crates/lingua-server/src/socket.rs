@@ -6,7 +6,10 @@
 //!
 //! Invariant: when the connection ends, for whatever reason, the engine is told once.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -155,7 +158,13 @@ struct Over;
 
 /// A peer that does not read makes every write wait: not for ever.
 async fn in_time(step: impl Future<Output = Result<(), Over>>) -> Result<(), Over> {
-    tokio::time::timeout(WRITE_LIMIT, step).await.unwrap_or(Err(Over))
+    let mut step = pin!(step);
+    // Nearly always there is nothing to wait for, and no timer is needed.
+    let at_once = poll_fn(|context| Poll::Ready(step.as_mut().poll(context))).await;
+    match at_once {
+        Poll::Ready(done) => done,
+        Poll::Pending => tokio::time::timeout(WRITE_LIMIT, step).await.unwrap_or(Err(Over)),
+    }
 }
 
 impl<S: Store, T: Timer> Connection<'_, S, T> {
@@ -177,7 +186,12 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
                     }
                 }
                 order = inbox.recv() => match order {
-                    Some(order) => in_time(self.write(order, &mut inbox)).await,
+                    Some(order) => {
+                        // Whoever else is ready goes first: what they have for this node leaves in
+                        // the same packet.
+                        tokio::task::yield_now().await;
+                        in_time(self.write(order, &mut inbox)).await
+                    }
                     None => Err(Over),
                 },
                 _ = ping.tick() => {
@@ -200,14 +214,12 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
         self.socket.send(Frame::Ping(Bytes::new())).await.map_err(|_| Over)
     }
 
-    /// Writes what has gathered, then flushes once. Whoever else is ready goes first: what they have
-    /// for this node leaves in the same packet.
+    /// Writes what has gathered, then flushes once.
     async fn write(
         &mut self,
         first: ToNode,
         inbox: &mut mpsc::Receiver<ToNode>,
     ) -> Result<(), Over> {
-        tokio::task::yield_now().await;
         let mut order = Some(first);
         for _ in 0..BATCH {
             let Some(next) = order.take().or_else(|| inbox.try_recv().ok()) else { break };

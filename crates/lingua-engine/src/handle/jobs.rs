@@ -1,5 +1,6 @@
 //! What clients call.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use lingua_core::JobId;
@@ -7,6 +8,8 @@ use lingua_core::job::{Event, Job, JobState};
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{CreateReply, JobFilter, JobRecord};
+
+use tokio::runtime::Handle as Runtime;
 
 use super::Handle;
 use crate::clock::Timer;
@@ -45,6 +48,44 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Accepts a job: from here on it ends exactly once, and is known by its id. Waits until
     /// [`Service::run`](crate::Service::run) has taken up what a former life left behind.
     pub async fn submit(&self, request: JobRequest) -> Result<Submitted, SubmitError> {
+        let id = request.id;
+        let runner = self.accept(request).await?;
+        let existed = runner.is_none();
+        if let Some(runner) = runner {
+            tokio::spawn(runner.run(None));
+        }
+        Ok(Submitted { id, existed })
+    }
+
+    /// Accepts a job and waits for its end. The caller's task does the job's work, which spares a
+    /// task and its wake-ups; if the caller leaves or has waited long enough, the job goes on by itself.
+    pub async fn translate(
+        &self,
+        request: JobRequest,
+        wait_ms: u64,
+    ) -> Result<Waited, SubmitError> {
+        let id = request.id;
+        let Some(runner) = self.accept(request).await? else {
+            return self.wait_ended(id, wait_ms).await;
+        };
+        let live = runner.live();
+        let mut work = Work::new(runner.run(None));
+        let has_ended = tokio::select! {
+            biased;
+            () = work.done() => true,
+            () = self.shared.timer.sleep(wait_ms) => false,
+        };
+        let progress = live.progress();
+        match progress.ended.is_some() {
+            true => Ok(Waited::Reached(self.view_of(id, &live, progress))),
+            false if !has_ended => Ok(Waited::NotYet(self.view_of(id, &live, progress))),
+            // It was let go of: whoever has it now writes how it ended.
+            false => self.wait_elsewhere(id, wait_ms, Until::Ended).await,
+        }
+    }
+
+    /// Writes a job down and makes its runner; `None` if it was there already.
+    async fn accept(&self, request: JobRequest) -> Result<Option<Runner<S, T>>, SubmitError> {
         let shared = &self.shared;
         if shared.is_stopping() {
             return Err(SubmitError::Stopping);
@@ -54,20 +95,16 @@ impl<S: Store, T: Timer> Handle<S, T> {
             return Err(SubmitError::Overloaded { limit });
         }
         shared.recovered().await;
-        let id = request.id;
         let accepted_ms = shared.now_ms();
-        let Some(handing_in) = shared.amends.hand_in(id) else {
-            return Ok(Submitted { id, existed: true });
-        };
+        let Some(handing_in) = shared.amends.hand_in(request.id) else { return Ok(None) };
         let new = shared.new_job(&request, accepted_ms);
         let created = shared.timed("create_job", shared.store.create_job(new)).await?;
         handing_in.settled();
         if let CreateReply::Exists(record) = created {
             self.take_up(record, request);
-            return Ok(Submitted { id, existed: true });
+            return Ok(None);
         }
-        self.start(Arc::new(request), Job::new(), accepted_ms, None);
-        Ok(Submitted { id, existed: false })
+        Ok(Some(self.runner(Arc::new(request), Job::new(), accepted_ms)))
     }
 
     /// A job that is there already may be one that nobody runs, because the answer to the first request was lost.
@@ -94,6 +131,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
         accepted_ms: u64,
         before: Option<Event>,
     ) {
+        tokio::spawn(self.runner(request, job, accepted_ms).run(before));
+    }
+
+    /// Makes a job's runner, and makes the job known here.
+    fn runner(&self, request: Arc<JobRequest>, job: Job, accepted_ms: u64) -> Runner<S, T> {
         let shared = &self.shared;
         let stage = job.stage();
         let progress = Progress {
@@ -107,7 +149,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let id = request.id;
         let live = Arc::new(LiveJob::new(request, accepted_ms, progress, words_max));
         shared.live.insert(id, Arc::clone(&live));
-        tokio::spawn(Runner::new(Arc::clone(shared), live, job).run(before));
+        Runner::new(Arc::clone(shared), live, job)
     }
 
     /// Waits until the job was sent to a node, or has ended.
@@ -214,6 +256,31 @@ impl<S: Store, T: Timer> Handle<S, T> {
             spec: Arc::clone(&live.request.spec),
             accepted_ms: live.accepted_ms,
             updated_ms: self.shared.now_ms(),
+        }
+    }
+}
+
+/// The work on a job, done by whoever waits for it. Left alone, it goes on as a task of its own.
+struct Work<F: Future<Output = ()> + Send + 'static>(Option<Pin<Box<F>>>);
+
+impl<F: Future<Output = ()> + Send + 'static> Work<F> {
+    fn new(work: F) -> Self {
+        Self(Some(Box::pin(work)))
+    }
+
+    async fn done(&mut self) {
+        if let Some(work) = &mut self.0 {
+            work.await;
+            self.0 = None;
+        }
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Drop for Work<F> {
+    fn drop(&mut self) {
+        // Without a runtime the process is ending, and the job is found in the store.
+        if let (Some(work), Ok(runtime)) = (self.0.take(), Runtime::try_current()) {
+            runtime.spawn(work);
         }
     }
 }

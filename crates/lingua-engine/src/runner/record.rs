@@ -119,15 +119,17 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// Shows everybody who watches where the job stands.
-    pub(super) fn publish(&self) {
+    pub(super) fn publish(&mut self) {
         let Stage { state, attempt } = self.job.stage();
-        let ended = state.is_terminal().then(|| Arc::new(self.ended.clone()));
         let node = self.job.grant().map(|grant| grant.node.clone());
-        self.shared.tell(|| events::Event::Job { job: self.id(), state, node: node.clone() });
+        self.shared.tell(|| events::Event::Job { job: self.request.id, state, node: node.clone() });
+        let ended = &mut self.ended;
         self.live.set_progress(|progress| {
-            progress.tries.clone_from(&self.ended.tries);
-            (progress.state, progress.attempt) = (state, attempt);
-            (progress.node, progress.ended) = (node, ended);
+            progress.tries.clone_from(&ended.tries);
+            (progress.state, progress.attempt, progress.node) = (state, attempt, node);
+            if state.is_terminal() {
+                progress.ended = Some(Arc::new(std::mem::take(ended)));
+            }
         });
     }
 }

@@ -14,8 +14,8 @@ use lingua_store::contract::{Pin, Place, Reserve, Reserved};
 
 use super::Runner;
 use crate::clock::Timer;
-use crate::live::ToJob;
-use crate::queue::Want;
+use crate::live::{Heard, ToJob};
+use crate::queue::{Wake, Want};
 
 /// Why the look for a slot ended without one.
 pub(super) enum NoSlot {
@@ -49,7 +49,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         let want = Want { pair, needs: request.needs, public: request.public };
         let shared = Arc::clone(&self.shared);
-        let ticket = shared.queue.park(want, priority);
+        let sleeper: Arc<dyn Wake> = Arc::clone(&self.live) as Arc<dyn Wake>;
+        let ticket = shared.queue.park(want, priority, sleeper);
         shared.metrics.queue_jobs.set(shared.queue.len() as i64);
         // Look after having parked: what came free before is seen now, what comes later wakes.
         let mut look = ticket.is_first().then_some(true);
@@ -69,19 +70,22 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     None => Err(NoSlot::Failed(Failure::NoSlot, None)),
                 };
             }
-            tokio::select! {
+            let heard = tokio::select! {
                 biased;
-                message = self.live.next() => {
-                    if let Some(event) = self.while_waiting(message) {
-                        return Err(NoSlot::Interrupted(event));
-                    }
-                }
-                () = ticket.woken() => {
+                heard = self.live.next() => heard,
+                () = self.alarm.at(&shared.timer, give_up_ms) => continue,
+            };
+            match heard {
+                Heard::Room => {
                     ticket.take_wake();
                     // A slot came free for this job: last slots are for those who waited.
                     look = Some(false);
                 }
-                () = shared.timer.sleep(left_ms) => {}
+                Heard::Word(word) => {
+                    if let Some(event) = self.while_waiting(word) {
+                        return Err(NoSlot::Interrupted(event));
+                    }
+                }
             }
         }
     }
@@ -234,9 +238,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
             ack_lease_ms: self.shared.options.times.ack_ms,
             random: self.shared.random(),
         };
-        let started = tokio::time::Instant::now();
-        let reply = self.shared.timed("reserve", self.shared.store.reserve(cell, request)).await;
-        self.shared.metrics.reserve_seconds.observe(started.elapsed().as_secs_f64());
+        let (reply, took) =
+            self.shared.timed_as("reserve", self.shared.store.reserve(cell, request)).await;
+        self.shared.metrics.reserve_seconds.observe(took);
         let reply = reply.map_err(|_| store_down())?;
         self.shared.leases_lost(reply.expired.iter().map(|expired| expired.key));
         self.shared.metrics.reserve.count(outcome_name(&reply.outcome));

@@ -70,8 +70,7 @@ pub(crate) async fn translate<S: Store, T: Timer>(
     let id = job_id(app, headers)?;
     let request = convert::request(id, body, app.shared.options.default_wait_ms)?;
     let wait_ms = request.deadline_ms.unwrap_or(app.shared.options.translate_ms);
-    let submitted = app.shared.engine.submit(request).await?;
-    match app.shared.engine.wait_ended(submitted.id, wait_ms).await? {
+    match app.shared.engine.translate(request, wait_ms).await? {
         Waited::Reached(view) => {
             refuse_if_failed(&view)?;
             Ok(json(&convert::job_view(&view)))
