@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use hashbrown::HashMap;
@@ -84,6 +85,8 @@ pub(crate) struct LiveJob {
     sent: Notify,
     /// Rung when the job is over. Most wait for this only: they are not woken by every step.
     over: Notify,
+    /// Whether anybody has ever waited: most jobs are worked on by who waits for them.
+    is_watched: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -127,6 +130,7 @@ impl LiveJob {
             progress: Mutex::new(progress),
             sent: Notify::new(),
             over: Notify::new(),
+            is_watched: AtomicBool::new(false),
         }
     }
 
@@ -185,9 +189,16 @@ impl LiveJob {
         change(&mut progress);
         let has_ended = progress.ended.is_some();
         drop(progress);
-        self.sent.notify_waiters();
-        if has_ended {
-            self.over.notify_waiters();
+        self.ring(has_ended);
+    }
+
+    /// Whoever waits said so before it looked, so it is either seen here or has seen the change.
+    fn ring(&self, is_over: bool) {
+        if self.is_watched.load(Ordering::SeqCst) {
+            self.sent.notify_waiters();
+            if is_over {
+                self.over.notify_waiters();
+            }
         }
     }
 
@@ -201,6 +212,7 @@ impl LiveJob {
             Until::Sent => &self.sent,
             Until::Ended => &self.over,
         };
+        self.is_watched.store(true, Ordering::SeqCst);
         loop {
             let rung = bell.notified();
             if until.is_reached(&self.progress.lock()) {
@@ -219,8 +231,7 @@ impl LiveJob {
         inbox.is_over = true;
         let unheard = std::mem::take(&mut inbox.words);
         drop(inbox);
-        self.sent.notify_waiters();
-        self.over.notify_waiters();
+        self.ring(true);
         unheard
     }
 }

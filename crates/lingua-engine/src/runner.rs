@@ -11,6 +11,7 @@
 //!
 //! Invariant: nobody is told of an end that was not written; a job that cannot be written is let go of.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use lingua_core::job::{Cause, Effect, Event, Job, JobState, Refusal, RetryPolicy, Stage};
@@ -31,6 +32,9 @@ mod record;
 mod slot;
 
 use slot::NoSlot;
+
+/// A job's life.
+pub(crate) type Life = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) struct Runner<S, T> {
     shared: Arc<Shared<S, T>>,
@@ -105,9 +109,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
         Arc::clone(&self.live)
     }
 
-    pub(crate) async fn run(mut self, before: Option<Event>) {
+    /// Lives the job's life, after something that has happened to it before. In a box from the start:
+    /// it is large, and it is handed on before it begins.
+    pub(crate) fn run(self, before: Option<Event>) -> Life {
+        Box::pin(self.live_through(before))
+    }
+
+    async fn live_through(mut self, before: Option<Event>) {
         if let Some(event) = before {
-            self.take_over(event).await;
+            Box::pin(self.take_over(event)).await;
         }
         while !self.job.stage().state.is_terminal() && !self.abandoned {
             match self.job.stage().state {

@@ -35,6 +35,12 @@ pub trait Store: Send + Sync + 'static {
     /// answer from the new life is given. Reading it costs nothing.
     fn identity(&self) -> Identity;
 
+    /// Whether it can lose writes that it confirmed. If not, its identity never changes, and nobody
+    /// needs to remember what it was told.
+    fn may_forget(&self) -> bool {
+        true
+    }
+
     /// The store's clock: what deadlines in its records are held against.
     fn now_ms(&self) -> impl Future<Output = Result<u64>> + Send;
 

@@ -216,6 +216,10 @@ impl<C: Clock> Store for Embedded<C> {
         Identity(self.inner.identity.load(Ordering::SeqCst))
     }
 
+    fn may_forget(&self) -> bool {
+        cfg!(feature = "snapshot")
+    }
+
     async fn now_ms(&self) -> Result<u64> {
         Ok(Embedded::now_ms(self))
     }

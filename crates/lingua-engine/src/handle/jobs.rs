@@ -1,6 +1,5 @@
 //! What clients call.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use lingua_core::JobId;
@@ -16,7 +15,7 @@ use crate::clock::Timer;
 use crate::error::SubmitError;
 use crate::live::{LiveJob, ToJob, Until};
 use crate::request::{Ended, JobRequest, JobView, Progress};
-use crate::runner::Runner;
+use crate::runner::{Life, Runner};
 
 /// How often the record of a job that runs elsewhere is looked at by who waits for it.
 const LOOK_AGAIN_MS: u64 = 50;
@@ -66,10 +65,10 @@ impl<S: Store, T: Timer> Handle<S, T> {
     ) -> Result<Waited, SubmitError> {
         let id = request.id;
         let Some(runner) = self.accept(request).await? else {
-            return self.wait_ended(id, wait_ms).await;
+            return Box::pin(self.wait_ended(id, wait_ms)).await;
         };
         let live = runner.live();
-        let mut work = Work::new(runner.run(None));
+        let mut work = Work(Some(runner.run(None)));
         let has_ended = tokio::select! {
             biased;
             () = work.done() => true,
@@ -80,7 +79,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             true => Ok(Waited::Reached(self.view_of(id, &live, progress))),
             false if !has_ended => Ok(Waited::NotYet(self.view_of(id, &live, progress))),
             // It was let go of: whoever has it now writes how it ended.
-            false => self.wait_elsewhere(id, wait_ms, Until::Ended).await,
+            false => Box::pin(self.wait_elsewhere(id, wait_ms, Until::Ended)).await,
         }
     }
 
@@ -261,26 +260,22 @@ impl<S: Store, T: Timer> Handle<S, T> {
 }
 
 /// The work on a job, done by whoever waits for it. Left alone, it goes on as a task of its own.
-struct Work<F: Future<Output = ()> + Send + 'static>(Option<Pin<Box<F>>>);
+struct Work(Option<Life>);
 
-impl<F: Future<Output = ()> + Send + 'static> Work<F> {
-    fn new(work: F) -> Self {
-        Self(Some(Box::pin(work)))
-    }
-
+impl Work {
     async fn done(&mut self) {
-        if let Some(work) = &mut self.0 {
-            work.await;
+        if let Some(life) = &mut self.0 {
+            life.await;
             self.0 = None;
         }
     }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> Drop for Work<F> {
+impl Drop for Work {
     fn drop(&mut self) {
         // Without a runtime the process is ending, and the job is found in the store.
-        if let (Some(work), Ok(runtime)) = (self.0.take(), Runtime::try_current()) {
-            runtime.spawn(work);
+        if let (Some(life), Ok(runtime)) = (self.0.take(), Runtime::try_current()) {
+            runtime.spawn(life);
         }
     }
 }

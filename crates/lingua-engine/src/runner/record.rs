@@ -42,7 +42,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             match self.shared.timed("advance_job", advance).await {
                 Ok(AdvanceReply::Advanced) => {
                     self.written = to;
-                    if let Some(outcome) = outcome {
+                    if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
                         let (request, written_ms) = (Arc::clone(&self.request), now_ms);
                         let end = End { request, stage: to, outcome, token, written_ms };
                         self.shared.amends.remember(end);

@@ -37,8 +37,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     pub(super) async fn find_slot(&mut self, started_ms: u64) -> Result<(Grant, u16), NoSlot> {
         let wait_until_ms = started_ms.saturating_add(self.request.wait_ms);
         let give_up_ms = wait_until_ms.max(self.patient_until_ms).min(self.deadline_ms);
-        let request = Arc::clone(&self.request);
-        let (pair, priority) = (request.pair, request.priority);
+        let (pair, priority) = (self.request.pair, self.request.priority);
         if !self.shared.queue.has_line(pair, priority)
             && let Some(found) = self.look(true).await?
         {
@@ -47,7 +46,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if give_up_ms <= started_ms {
             return Err(NoSlot::Failed(Failure::NoSlot, None));
         }
-        let want = Want { pair, needs: request.needs, public: request.public };
+        // In a box, because most jobs do not wait.
+        Box::pin(self.wait_for_slot(give_up_ms)).await
+    }
+
+    async fn wait_for_slot(&mut self, give_up_ms: u64) -> Result<(Grant, u16), NoSlot> {
+        let (pair, priority) = (self.request.pair, self.request.priority);
+        let want = Want { pair, needs: self.request.needs, public: self.request.public };
         let shared = Arc::clone(&self.shared);
         let sleeper: Arc<dyn Wake> = Arc::clone(&self.live) as Arc<dyn Wake>;
         let ticket = shared.queue.park(want, priority, sleeper);
