@@ -161,17 +161,18 @@ impl FromStr for JobId {
             return Err(JobIdError);
         }
         let mut halves = [0; 2];
+        let mut seen = 0;
         for (half, digits) in halves.iter_mut().zip(digits.as_bytes().chunks(16)) {
-            for digit in digits {
-                let value = match digit {
-                    b'0'..=b'9' => digit - b'0',
-                    b'a'..=b'f' => digit - b'a' + 10,
-                    _ => return Err(JobIdError),
-                };
-                *half = (*half << 4) | u64::from(value);
+            for &digit in digits {
+                let value = HEX_VALUES[usize::from(digit)];
+                seen |= value;
+                *half = (*half << 4) | u64::from(value & 15);
             }
         }
-        Ok(Self((u128::from(halves[0]) << 64) | u128::from(halves[1])))
+        match seen & NO_DIGIT {
+            0 => Ok(Self((u128::from(halves[0]) << 64) | u128::from(halves[1]))),
+            _ => Err(JobIdError),
+        }
     }
 }
 
@@ -187,6 +188,20 @@ pub fn hex(number: u128) -> [u8; 32] {
 }
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Marks what is no digit in [`HEX_VALUES`].
+const NO_DIGIT: u8 = 128;
+
+/// The value of each lower-case hexadecimal digit.
+const HEX_VALUES: [u8; 256] = {
+    let mut values = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < HEX_DIGITS.len() {
+        values[HEX_DIGITS[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
 
 macro_rules! number {
     ($(#[$doc:meta])* $Name:ident) => {

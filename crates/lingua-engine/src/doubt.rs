@@ -1,6 +1,6 @@
 //! Which nodes are not to be trusted with a job yet, because the store may have forgotten what they run.
 //!
-//! Start at [`Shared::doubted_in`]. When the store is another one than before (a failover), leases may be lost. A
+//! Start at [`Shared::is_in_doubt`]. When the store is another one than before (a failover), leases may be lost. A
 //! node gets nothing until it has reported since then: its report names what it runs without a lease. Nodes whose last
 //! report is too old to count are passed over anyway, so the doubt ends by itself.
 //!
@@ -39,6 +39,12 @@ impl Doubt {
 }
 
 impl<S: Store, T: Timer> Shared<S, T> {
+    /// Whether some nodes may not be trusted: the store is another one, or was not long ago.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        let known = *self.doubt.inner.lock();
+        known.known != self.store.identity() || known.until_ms > 0 && self.now_ms() < known.until_ms
+    }
+
     /// Notices whether the store is another one. Reports up to the given time do not count while in doubt.
     pub(crate) async fn compare_store(&self) -> lingua_store::Result<Option<u64>> {
         let identity = self.store.identity();

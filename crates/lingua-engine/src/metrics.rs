@@ -36,7 +36,8 @@ impl<M: Clone, C: MetricConstructor<M>> ByLabel<M, C> {
     }
 
     fn get(&self, value: &'static str) -> Option<&M> {
-        let found = self.by_value.iter().find(|(known, _)| *known == value);
+        let same = |known: &str| known.len() == value.len() && known == value;
+        let found = self.by_value.iter().find(|(known, _)| same(known));
         debug_assert!(found.is_some(), "{value} is not on the list");
         found.map(|(_, metric)| metric)
     }

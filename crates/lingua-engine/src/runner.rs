@@ -26,7 +26,7 @@ use crate::clock::Timer;
 use crate::live::{Answer, Heard, LiveJob, NodeWord, Said, ToJob};
 use crate::node::{Assignment, LocalNode, ToNode};
 use crate::request::{Ended, JobRequest, Try};
-use crate::shared::Shared;
+use crate::shared::{Shared, timed};
 
 mod record;
 mod slot;
@@ -404,7 +404,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             self.carry_out(effect).await;
         }
         if self.abandoned {
-            self.let_go().await;
+            Box::pin(self.let_go()).await;
             return vec![];
         }
         if state.is_terminal() {
@@ -436,8 +436,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Effect::Commit => {
                 let Some(cell) = self.job.grant().map(|grant| grant.cell) else { return };
                 let (key, lease_ms) = (self.key(), self.shared.options.times.run_lease_ms);
-                let commit = self.shared.store.commit(cell, key, lease_ms);
-                let committed = self.shared.timed("commit", commit).await;
+                let store = &self.shared.store;
+                let (committed, _) =
+                    timed!(self.shared, "commit", store.commit(cell, key, lease_ms));
                 if matches!(committed, Ok(CommitReply::Gone | CommitReply::Stale)) {
                     // The node runs it without a lease: not here, then.
                     self.shared.metrics.node_rejected.count("late_ack");
@@ -455,8 +456,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Effect::Release { grant, attempt } => {
                 let key = LeaseKey { job: self.id(), attempt: *attempt };
                 // If the store does not answer, the lease runs out by itself.
-                let finish = self.shared.store.finish(grant.cell, key);
-                let freed = self.shared.timed("finish", finish).await;
+                let store = &self.shared.store;
+                let (freed, _) = timed!(self.shared, "finish", store.finish(grant.cell, key));
                 if let Ok(Some(_)) = freed {
                     self.shared.routes.freed(self.request.pair, grant.cell);
                     if let Some(local) = self.link_to(&grant.node) {

@@ -25,6 +25,30 @@ use crate::queue::Queue;
 use crate::routes::Routes;
 use crate::table::PoolTable;
 
+/// Waits for a call to the store, and notes how long it took. An answer that is there at once, as the embedded
+/// store's nearly always is, took no time: looking at the clock would take longer. Gives the answer and the seconds.
+///
+/// A macro, because a function would keep the call twice: as its argument and where it is waited for.
+macro_rules! timed {
+    ($shared:expr, $operation:literal, $call:expr) => {{
+        let mut call = std::pin::pin!($call);
+        let at_once =
+            std::future::poll_fn(|context| std::task::Poll::Ready(call.as_mut().poll(context)));
+        let (reply, seconds) = match at_once.await {
+            std::task::Poll::Ready(reply) => (reply, 0.0),
+            std::task::Poll::Pending => {
+                let started = tokio::time::Instant::now();
+                let reply = call.await;
+                (reply, started.elapsed().as_secs_f64())
+            }
+        };
+        $shared.note_call($operation, seconds, reply.is_ok());
+        (reply, seconds)
+    }};
+}
+
+pub(crate) use timed;
+
 #[derive(Debug)]
 pub(crate) struct Shared<S, T> {
     pub(crate) options: Options,
@@ -95,27 +119,10 @@ impl<S: Store, T: Timer> Shared<S, T> {
         self.timer.now_ms()
     }
 
-    /// Waits for the store, and notes how long it took and whether it answered.
-    pub(crate) async fn timed<R>(
-        &self,
-        operation: &'static str,
-        call: impl Future<Output = lingua_store::Result<R>>,
-    ) -> lingua_store::Result<R> {
-        self.timed_as(operation, call).await.0
-    }
-
-    /// As [`Shared::timed`], and says how many seconds it took.
-    pub(crate) async fn timed_as<R>(
-        &self,
-        operation: &'static str,
-        call: impl Future<Output = lingua_store::Result<R>>,
-    ) -> (lingua_store::Result<R>, f64) {
-        let started = tokio::time::Instant::now();
-        let reply = call.await;
-        let took = started.elapsed().as_secs_f64();
-        self.metrics.store_seconds.observe(operation, took);
-        self.metrics.store_up.set(i64::from(reply.is_ok()));
-        (reply, took)
+    /// Notes how long a call to the store took and whether it was answered.
+    pub(crate) fn note_call(&self, operation: &'static str, seconds: f64, is_ok: bool) {
+        self.metrics.store_seconds.observe(operation, seconds);
+        self.metrics.store_up.set(i64::from(is_ok));
     }
 
     /// Tells whoever watches; an event that nobody watches is not even made.

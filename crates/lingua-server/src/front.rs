@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
@@ -28,7 +27,7 @@ use tower::ServiceExt;
 use crate::app::{App, admit};
 use crate::auth::Role;
 use crate::reply::Failed;
-use crate::routes::jobs::{TRANSLATE, new_number, translate};
+use crate::routes::jobs::{TRANSLATE, job_id, new_number, translate};
 
 const REQUEST_ID: &str = "x-request-id";
 
@@ -69,9 +68,12 @@ impl<S: Store, T: Timer> Front<S, T> {
 
     async fn answer(self, request: Request<Incoming>) -> Response {
         let id = self.request_id(request.headers());
-        let mut response = match *request.method() {
-            Method::POST => self.post(request).await,
-            _ => Box::pin(self.route(request.map(Body::new))).await,
+        let is_post = *request.method() == Method::POST;
+        let mut response = match is_post && request.uri().path() == TRANSLATE {
+            true => self.translate(request).await.unwrap_or_else(IntoResponse::into_response),
+            // In boxes, because they are large and not as frequent.
+            false if is_post => Box::pin(self.post(request)).await,
+            false => Box::pin(self.route(request.map(Body::new))).await,
         };
         response.headers_mut().insert(REQUEST_ID, id);
         response
@@ -79,25 +81,27 @@ impl<S: Store, T: Timer> Front<S, T> {
 
     async fn post(self, request: Request<Incoming>) -> Response {
         let (parts, body) = request.into_parts();
-        let options = &self.app.shared.options;
-        let limit = Duration::from_millis(options.first_message_ms) * BODY_PATIENCE;
-        let body = match read(body, options.body_bytes_max, limit).await {
-            Ok(body) => body,
-            Err(failed) => return failed.into_response(),
-        };
-        if parts.uri.path() == TRANSLATE {
-            let answer = self.translate(&parts, &body).await;
-            let response = answer.unwrap_or_else(IntoResponse::into_response);
-            // Others that are ready go first: answers that leave together wake the clients' machine once.
-            tokio::task::yield_now().await;
-            return response;
+        match self.read(body).await {
+            Ok(body) => self.route(Request::from_parts(parts, Body::from(body))).await,
+            Err(failed) => failed.into_response(),
         }
-        Box::pin(self.route(Request::from_parts(parts, Body::from(body)))).await
     }
 
-    async fn translate(&self, parts: &Parts, body: &[u8]) -> Result<Response, Failed> {
-        admit(&self.app, Role::Client, &parts.headers)?;
-        translate(&self.app, &parts.headers, body).await
+    async fn translate(&self, request: Request<Incoming>) -> Result<Response, Failed> {
+        admit(&self.app, Role::Client, request.headers())?;
+        let id = job_id(&self.app, request.headers())?;
+        let body = self.read(request.into_body()).await?;
+        let answer = translate(&self.app, id, &body).await;
+        // Others that are ready go first: answers that leave together wake the clients' machine once.
+        tokio::task::yield_now().await;
+        answer
+    }
+
+    /// Reads a body that is not too large and not too slow.
+    async fn read(&self, body: Incoming) -> Result<Bytes, Failed> {
+        let options = &self.app.shared.options;
+        let limit = Duration::from_millis(options.first_message_ms) * BODY_PATIENCE;
+        read(body, options.body_bytes_max, limit).await
     }
 
     /// Every answer names its request, so that people can find it in the logs.
@@ -115,7 +119,7 @@ impl<S: Store, T: Timer> Front<S, T> {
     }
 }
 
-/// Reads a body that is not too large and not too slow.
+/// Reads a body that has at most this many bytes and arrives within the limit.
 async fn read(mut body: Incoming, bytes_max: usize, limit: Duration) -> Result<Bytes, Failed> {
     let too_large = || {
         let detail = format!("the body is larger than {bytes_max} bytes; send less");

@@ -176,14 +176,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             let step = tokio::select! {
                 frame = self.socket.next() => {
                     silent_beats = 0;
-                    match frame {
-                        Some(Ok(frame)) => in_time(self.read(frame)).await,
-                        Some(Err(error)) => {
-                            tracing::debug!(node_id = %self.node, %error, "socket failed");
-                            Err(Over)
-                        }
-                        None => Err(Over),
-                    }
+                    self.read_all(frame).await
                 }
                 order = inbox.recv() => match order {
                     Some(order) => {
@@ -202,6 +195,29 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             if step.is_err() {
                 return;
             }
+        }
+    }
+
+    /// Reads this frame, and those that have come with it.
+    async fn read_all(&mut self, first: Option<Result<Frame, axum::Error>>) -> Result<(), Over> {
+        let mut next = first;
+        for _ in 0..BATCH {
+            match next {
+                Some(Ok(frame)) => in_time(self.read(frame)).await?,
+                Some(Err(error)) => {
+                    tracing::debug!(node_id = %self.node, %error, "socket failed");
+                    return Err(Over);
+                }
+                None => return Err(Over),
+            }
+            let ready = poll_fn(|context| Poll::Ready(self.socket.poll_next_unpin(context))).await;
+            let Poll::Ready(frame) = ready else { return Ok(()) };
+            next = frame;
+        }
+        // Too much at once: this one is read, and then others have their turn.
+        match next {
+            Some(Ok(frame)) => in_time(self.read(frame)).await,
+            _ => Err(Over),
         }
     }
 

@@ -16,6 +16,7 @@ use crate::error::SubmitError;
 use crate::live::{LiveJob, ToJob, Until};
 use crate::request::{Ended, JobRequest, JobView, Progress};
 use crate::runner::{Life, Runner};
+use crate::shared::timed;
 
 /// How often the record of a job that runs elsewhere is looked at by who waits for it.
 const LOOK_AGAIN_MS: u64 = 50;
@@ -97,7 +98,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let accepted_ms = shared.now_ms();
         let Some(handing_in) = shared.amends.hand_in(request.id) else { return Ok(None) };
         let new = shared.new_job(&request, accepted_ms);
-        let created = shared.timed("create_job", shared.store.create_job(new)).await?;
+        let (created, _) = timed!(shared, "create_job", shared.store.create_job(new));
+        let created = created?;
         handing_in.settled();
         if let CreateReply::Exists(record) = created {
             self.take_up(record, request);

@@ -17,6 +17,7 @@ use crate::error::NodeError;
 use crate::live::{Answer, LiveJob, NodeWord, Said, ToJob, Unheard};
 use crate::node::Outbox;
 use crate::request::JobResult;
+use crate::shared::timed;
 
 /// How long a word waits until a job whose inbox is full may have room.
 const FULL_PAUSE_MS: u64 = 5;
@@ -87,7 +88,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             cost_ms: cost_ms.unwrap_or(lingua_core::node::COST_MS_UNKNOWN),
             fresh_ms: shared.options.times.stale_ms,
         };
-        match shared.timed("register", shared.store.register(registration)).await? {
+        match timed!(shared, "register", shared.store.register(registration)).0? {
             RegisterReply::Registered { lost } => shared.leases_lost(lost),
             RegisterReply::Stale { current } => return Err(NodeError::StaleEpoch { current }),
         }
@@ -131,7 +132,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             fresh_ms: shared.options.times.stale_ms,
             lease_ms: shared.options.times.run_lease_ms,
         };
-        match shared.timed("heartbeat", shared.store.heartbeat(heartbeat)).await? {
+        match timed!(shared, "heartbeat", shared.store.heartbeat(heartbeat)).0? {
             HeartbeatReply::Beaten { drain, unknown } => {
                 // The node will stop; whoever waits for it must not wait for its timer.
                 shared.leases_lost(unknown.iter().copied());

@@ -12,6 +12,7 @@ use crate::amends::{End, FIRST};
 use crate::clock::Timer;
 use crate::events;
 use crate::request::Ended;
+use crate::shared::timed;
 
 /// How often writing is tried before the job is left to the clean-up.
 const WRITE_TRIES: u32 = 40;
@@ -36,17 +37,39 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         let token = self.shared.random_u64();
         let outcome = to.state.is_terminal().then(|| self.outcome());
+        let Some(step) = self.step(to, token, outcome.clone()) else { return false };
+        let store = &self.shared.store;
+        let (reply, _) = timed!(self.shared, "advance_job", store.advance_job(step));
+        match reply {
+            Ok(AdvanceReply::Advanced) => {
+                self.has_written(to, token, outcome);
+                true
+            }
+            reply => Box::pin(self.write_again(to, token, outcome, reply)).await,
+        }
+    }
+
+    /// What was told to the store stands there.
+    fn has_written(&mut self, to: Stage, token: u64, outcome: Option<Bytes>) {
+        self.written = to;
+        if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
+            let (request, written_ms) = (Arc::clone(&self.request), self.ended.ended_ms);
+            self.shared.amends.remember(End { request, stage: to, outcome, token, written_ms });
+        }
+    }
+
+    /// Goes on writing after a reply that was not what it should be.
+    async fn write_again(
+        &mut self,
+        to: Stage,
+        token: u64,
+        outcome: Option<Bytes>,
+        mut reply: lingua_store::Result<AdvanceReply>,
+    ) -> bool {
         for _ in 0..WRITE_TRIES {
-            let Some(step) = self.step(to, token, outcome.clone()) else { return false };
-            let advance = self.shared.store.advance_job(step);
-            match self.shared.timed("advance_job", advance).await {
+            match reply {
                 Ok(AdvanceReply::Advanced) => {
-                    self.written = to;
-                    if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
-                        let (request, written_ms) = (Arc::clone(&self.request), now_ms);
-                        let end = End { request, stage: to, outcome, token, written_ms };
-                        self.shared.amends.remember(end);
-                    }
+                    self.has_written(to, token, outcome);
                     return true;
                 }
                 // The owner alone moves a job: if it is ours and stands further back, the store has
@@ -73,6 +96,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     break;
                 }
             }
+            let Some(step) = self.step(to, token, outcome.clone()) else { return false };
+            let store = &self.shared.store;
+            (reply, _) = timed!(self.shared, "advance_job", store.advance_job(step));
         }
         // It stands in the store under our name, and soon nobody runs it.
         self.shared.amends.keep(Arc::clone(&self.request), self.ended.accepted_ms);
@@ -96,7 +122,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
     async fn write_anew(&mut self) {
         tracing::warn!(job_id = %self.id(), "the store has forgotten the job");
         let new = self.shared.new_job(&self.request, self.ended.accepted_ms);
-        match self.shared.timed("create_job", self.shared.store.create_job(new)).await {
+        let store = &self.shared.store;
+        match timed!(self.shared, "create_job", store.create_job(new)).0 {
             Ok(CreateReply::Created) => self.written = FIRST,
             // Whose it is and where it stands is found out by the next step.
             Ok(CreateReply::Exists(_)) => {}

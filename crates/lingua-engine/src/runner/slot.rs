@@ -16,6 +16,7 @@ use super::Runner;
 use crate::clock::Timer;
 use crate::live::{Heard, ToJob};
 use crate::queue::{Wake, Want};
+use crate::shared::timed;
 
 /// Why the look for a slot ended without one.
 pub(super) enum NoSlot {
@@ -109,7 +110,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     /// Asks the cells, once each. `Ok(None)` means that it is worth waiting.
     async fn look(&mut self, keep_last: bool) -> Result<Option<(Grant, u16)>, NoSlot> {
-        if let Some(found) = self.look_at_pinned().await? {
+        // What most jobs do not need has a box of its own, here and below: a job's state stays small.
+        let may_be_pinned = self.request.preferred.is_some() || self.request.bind_key.is_some();
+        if may_be_pinned && let Some(found) = Box::pin(self.look_at_pinned()).await? {
             return Ok(Some(found));
         }
         let tried: Vec<_> = self.job.tried().to_vec();
@@ -117,10 +120,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Looked::Found(found) => Ok(Some(found)),
             Looked::Full { others: true } => Ok(None),
             // Only nodes that failed it before are there: better one of those than none.
-            Looked::Full { others: false } => match self.look_everywhere(keep_last, &[]).await? {
-                Looked::Found(found) => Ok(Some(found)),
-                Looked::Full { .. } => Ok(None),
-            },
+            Looked::Full { others: false } => {
+                match Box::pin(self.look_everywhere(keep_last, &[])).await? {
+                    Looked::Found(found) => Ok(Some(found)),
+                    Looked::Full { .. } => Ok(None),
+                }
+            }
         }
     }
 
@@ -135,7 +140,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             for cell in self.shared.routes.order(pair, self.shared.random(), everywhere) {
                 let tried: SlotSet =
                     tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot).collect();
-                let exclude = tried | self.excluded_in(cell).await?;
+                let exclude = match self.request.exclude.is_empty() {
+                    true => tried,
+                    false => tried | Box::pin(self.excluded_in(cell)).await?,
+                };
                 match self.reserve(cell, exclude, None, keep_last).await? {
                     Reserved::Granted { grant, used, free, .. } => {
                         self.shared.routes.free(pair, cell, free);
@@ -158,8 +166,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return Ok(Looked::Full { others: true });
         }
         self.count_empty_pool();
-        let detail =
-            format!("no registered node can serve {pair}: {}", self.what_is_missing().await);
+        let missing = Box::pin(self.what_is_missing()).await;
+        let detail = format!("no registered node can serve {pair}: {missing}");
         Err(NoSlot::Failed(Failure::NoCapableNode, Some(detail)))
     }
 
@@ -226,8 +234,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
         pin: Option<Pin>,
         keep_last: bool,
     ) -> Result<Reserved, NoSlot> {
-        let doubted = self.shared.doubted_in(cell).await.map_err(|_| store_down())?;
-        let exclude = exclude | doubted;
+        let exclude = match self.shared.is_in_doubt() {
+            false => exclude,
+            true => {
+                let doubted = Box::pin(self.shared.doubted_in(cell)).await;
+                exclude | doubted.map_err(|_| store_down())?
+            }
+        };
         let query = Query {
             pair: self.request.pair,
             needs: self.request.needs,
@@ -243,8 +256,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             ack_lease_ms: self.shared.options.times.ack_ms,
             random: self.shared.random(),
         };
-        let (reply, took) =
-            self.shared.timed_as("reserve", self.shared.store.reserve(cell, request)).await;
+        let store = &self.shared.store;
+        let (reply, took) = timed!(self.shared, "reserve", store.reserve(cell, request));
         self.shared.metrics.reserve_seconds.observe(took);
         let reply = reply.map_err(|_| store_down())?;
         self.shared.leases_lost(reply.expired.iter().map(|expired| expired.key));

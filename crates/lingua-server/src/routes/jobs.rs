@@ -58,16 +58,16 @@ pub(crate) async fn translate_routed<S: Store, T: Timer>(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
-    translate(&app, &headers, &body).await
+    let id = job_id(&app, &headers)?;
+    translate(&app, id, &body).await
 }
 
 /// `POST /v1/translate`: accepts a job and answers with what came of it.
 pub(crate) async fn translate<S: Store, T: Timer>(
     app: &App<S, T>,
-    headers: &HeaderMap,
+    id: JobId,
     body: &[u8],
 ) -> Answer {
-    let id = job_id(app, headers)?;
     let request = convert::request(id, body, app.shared.options.default_wait_ms)?;
     let wait_ms = request.deadline_ms.unwrap_or(app.shared.options.translate_ms);
     match app.shared.engine.translate(request, wait_ms).await? {
@@ -98,7 +98,10 @@ async fn accept<S: Store, T: Timer>(
 }
 
 /// A new id, or the one that belongs to the idempotency key.
-fn job_id<S: Store, T: Timer>(app: &App<S, T>, headers: &HeaderMap) -> Result<JobId, Failed> {
+pub(crate) fn job_id<S: Store, T: Timer>(
+    app: &App<S, T>,
+    headers: &HeaderMap,
+) -> Result<JobId, Failed> {
     let Some(key) = headers.get("idempotency-key") else {
         return Ok(JobId::new(new_number(app.shared.engine.now_ms())));
     };
