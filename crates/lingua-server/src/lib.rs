@@ -6,7 +6,8 @@
 //! | [`auth`] | tokens and what they allow |
 //! | [`listen`] | connections: timeouts, graceful stop |
 //! | `app` | what all routes share |
-//! | `table` | the table of routes, and their description |
+//! | `table` | the table of routes |
+//! | `openapi`, `docs` | its description, for machines and for people |
 //! | `routes` | one file for each kind of caller |
 //! | `socket` | the node WebSocket |
 //! | `mailbox` | nodes without WebSocket |
@@ -20,8 +21,10 @@
 mod app;
 pub mod auth;
 mod convert;
+mod docs;
 pub mod listen;
 mod mailbox;
+mod openapi;
 pub mod options;
 mod reply;
 mod routes;

@@ -14,6 +14,7 @@ use lingua_wire::client::{CancelReply, DispatchReply};
 use lingua_wire::message::check_label;
 use lingua_wire::view::JobList;
 use lingua_wire::{ErrorCode, RequestError};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -87,6 +88,14 @@ async fn accept<S: Store, T: Timer>(
     Ok((submitted.id, sent_within_ms))
 }
 
+/// A header of requests that submit a job; only for the description, [`job_id`] reads it.
+#[derive(Debug, JsonSchema)]
+pub(crate) struct Key {
+    /// Makes it safe to repeat the request: the same key answers with the same job.
+    #[schemars(rename = "Idempotency-Key")]
+    _key: Option<String>,
+}
+
 /// A new id, or the one that belongs to the idempotency key.
 fn job_id(headers: &HeaderMap) -> Result<JobId, Failed> {
     let Some(key) = headers.get("idempotency-key") else {
@@ -131,8 +140,10 @@ fn parse_id(text: &str) -> Result<JobId, Failed> {
     text.parse().map_err(|error| Failed::new(ErrorCode::JobNotFound, format!("{error}")))
 }
 
-#[derive(Debug, Deserialize)]
+/// How long to wait for the end of a job.
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Wait {
+    /// Answer when the job has ended, or after this time, at most 60 s; at once by default.
     wait_ms: Option<u64>,
 }
 
@@ -162,9 +173,12 @@ pub(crate) async fn cancel<S: Store, T: Timer>(
     }
 }
 
-#[derive(Debug, Deserialize)]
+/// Which jobs are listed.
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct List {
+    /// Only jobs in this state.
     state: Option<String>,
+    /// At most this many; 100 by default, 1000 at most.
     limit: Option<usize>,
 }
 

@@ -15,6 +15,7 @@ use lingua_wire::node::{
 };
 use lingua_wire::scheduler::NodeJobs;
 use lingua_wire::{ErrorCode, RequestError, parse};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
@@ -117,8 +118,10 @@ pub(crate) async fn offline<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) 
     Ok(json(&OkReply::OK))
 }
 
-#[derive(Debug, Deserialize)]
+/// How long to wait for jobs.
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Poll {
+    /// Answer when there are jobs, or after this time; 30 s by default.
     wait_ms: Option<u64>,
 }
 

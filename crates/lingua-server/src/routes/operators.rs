@@ -22,7 +22,7 @@ use tokio_stream::wrappers::BroadcastStream;
 
 use crate::app::{App, Shared};
 use crate::reply::{Answer, Failed, json, text};
-use crate::{convert, table};
+use crate::{convert, docs, openapi};
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -232,12 +232,12 @@ pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
 
 /// `GET /openapi.json`
 pub(crate) async fn openapi() -> Response {
-    text(StatusCode::OK, "application/json", table::openapi().to_string())
+    text(StatusCode::OK, "application/json", openapi::document().to_string())
 }
 
 /// `GET /docs`
 pub(crate) async fn docs() -> Response {
-    text(StatusCode::OK, "text/html; charset=utf-8", table::docs())
+    text(StatusCode::OK, "text/html; charset=utf-8", docs::page())
 }
 
 /// `GET /healthz`: the process answers.
