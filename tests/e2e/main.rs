@@ -3,6 +3,7 @@
 mod auth;
 mod cli;
 mod durable;
+mod events;
 mod faults;
 mod long_poll;
 mod routes;

@@ -1,7 +1,6 @@
 //! Every route: that it works, and what it says when it does not.
 
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::world::{Node, Scheduler, job, job_with, request, within};
 
@@ -187,28 +186,6 @@ async fn a_deadline_is_answered_with_504() {
     assert_eq!((late.status, &late.body["error"]), (504, &json!("DEADLINE_EXCEEDED")));
     assert!(late.body["job_id"].as_str().is_some(), "{:?}", late.body);
     node.expect("job_cancel").await;
-}
-
-#[tokio::test]
-async fn events_are_streamed() {
-    let s = Scheduler::start().await;
-    let mut stream = tokio::net::TcpStream::connect(&s.address).await.unwrap();
-    stream.write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    let mut seen = String::new();
-    let mut node = None;
-    within(async {
-        let mut buffer = vec![0; 4096];
-        while !seen.contains("event: node") {
-            let n = stream.read(&mut buffer).await.unwrap();
-            assert!(n > 0, "the stream ended");
-            seen.push_str(&String::from_utf8_lossy(&buffer[..n]));
-            if node.is_none() {
-                node = Some(Box::pin(Node::join(&s, "n1", 1)).await);
-            }
-        }
-    })
-    .await;
-    assert!(seen.contains("text/event-stream"), "{seen}");
 }
 
 #[tokio::test]

@@ -153,6 +153,11 @@ impl Job {
     }
 
     /// Whether the event speaks of this attempt and may happen in this state.
+    /// Whether a node's word about its attempt would be heard now. Nothing is changed.
+    pub fn would_hear(&self, report: &Report) -> Result<(), Refusal> {
+        self.check(&Event::Acked(report.clone()))
+    }
+
     fn check(&self, event: &Event) -> Result<(), Refusal> {
         let stage = self.stage;
         if event.attempt().is_some_and(|attempt| attempt != stage.attempt) {

@@ -19,10 +19,19 @@ pub(crate) enum ToJob {
     /// A node says something, and may want to know whether it counted. In a box, because a channel
     /// makes room for 32 messages at once, and every job has a channel.
     Node(Box<NodeWord>, Option<Answer>),
+    /// A node has a part of the text. In a box for the same reason.
+    Partial(Box<Partial>),
     /// The node of this attempt is gone, or its lease is.
     NodeLost(Attempt),
     /// The client does not want it any more.
     Cancel,
+}
+
+/// What a node has of a job's text so far.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    pub(crate) report: Report,
+    pub(crate) text: Arc<str>,
 }
 
 /// What a node says about a job.

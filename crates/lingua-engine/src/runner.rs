@@ -231,16 +231,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let message = tokio::select! {
             biased;
             message = self.inbox.recv() => message,
-            () = shared.timer.sleep(wait_ms) => {
-                if matches!(too_late, Event::AckTimeout { .. }) {
-                    shared.metrics.ack_timeouts.inc();
-                }
-                self.unless_heard = None;
-                self.apply(too_late).await;
-                return;
-            }
+            () = shared.timer.sleep(wait_ms) => return self.time_is_up(too_late).await,
         };
         match message {
+            // A node that talks without end does not stop the clock.
+            Some(ToJob::Partial(_)) if wait_ms == 0 => self.time_is_up(too_late).await,
+            Some(ToJob::Partial(partial)) => self.hear_partial(*partial),
             Some(ToJob::Cancel) | None => {
                 self.apply(Event::Cancel).await;
             }
@@ -251,6 +247,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
             Some(ToJob::Node(word, answer)) => self.hear(word, answer).await,
         }
+    }
+
+    async fn time_is_up(&mut self, event: Event) {
+        if matches!(event, Event::AckTimeout { .. }) {
+            self.shared.metrics.ack_timeouts.inc();
+        }
+        self.unless_heard = None;
+        self.apply(event).await;
     }
 
     async fn hear(&mut self, word: Box<NodeWord>, answer: Option<Answer>) {
@@ -387,6 +391,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     fn note_retry(&mut self, cause: Cause) {
         Metrics::count(&self.shared.metrics.retries, "reason", cause.as_str());
+        self.forget_partial();
         let now_ms = self.shared.now_ms();
         if let Some(last) = self.ended.tries.last_mut() {
             last.ended_ms = Some(now_ms);

@@ -163,6 +163,7 @@ pub(crate) fn job_view(job: &JobView) -> view::JobView {
         trace_id: asked.as_ref().map(|asked| asked.trace.to_string()),
         timings: timings(job),
         attempts: tries,
+        partial: progress.partial.as_deref().map(str::to_owned),
         result: ended.and_then(|e| e.result.clone()).and_then(|text| RawJson::new(text).ok()),
         error: ended.and_then(|e| e.error.clone()),
         detail: ended.and_then(|e| e.detail.clone()),

@@ -57,6 +57,12 @@ fn draw_route(page: &mut String, document: &Value, route: &Route) {
         let links: Vec<String> = links.collect();
         put(page, format_args!("<h4>{speaker} says</h4><p>{}</p>", links.join(" · ")));
     }
+    let events = entries(&operation["x-events"]);
+    let links: Vec<String> =
+        events.map(|(name, data)| format!("<code>{name}</code> {}", kind_of(data))).collect();
+    if !links.is_empty() {
+        put(page, format_args!("<h4>events</h4><p>{}</p>", links.join(" · ")));
+    }
     *page += "</details>";
 }
 
@@ -117,7 +123,10 @@ fn kind_of(schema: &Value) -> String {
     if let Some(name) = name_of(schema) {
         return format!("<a href=#{name}>{name}</a>");
     }
-    if let Some(any) = schema["anyOf"].as_array() {
+    if let Some(word) = schema["const"].as_str() {
+        return word.to_owned();
+    }
+    if let Some(any) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
         let kinds: Vec<String> = any.iter().map(kind_of).filter(|kind| kind != "null").collect();
         return kinds.join(" or ");
     }

@@ -1,8 +1,8 @@
 //! The description of all routes, for machines: OpenAPI 3.1, made from the table of routes and the types
 //! that it names.
 //!
-//! Start at [`document`]. OpenAPI has no words for WebSockets and server-sent events; the messages of
-//! those stand under `x-messages`.
+//! Start at [`document`]. OpenAPI has no words for WebSockets and server-sent events: what is said there
+//! stands under `x-messages` and `x-events`.
 //!
 //! Invariant: every reference in the document leads to a schema in it.
 
@@ -11,6 +11,7 @@ use lingua_wire::scheduler::{
     Drain, HeartbeatAck, JobAssign, JobCancel, JobConfirmed, NodeError, Registered,
 };
 use lingua_wire::schema::Catalog;
+use lingua_wire::view::{JobEvent, LeaderEvent, NodeEvent, PoolEvent};
 use lingua_wire::{ErrorBody, Message};
 use serde_json::{Map, Value, json};
 
@@ -38,6 +39,14 @@ pub(crate) const SCHEDULER_FRAMES: &[(&str, SchemaOf)] = frames!(
     answer: Registered, HeartbeatAck, JobAssign<'_>, JobCancel<'_>, JobConfirmed, Drain, NodeError<'_>
 );
 
+/// What happens, with the names of the events.
+pub(crate) const EVENTS: &[(&str, SchemaOf)] = &[
+    ("node", |catalog| catalog.answer::<NodeEvent>()),
+    ("job", |catalog| catalog.answer::<JobEvent>()),
+    ("pool", |catalog| catalog.answer::<PoolEvent>()),
+    ("leader", |catalog| catalog.answer::<LeaderEvent>()),
+];
+
 /// The description.
 pub(crate) fn document() -> Value {
     let mut catalog = Catalog::default();
@@ -55,6 +64,8 @@ pub(crate) fn document() -> Value {
         "node": messages(NODE_FRAMES, &mut catalog),
         "scheduler": messages(SCHEDULER_FRAMES, &mut catalog),
     });
+    let events = EVENTS.iter().map(|(name, schema)| ((*name).to_owned(), schema(&mut catalog)));
+    paths["/v1/events"]["get"]["x-events"] = Value::Object(events.collect());
     let mut schemas = catalog.into_definitions();
     for (route, place, set) in &sets {
         let named = schemas.get(name_of(set).unwrap_or_default()).map(|set| in_place(place, set));

@@ -292,7 +292,9 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
                 let heard = engine.failed(fail.job_id, report, reason, retryable, false).await;
                 return self.answer(key, heard).await;
             }
-            NodeMessage::JobPartial(_) => {}
+            NodeMessage::JobPartial(partial) => {
+                engine.partial(partial.job_id, partial.report(self.node.clone()), &partial.text);
+            }
             NodeMessage::Bye(_) => return Ok(Err(Over)),
             NodeMessage::Register(_) => {
                 let what =

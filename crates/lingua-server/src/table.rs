@@ -10,7 +10,8 @@ use lingua_engine::Timer;
 use lingua_store::Store;
 use lingua_wire::client::{CancelReply, Dispatch, DispatchReply};
 use lingua_wire::node::{
-    Heartbeat, HeartbeatReply, JobAck, JobDone, JobFail, Offline, OkReply, Register, RegisterReply,
+    Heartbeat, HeartbeatReply, JobAck, JobDone, JobFail, JobPartial, Offline, OkReply, Register,
+    RegisterReply,
 };
 use lingua_wire::scheduler::NodeJobs;
 use lingua_wire::schema::Catalog;
@@ -125,6 +126,9 @@ routes! {
         post "/v1/job/ack" routes::nodes::ack, -,
             [JobAck, "job_ack.contract"] => [OkReply, "ok_reply"],
             "The node has the job.";
+        post "/v1/job/partial" routes::nodes::partial, -,
+            [JobPartial<'_>, "job_partial"] => [OkReply, "ok_reply"],
+            "The node has a part of the text.";
         post "/v1/job/done" routes::nodes::done, -,
             [JobDone<'_>, "job_done.contract"] => [OkReply, "ok_reply"],
             "The node gives a result.";

@@ -88,6 +88,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             node: None,
             tries: vec![],
             ended: None,
+            partial: None,
         };
         let (sender, progress) = watch::channel(progress);
         let live = LiveJob { inbox, progress, request: Arc::clone(&request), accepted_ms };
@@ -233,6 +234,7 @@ fn view_of_record(record: JobRecord) -> JobView {
         node: record.grant.map(|grant| grant.node),
         tries,
         ended,
+        partial: None,
     };
     JobView {
         id: record.id,

@@ -14,9 +14,12 @@ use tokio::sync::oneshot;
 use super::Handle;
 use crate::clock::Timer;
 use crate::error::NodeError;
-use crate::live::{Answer, NodeWord, Said, ToJob};
+use crate::live::{Answer, NodeWord, Partial, Said, ToJob};
 use crate::metrics::Metrics;
 use crate::node::Outbox;
+
+/// Longest partial text that is kept and shown, in bytes.
+pub const PARTIAL_BYTES_MAX: usize = 16 * 1024;
 
 /// A node that connects.
 #[derive(Debug, Clone)]
@@ -205,6 +208,21 @@ impl<S: Store, T: Timer> Handle<S, T> {
         self.say(job, NodeWord { report, said }, wait).await
     }
 
+    /// The node has a part of the text; of no use to anybody but those who watch, so it is dropped
+    /// rather than waited for. Says whether it was taken: the attempt may still turn out to be over.
+    pub fn partial(&self, job: JobId, report: Report, text: &str) -> bool {
+        let partial = Partial { report, text: cut(text, PARTIAL_BYTES_MAX).into() };
+        let rejected = match self.shared.live.get(job) {
+            None => "job_over",
+            Some(live) => match live.inbox.try_send(ToJob::Partial(Box::new(partial))) {
+                Ok(()) => return true,
+                Err(_) => "partial_dropped",
+            },
+        };
+        Metrics::count(&self.shared.metrics.node_rejected, "reason", rejected);
+        false
+    }
+
     async fn say(&self, job: JobId, word: NodeWord, wait: bool) -> Result<(), NodeError> {
         let Some(live) = self.shared.live.get(job) else {
             Metrics::count(&self.shared.metrics.node_rejected, "reason", "job_over");
@@ -257,6 +275,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let view = self.shared.store.view(place.cell).await?;
         Ok(view.nodes.iter().find(|n| n.node == *node).map(|n| n.state))
     }
+}
+
+/// The first bytes of a text, never a part of a character.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
 }
 
 /// Nodes that can do the same are of one class. Every instance must come to the same number, so the

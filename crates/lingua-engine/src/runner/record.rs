@@ -9,6 +9,7 @@ use lingua_store::contract::{Advance, AdvanceReply, Bytes, JOB_BYTES_MAX};
 use super::Runner;
 use crate::clock::Timer;
 use crate::events;
+use crate::live::Partial;
 use crate::metrics::Metrics;
 use crate::request::{Ended, Progress};
 
@@ -86,8 +87,35 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Stage { state, attempt } = self.job.stage();
         let ended = state.is_terminal().then(|| Arc::new(self.ended.clone()));
         let node = self.job.grant().map(|grant| grant.node.clone());
-        self.shared.tell(events::Event::Job { job: self.id(), state, node: node.clone() });
+        self.shared.tell(events::Event::Job { job: self.id(), attempt, state, node: node.clone() });
         let tries = self.ended.tries.clone();
-        self.progress.send_replace(Progress { state, attempt, node, tries, ended });
+        self.progress.send_modify(|progress| {
+            // A node may confirm the job once more after it has said something.
+            let partial = progress.partial.take().filter(|_| !state.is_terminal());
+            *progress = Progress { state, attempt, node, tries, ended, partial };
+        });
+    }
+
+    /// Shows everybody who watches what the node has so far. Only the latest text is kept, and only
+    /// the attempt that goes on is heard.
+    pub(super) fn hear_partial(&self, partial: Partial) {
+        let Partial { report, text } = partial;
+        if self.job.would_hear(&report).is_err() {
+            return self.refuse_partial();
+        }
+        let Stage { state, attempt } = self.job.stage();
+        let (job, node) = (self.id(), report.node);
+        let told = Arc::clone(&text);
+        self.shared.tell(events::Event::Partial { job, attempt, state, node, text: told });
+        self.progress.send_modify(|progress| progress.partial = Some(text));
+    }
+
+    pub(super) fn refuse_partial(&self) {
+        Metrics::count(&self.shared.metrics.node_rejected, "reason", "stale_partial");
+    }
+
+    /// What an attempt had is of no use to the next.
+    pub(super) fn forget_partial(&self) {
+        self.progress.send_if_modified(|progress| progress.partial.take().is_some());
     }
 }

@@ -94,6 +94,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 self.refuse(&word, answer);
                 None
             }
+            Some(ToJob::Partial(_)) => {
+                self.refuse_partial();
+                None
+            }
             Some(ToJob::NodeLost(_)) => None,
         }
     }

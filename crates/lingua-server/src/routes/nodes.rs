@@ -10,8 +10,8 @@ use lingua_engine::handle::{Beat, Registration};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 use lingua_wire::node::{
-    Heartbeat, HeartbeatReply, JobAck, JobDone, JobFail, JobRef, Offline, OkReply, Register,
-    RegisterReply,
+    Heartbeat, HeartbeatReply, JobAck, JobDone, JobFail, JobPartial, JobRef, Offline, OkReply,
+    Register, RegisterReply,
 };
 use lingua_wire::scheduler::NodeJobs;
 use lingua_wire::{ErrorCode, RequestError, parse};
@@ -151,6 +151,19 @@ pub(crate) async fn ack<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> A
     let node = known(&app, ack.node()?)?;
     app.shared.engine.acked(ack.job_id, ack.report(node), true).await?;
     Ok(json(&OkReply::OK))
+}
+
+/// `POST /v1/job/partial`
+pub(crate) async fn partial<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+    let partial: JobPartial<'_> = parse(&body)?;
+    let node = known(&app, partial.node()?)?;
+    match app.shared.engine.partial(partial.job_id, partial.report(node), &partial.text) {
+        true => Ok(json(&OkReply::OK)),
+        false => {
+            let detail = "the job is over, or hears too much at once; go on without it";
+            Err(Failed::new(ErrorCode::StaleAttempt, detail))
+        }
+    }
 }
 
 /// `POST /v1/job/done`

@@ -15,9 +15,11 @@ use lingua_engine::events::Event;
 use lingua_engine::table::Pool;
 use lingua_store::Store;
 use lingua_wire::view::{
-    ClusterView, ExplainReply, ExplainedNode, InstanceView, NodeList, PoolList, PoolView, StoreView,
+    ClusterView, ExplainReply, ExplainedNode, InstanceView, JobEvent, JobEventKind, LeaderEvent,
+    NodeEvent, NodeList, PoolEvent, PoolList, PoolView, StoreView,
 };
-use lingua_wire::{ErrorCode, RequestError};
+use lingua_wire::{ErrorCode, Message, RequestError, to_json};
+use serde::Serialize;
 use tokio_stream::wrappers::BroadcastStream;
 
 use crate::app::{App, Shared};
@@ -204,21 +206,31 @@ pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
 }
 
 fn sse(event: &Event) -> SseEvent {
-    let (name, data) = match event {
-        Event::Node { node, epoch } => {
-            ("node", serde_json::json!({"node_id": node.as_str(), "epoch": epoch.0}))
-        }
-        Event::Job { job, state, node } => {
-            let node = node.as_ref().map(|node| node.as_str());
-            (
-                "job",
-                serde_json::json!({"job_id": job.to_string(), "state": state.as_str(), "node_id": node}),
-            )
-        }
-        Event::Pools { version } => ("pool", serde_json::json!({"table_version": version})),
-        Event::Leader { term } => ("leader", serde_json::json!({"term": term.0})),
-    };
-    SseEvent::default().event(name).data(data.to_string())
+    match event {
+        Event::Node { node, epoch } => sse_of(&NodeEvent { node_id: node.clone(), epoch: *epoch }),
+        Event::Job { job, attempt, state, node } => sse_of(&JobEvent {
+            kind: JobEventKind::State,
+            job_id: *job,
+            attempt_id: *attempt,
+            state: *state,
+            node_id: node.clone(),
+            text: None,
+        }),
+        Event::Partial { job, attempt, state, node, text } => sse_of(&JobEvent {
+            kind: JobEventKind::Partial,
+            job_id: *job,
+            attempt_id: *attempt,
+            state: *state,
+            node_id: Some(node.clone()),
+            text: Some(text.to_string()),
+        }),
+        Event::Pools { version } => sse_of(&PoolEvent { table_version: *version }),
+        Event::Leader { term } => sse_of(&LeaderEvent { term: *term }),
+    }
+}
+
+fn sse_of<M: Message + Serialize>(event: &M) -> SseEvent {
+    SseEvent::default().event(M::NAME.trim_end_matches("_event")).data(to_json(event))
 }
 
 /// `GET /metrics`

@@ -56,6 +56,9 @@ pub struct JobView {
     /// How long things took.
     #[serde(default)]
     pub timings: Timings,
+    /// What the node has of the text so far; gone when the attempt is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<String>,
     /// What came of it, as the node gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<JobResult<'static>>")]

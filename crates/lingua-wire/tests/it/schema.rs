@@ -33,8 +33,9 @@ impl Check<'_> {
                     true
                 }
                 "type" => is_of_type(wanted, value),
+                "const" => wanted == value,
                 "enum" => wanted.as_array().expect("a list").contains(value),
-                "anyOf" => wanted.as_array().expect("a list").iter().any(|one| {
+                "anyOf" | "oneOf" => wanted.as_array().expect("a list").iter().any(|one| {
                     let mut found = vec![];
                     Check { document: self.document, found: &mut found }.hold(one, value, at);
                     found.is_empty()
