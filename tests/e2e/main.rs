@@ -6,6 +6,7 @@ mod durable;
 mod events;
 mod faults;
 mod long_poll;
+mod metrics;
 mod routes;
 mod socket;
 mod world;

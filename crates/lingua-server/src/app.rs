@@ -10,14 +10,13 @@ use axum::response::{IntoResponse, Response};
 use lingua_engine::{Handle, Timer};
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use crate::auth::{Denied, Role};
 use crate::listen;
 use crate::mailbox::Mailboxes;
+use crate::metrics::Metrics;
 use crate::options::{InsecureListen, ServerOptions};
 use crate::reply::Failed;
 use crate::table;
@@ -59,17 +58,16 @@ pub(crate) struct Inner<S, T> {
     pub(crate) options: ServerOptions,
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Mailboxes,
-    pub(crate) connections: Family<[(&'static str, &'static str); 1], Gauge>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl<S: Store, T: Timer> Server<S, T> {
     /// Makes a server.
     pub fn new(parts: Parts<S, T>) -> Self {
         let Parts { engine, options, mut registry } = parts;
-        let connections = Family::default();
-        registry.register("connections", "Open connections, by kind", connections.clone());
+        let metrics = Arc::new(Metrics::new(&mut registry));
         let mailboxes = Mailboxes::default();
-        let inner = Inner { engine, options, registry, mailboxes, connections };
+        let inner = Inner { engine, options, registry, mailboxes, metrics };
         Self { app: App { shared: Arc::new(inner) } }
     }
 
@@ -83,7 +81,8 @@ impl<S: Store, T: Timer> Server<S, T> {
             self.app.shared.options.check_listen(address)?;
         }
         let header_ms = self.app.shared.options.first_message_ms;
-        listen::serve(listener, router(self.app), header_ms, shutdown).await;
+        let metrics = Arc::clone(&self.app.shared.metrics);
+        listen::serve(listener, router(self.app), header_ms, &metrics, shutdown).await;
         Ok(())
     }
 }

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`options`] | how it is set up |
 //! | [`auth`] | tokens and what they allow |
-//! | [`listen`] | connections: timeouts, graceful stop |
+//! | `listen` | connections: timeouts, graceful stop |
+//! | `metrics` | what is counted here |
 //! | `app` | what all routes share |
 //! | `table` | the table of routes |
 //! | `openapi`, `docs` | its description, for machines and for people |
@@ -22,8 +23,9 @@ mod app;
 pub mod auth;
 mod convert;
 mod docs;
-pub mod listen;
+mod listen;
 mod mailbox;
+mod metrics;
 mod openapi;
 pub mod options;
 mod reply;

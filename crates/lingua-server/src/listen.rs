@@ -9,6 +9,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
+use crate::metrics::{Kind, Metrics};
+
 /// How long a stop waits for open requests.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -16,10 +18,11 @@ const GRACE: Duration = Duration::from_secs(10);
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `shutdown`.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     header_read_ms: u64,
+    metrics: &Metrics,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let mut builder = http1::Builder::new();
@@ -49,6 +52,7 @@ pub async fn serve(
         let service = TowerToHyperService::new(router.clone());
         let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
         let (mut stopped, open) = (stop.subscribe(), open.clone());
+        let counted = metrics.open(Kind::Client);
         tokio::spawn(async move {
             tokio::pin!(connection);
             let ended = tokio::select! {
@@ -61,7 +65,7 @@ pub async fn serve(
             if let Err(error) = ended {
                 tracing::debug!(%error, "connection ended");
             }
-            drop(open);
+            drop((open, counted));
         });
     }
     drop((listener, open));

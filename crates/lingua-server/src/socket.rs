@@ -29,6 +29,7 @@ use tokio::sync::mpsc;
 
 use crate::app::{App, Shared};
 use crate::convert;
+use crate::metrics::Kind;
 use crate::reply::Failed;
 use crate::routes::nodes::{log_steps, new_node_id, take_beat};
 
@@ -57,10 +58,9 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
         .write_buffer_size(READ_BUFFER_BYTES)
         .max_write_buffer_size(2 * max)
         .on_upgrade(move |socket| async move {
-            let open = app.shared.connections.get_or_create_owned(&[("kind", "node")]);
-            open.inc();
+            let open = app.shared.metrics.open(Kind::Node);
             serve(&app, socket).await;
-            open.dec();
+            drop(open);
         })
 }
 

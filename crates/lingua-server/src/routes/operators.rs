@@ -23,6 +23,7 @@ use serde::Serialize;
 use tokio_stream::wrappers::BroadcastStream;
 
 use crate::app::{App, Shared};
+use crate::metrics::Kind;
 use crate::reply::{Answer, Failed, json, text};
 use crate::{convert, docs, openapi};
 
@@ -196,7 +197,10 @@ pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) 
 
 /// `GET /v1/events`: what happens, as it happens.
 pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
-    let events = BroadcastStream::new(app.shared.engine.events()).map(|event| {
+    let open = app.shared.metrics.open(Kind::Events);
+    let events = BroadcastStream::new(app.shared.engine.events()).map(move |event| {
+        // Whoever watches is counted until the stream goes.
+        let _ = &open;
         Ok::<_, Infallible>(match event {
             Ok(event) => sse(&event),
             Err(_) => SseEvent::default().event("gap").data("{}"),
