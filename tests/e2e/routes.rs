@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::world::{Node, Scheduler, job, job_with, request, within};
+use crate::world::{Node, Scheduler, job, job_with, request, run, within};
 
 #[tokio::test]
 async fn health_and_readiness() {
@@ -204,4 +204,36 @@ async fn the_same_idempotency_key_is_the_same_job() {
     assert_eq!(assign["job_id"], first.body["job_id"]);
     assert_eq!(send().await.body["job_id"], first.body["job_id"], "also after its end");
     assert_eq!(s.get("/v1/jobs").await.body["jobs"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn a_node_shows_its_version_also_after_a_change() {
+    let s = Scheduler::start().await;
+    let mut node = Node::join_with(&s, json!({
+        "type": "register", "node_id": "n1", "version": "3.0", "semantic_langs": ["zh"], "tts_langs": ["zh"],
+    }))
+    .await;
+    node.send(json!({"type": "heartbeat", "max_concurrent_jobs": 7})).await;
+    node.expect("heartbeat_ack").await;
+    let shown = s.get("/v1/nodes/n1").await.body;
+    assert_eq!((&shown["version"], &shown["max"]), (&json!("3.0"), &json!(7)));
+    let url = format!("http://{}", s.address);
+    let (code, out, err) = run(&["nodes", "show", "n1", "--url", &url], &[]).await;
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.lines().any(|line| line.contains("version") && line.contains("3.0")), "{out}");
+}
+
+#[tokio::test]
+async fn jobs_are_listed_newest_first() {
+    let s = Scheduler::start().await;
+    let _node = Node::join(&s, "n1", 8).await;
+    let mut ids = vec![];
+    for _ in 0..4 {
+        ids.push(s.dispatch(job()).await.0);
+    }
+    ids.reverse();
+    let listed = s.get("/v1/jobs?limit=3").await.body;
+    let listed = listed["jobs"].as_array().expect("jobs").iter();
+    let listed: Vec<&str> = listed.map(|job| job["job_id"].as_str().expect("an id")).collect();
+    assert_eq!(listed, ids[..3]);
 }

@@ -67,6 +67,7 @@ pub type Outbox = mpsc::Sender<ToNode>;
 pub(crate) struct LocalNode {
     pub(crate) place: Place,
     pub(crate) outbox: Outbox,
+    pub(crate) version: Option<Arc<str>>,
     profile: RwLock<Arc<Profile>>,
     cost: Mutex<Cost>,
 }
@@ -111,6 +112,7 @@ impl Nodes {
         id: &NodeId,
         place: Place,
         profile: Arc<Profile>,
+        version: Option<Arc<str>>,
         outbox: Outbox,
     ) -> Option<Arc<LocalNode>> {
         let mut by_id = self.by_id.write();
@@ -119,9 +121,8 @@ impl Nodes {
             return None;
         }
         let cost = before.map(|before| *before.cost.lock()).unwrap_or_default();
-        let node =
-            LocalNode { place, outbox, profile: RwLock::new(profile), cost: Mutex::new(cost) };
-        let node = Arc::new(node);
+        let (profile, cost) = (RwLock::new(profile), Mutex::new(cost));
+        let node = Arc::new(LocalNode { place, outbox, version, profile, cost });
         if let Some(before) = by_id.insert(id.clone(), Arc::clone(&node))
             && before.place.epoch < place.epoch
         {

@@ -226,7 +226,7 @@ pub(crate) fn node_view(
         pairs: caps.pair_count(rule) as u64,
         accept_public_jobs: n.profile.accepts_public(),
         drain_ordered: n.drain_ordered,
-        version: None,
+        version: n.version.as_deref().map(str::to_owned),
         last_heartbeat_ms: n.heartbeat_ms,
     }
 }

@@ -115,7 +115,8 @@ async fn join<S: Store, T: Timer>(
     log_steps(&node, &parts.profile);
     let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
     let (profile, health) = (Arc::new(parts.profile), parts.health);
-    let registration = Registration { node: node.clone(), profile, health, outbox };
+    let version = parts.version.map(Into::into);
+    let registration = Registration { node: node.clone(), profile, health, version, outbox };
     tracing::info!(step = "register_store_write", node_id = %node, "writing to the store");
     let joined = app.shared.engine.register(registration).await?;
     tracing::info!(step = "register_store_success", node_id = %node, "written");

@@ -151,7 +151,7 @@ routes! {
             "Call a job off.";
         get "/v1/jobs" routes::jobs::list, [query List],
             - => [JobList, "job_list"],
-            "Jobs.";
+            "Jobs, the newest first.";
         get "/v1/nodes" routes::operators::nodes, -,
             - => [NodeList, "node_list"],
             "All nodes.";

@@ -161,7 +161,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
     }
 
-    /// Jobs in the order of their ids.
+    /// Jobs, the newest first. Only jobs that got their id from an idempotency key can stand out of
+    /// turn: beyond `limit`, ids decide who is listed.
     pub async fn jobs(
         &self,
         state: Option<JobState>,
@@ -170,7 +171,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let mut views = vec![];
         let mut after = None;
         while views.len() < limit {
-            let filter = JobFilter { after, limit: PAGE, ..JobFilter::default() };
+            let filter =
+                JobFilter { after, limit: PAGE, newest_first: true, ..JobFilter::default() };
             let page = self.shared.store.jobs(filter).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.id);
@@ -182,6 +184,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             let wanted = page.filter(|view| state.is_none_or(|state| view.progress.state == state));
             views.extend(wanted.take(limit - views.len()));
         }
+        views.sort_by_key(|view| std::cmp::Reverse(view.accepted_ms));
         Ok(views)
     }
 

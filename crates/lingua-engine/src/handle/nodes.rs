@@ -30,6 +30,8 @@ pub struct Registration {
     pub profile: Arc<Profile>,
     /// How it feels.
     pub health: Health,
+    /// Version of its software.
+    pub version: Option<Arc<str>>,
     /// The way to it.
     pub outbox: Outbox,
 }
@@ -86,12 +88,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
             health: r.health,
             cost_ms: cost_ms.unwrap_or(lingua_core::node::COST_MS_UNKNOWN),
             fresh_ms: shared.options.times.stale_ms,
+            version: r.version.clone(),
         };
         match shared.timed("register", shared.store.register(registration)).await? {
             RegisterReply::Registered { lost } => shared.leases_lost(lost),
             RegisterReply::Stale { current } => return Err(NodeError::StaleEpoch { current }),
         }
-        let attached = shared.nodes.attach(&r.node, place, Arc::clone(&r.profile), r.outbox);
+        let profile = Arc::clone(&r.profile);
+        let attached = shared.nodes.attach(&r.node, place, profile, r.version, r.outbox);
         if attached.is_none() {
             return Err(NodeError::StaleEpoch { current: place.epoch });
         }
@@ -144,13 +148,15 @@ impl<S: Store, T: Timer> Handle<S, T> {
         profile: &Arc<Profile>,
         health: Option<Health>,
     ) -> Result<(), NodeError> {
+        let local = self.shared.nodes.get(node);
         let registration = contract::Registration {
             place,
             node: node.clone(),
             profile: Arc::clone(profile),
             health: health.unwrap_or_default(),
-            cost_ms: self.shared.nodes.get(node).map_or(0, |node| node.cost_ms()),
+            cost_ms: local.as_ref().map_or(0, |local| local.cost_ms()),
             fresh_ms: self.shared.options.times.stale_ms,
+            version: local.and_then(|local| local.version.clone()),
         };
         match self.shared.store.register(registration).await? {
             RegisterReply::Registered { lost } => self.shared.leases_lost(lost),

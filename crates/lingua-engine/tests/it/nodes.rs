@@ -156,6 +156,7 @@ async fn a_node_that_does_not_read_is_cut_off_and_its_jobs_go_elsewhere() {
         node: NodeId::new("slow").unwrap(),
         profile: profile("zh en", 64),
         health: Default::default(),
+        version: None,
         outbox,
     };
     let preferred = Some(slow.node.clone());

@@ -35,7 +35,8 @@ pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes)
     log_steps(&node, &parts.profile);
     let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
     let (profile, health) = (Arc::new(parts.profile), parts.health);
-    let registration = Registration { node: node.clone(), profile, health, outbox };
+    let version = parts.version.map(Into::into);
+    let registration = Registration { node: node.clone(), profile, health, version, outbox };
     let registered = app.shared.engine.register(registration).await?;
     let mailbox = Mailbox::new(registered.place.epoch, inbox);
     app.shared.mailboxes.put(node.clone(), mailbox, |node| app.shared.engine.epoch_of(node));

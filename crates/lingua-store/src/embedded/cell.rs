@@ -48,6 +48,7 @@ struct Node {
     cost_ms: u32,
     heartbeat_ms: u64,
     fresh_until_ms: u64,
+    version: Option<Arc<str>>,
 }
 
 impl Node {
@@ -126,6 +127,7 @@ impl Cell {
             cost_ms: r.cost_ms,
             heartbeat_ms: now_ms,
             fresh_until_ms: now_ms.saturating_add(r.fresh_ms),
+            version: r.version,
         };
         let is_news = before != Some((node.epoch, node.state()))
             || self.roster.profile(r.place.slot).is_none_or(|known| **known != *r.profile);
@@ -303,6 +305,7 @@ impl Cell {
                 used: self.roster.used(slot),
                 heartbeat_ms: node.heartbeat_ms,
                 fresh_until_ms: node.fresh_until_ms,
+                version: node.version.clone(),
             })
         };
         let lease_view = |(&job, lease): (&JobId, &Lease)| LeaseView {

@@ -52,7 +52,8 @@ impl Register {
     pub fn into_parts(self) -> Result<RegisterParts, RequestError> {
         let profile = self.capability.profile()?;
         let health = self.health.unwrap_or_default();
-        Ok(RegisterParts { node: self.node_id, profile, health, version: self.version })
+        let version = self.version.filter(|version| !version.is_empty());
+        Ok(RegisterParts { node: self.node_id, profile, health, version })
     }
 }
 
