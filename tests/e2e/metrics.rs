@@ -80,7 +80,6 @@ async fn every_metric_of_the_contract_is_there() {
             if missing.is_empty() {
                 return;
             }
-            eprintln!("not yet: {missing:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };

@@ -14,7 +14,8 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use crate::auth::{Denied, Role};
-use crate::listen;
+use crate::limit::{Caller, Limiter};
+use crate::listen::{self, Manners, Peer};
 use crate::mailbox::Mailboxes;
 use crate::metrics::Metrics;
 use crate::options::{InsecureListen, ServerOptions};
@@ -59,6 +60,7 @@ pub(crate) struct Inner<S, T> {
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Mailboxes,
     pub(crate) metrics: Arc<Metrics>,
+    limiter: Option<Limiter>,
 }
 
 impl<S: Store, T: Timer> Server<S, T> {
@@ -67,7 +69,8 @@ impl<S: Store, T: Timer> Server<S, T> {
         let Parts { engine, options, mut registry } = parts;
         let metrics = Arc::new(Metrics::new(&mut registry));
         let mailboxes = Mailboxes::default();
-        let inner = Inner { engine, options, registry, mailboxes, metrics };
+        let limiter = options.rate_limit.map(Limiter::new);
+        let inner = Inner { engine, options, registry, mailboxes, metrics, limiter };
         Self { app: App { shared: Arc::new(inner) } }
     }
 
@@ -82,7 +85,9 @@ impl<S: Store, T: Timer> Server<S, T> {
         }
         let header_ms = self.app.shared.options.first_message_ms;
         let metrics = Arc::clone(&self.app.shared.metrics);
-        listen::serve(listener, router(self.app), header_ms, &metrics, shutdown).await;
+        let tell_peer = self.app.shared.limiter.is_some();
+        let manners = Manners { header_ms, tell_peer };
+        listen::serve(listener, router(self.app), manners, &metrics, shutdown).await;
         Ok(())
     }
 }
@@ -132,6 +137,19 @@ async fn guarded<S: Store, T: Timer>(
 ) -> Response {
     let headers = request.headers();
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if let Some(limiter) = &app.shared.limiter {
+        // Before the token is looked at: guessing tokens is asking, too.
+        let caller = match app.shared.options.tokens.holder(authorization) {
+            Some((token, _)) => Caller::Token(token),
+            None => Caller::at(request.extensions().get().map(|Peer(address)| *address)),
+        };
+        if let Err(wait_ms) = limiter.check(caller) {
+            app.shared.metrics.rate_limited.inc();
+            let detail = format!("too many requests; try again in {wait_ms} ms");
+            let failed = Failed::new(ErrorCode::RateLimited, detail);
+            return failed.with_retry_after_ms(wait_ms).into_response();
+        }
+    }
     if let Err(denied) = app.shared.options.tokens.allow(authorization, role) {
         let code = match denied {
             Denied::Unknown => ErrorCode::Unauthorized,

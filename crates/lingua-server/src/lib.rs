@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`options`] | how it is set up |
 //! | [`auth`] | tokens and what they allow |
+//! | [`limit`] | how often one caller may ask |
 //! | `listen` | connections: timeouts, graceful stop |
 //! | `metrics` | what is counted here |
 //! | `app` | what all routes share |
@@ -23,6 +24,7 @@ mod app;
 pub mod auth;
 mod convert;
 mod docs;
+pub mod limit;
 mod listen;
 mod mailbox;
 mod metrics;

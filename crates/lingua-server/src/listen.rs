@@ -1,8 +1,13 @@
 //! Connections: who takes too long to speak is hung up on, and a stop lets open requests end.
 
+use std::convert::Infallible;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::Response;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -17,18 +22,51 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long to wait when the system has no room for another connection.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(50);
 
+/// How connections are treated.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manners {
+    /// How long a connection may take to send its headers.
+    pub(crate) header_ms: u64,
+    /// Whether requests say where they come from.
+    pub(crate) tell_peer: bool,
+}
+
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// The routes, as one connection sees them.
+struct Service {
+    routes: TowerToHyperService<Router>,
+    peer: Option<Peer>,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Response;
+    type Error = Infallible;
+    type Future =
+        <TowerToHyperService<Router> as hyper::service::Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
+        self.routes.call(request)
+    }
+}
+
 /// Serves until `shutdown`.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
-    header_read_ms: u64,
+    manners: Manners,
     metrics: &Metrics,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(header_read_ms))
+        .header_read_timeout(Duration::from_millis(manners.header_ms))
         .keep_alive(true);
     let (stop, _) = watch::channel(());
     // Every connection holds a sender: when all are dropped, the last connection has ended.
@@ -39,8 +77,8 @@ pub(crate) async fn serve(
             accepted = listener.accept() => accepted,
             () = &mut shutdown => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok((stream, peer)) => (stream, peer),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(NO_ROOM_PAUSE).await;
@@ -49,7 +87,10 @@ pub(crate) async fn serve(
         };
         // Small messages both ways: waiting for more to send only adds delay.
         stream.set_nodelay(true).ok();
-        let service = TowerToHyperService::new(router.clone());
+        let service = Service {
+            routes: TowerToHyperService::new(router.clone()),
+            peer: manners.tell_peer.then(|| Peer(peer.ip())),
+        };
         let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
         let (mut stopped, open) = (stop.subscribe(), open.clone());
         let counted = metrics.open(Kind::Client);

@@ -2,6 +2,7 @@
 //!
 //! Start at [`Metrics::open`]. Invariant: a connection is counted for exactly as long as its [`Open`] lives.
 
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -33,6 +34,7 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     connections: Family<[(&'static str, &'static str); 1], Gauge>,
+    pub(crate) rate_limited: Counter,
 }
 
 impl Metrics {
@@ -42,7 +44,9 @@ impl Metrics {
         registry.register("connections", "Open connections, by kind", connections.clone());
         // None until there are sessions, but whoever draws a graph of it should find it.
         registry.register("sessions", "Open sessions", Gauge::<i64>::default());
-        let metrics = Self { connections };
+        let rate_limited = Counter::default();
+        registry.register("rate_limited", "Requests turned away", rate_limited.clone());
+        let metrics = Self { connections, rate_limited };
         for kind in Kind::ALL {
             metrics.gauge(kind).set(0);
         }

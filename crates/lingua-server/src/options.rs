@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::auth::Tokens;
+use crate::limit::RateLimit;
 
 /// Everything that can be set.
 #[derive(Debug, Clone)]
@@ -25,6 +26,8 @@ pub struct ServerOptions {
     pub first_message_ms: u64,
     /// Longest long poll.
     pub poll_ms_max: u64,
+    /// How often one caller may ask; as often as it likes if there is none.
+    pub rate_limit: Option<RateLimit>,
     /// The name of the store, for people.
     pub store_kind: String,
 }
@@ -41,6 +44,7 @@ impl Default for ServerOptions {
             frame_bytes_max: 4 << 20,
             first_message_ms: 10_000,
             poll_ms_max: 60_000,
+            rate_limit: None,
             store_kind: "embedded".to_owned(),
         }
     }

@@ -3,12 +3,14 @@
 //! Start at [`Config::load`]. Unknown keys are errors, so that a typing mistake is not a silent
 //! default. `LINGUA_SERVER__LISTEN=…` sets `server.listen`.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Subcommand;
 use lingua_core::{Policy, Rules, SemanticRule, Thresholds};
 use lingua_server::auth::{Role, TokenHash, Tokens};
+use lingua_server::limit::RateLimit;
 use serde::{Deserialize, Serialize};
 
 /// Something in the configuration is wrong.
@@ -28,6 +30,7 @@ pub(crate) struct Config {
     pub(crate) pools: Pools,
     pub(crate) log: Log,
     pub(crate) auth: Auth,
+    pub(crate) limits: Limits,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -100,6 +103,15 @@ pub(crate) struct Log {
 pub(crate) struct Auth {
     pub(crate) allow_insecure: bool,
     pub(crate) tokens: Vec<Token>,
+}
+
+/// How often one caller (a token, else an address) may ask; `requests_per_second = 0` means without limit.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Limits {
+    pub(crate) requests_per_second: u32,
+    /// How many at once; 0 means as many as in a second.
+    pub(crate) burst: u32,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -226,6 +238,12 @@ impl Config {
                 return Err(BadConfig(format!("selection.policy is {other:?}; {known}")));
             }
         })
+    }
+
+    pub(crate) fn rate_limit(&self) -> Option<RateLimit> {
+        let per_second = NonZeroU32::new(self.limits.requests_per_second)?;
+        let burst = NonZeroU32::new(self.limits.burst).unwrap_or(per_second);
+        Some(RateLimit { per_second, burst })
     }
 
     pub(crate) fn tokens(&self) -> Result<Tokens, BadConfig> {

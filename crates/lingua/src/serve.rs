@@ -194,6 +194,7 @@ fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
         default_wait_ms: config.scheduler.wait_ms,
         body_bytes_max: config.server.body_bytes_max,
         first_message_ms: config.server.first_message_ms,
+        rate_limit: config.rate_limit(),
         ..ServerOptions::default()
     })
 }
