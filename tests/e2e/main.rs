@@ -9,4 +9,5 @@ mod long_poll;
 mod metrics;
 mod routes;
 mod socket;
+mod tls;
 mod world;

@@ -182,7 +182,9 @@ pub(crate) struct Node {
 impl Node {
     async fn connect(scheduler: &Scheduler) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
         let url = format!("ws://{}/v1/node/ws", scheduler.address);
-        within(tokio_tungstenite::connect_async(url)).await.expect("it upgrades").0
+        // In a box, because it has room for a TLS handshake, too.
+        let connecting = Box::pin(tokio_tungstenite::connect_async(url));
+        within(connecting).await.expect("it upgrades").0
     }
 
     /// Registers with zh and en.

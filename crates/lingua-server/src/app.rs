@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::options::{InsecureListen, ServerOptions};
 use crate::reply::Failed;
 use crate::table;
+use crate::tls::Tls;
 
 const REQUEST_ID: &str = "x-request-id";
 
@@ -86,7 +87,8 @@ impl<S: Store, T: Timer> Server<S, T> {
         let header_ms = self.app.shared.options.first_message_ms;
         let metrics = Arc::clone(&self.app.shared.metrics);
         let tell_peer = self.app.shared.limiter.is_some();
-        let manners = Manners { header_ms, tell_peer };
+        let tls = self.app.shared.options.tls.as_ref().map(Tls::acceptor);
+        let manners = Manners { header_ms, tell_peer, tls };
         listen::serve(listener, router(self.app), manners, &metrics, shutdown).await;
         Ok(())
     }

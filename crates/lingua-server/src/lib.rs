@@ -6,6 +6,7 @@
 //! | [`auth`] | tokens and what they allow |
 //! | [`limit`] | how often one caller may ask |
 //! | `listen` | connections: timeouts, graceful stop |
+//! | [`tls`] | certificate and key |
 //! | `metrics` | what is counted here |
 //! | `app` | what all routes share |
 //! | `table` | the table of routes |
@@ -34,6 +35,7 @@ mod reply;
 mod routes;
 mod socket;
 mod table;
+pub mod tls;
 
 pub use app::{Parts, Server};
 pub use convert::decode;

@@ -11,8 +11,11 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::metrics::{Kind, Metrics};
 
@@ -23,12 +26,14 @@ const GRACE: Duration = Duration::from_secs(10);
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(50);
 
 /// How connections are treated.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Manners {
     /// How long a connection may take to send its headers.
     pub(crate) header_ms: u64,
     /// Whether requests say where they come from.
     pub(crate) tell_peer: bool,
+    /// How to speak TLS, if that is wanted.
+    pub(crate) tls: Option<TlsAcceptor>,
 }
 
 /// Where a request comes from.
@@ -91,27 +96,68 @@ pub(crate) async fn serve(
             routes: TowerToHyperService::new(router.clone()),
             peer: manners.tell_peer.then(|| Peer(peer.ip())),
         };
-        let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
-        let (mut stopped, open) = (stop.subscribe(), open.clone());
+        let (stopped, open) = (stop.subscribe(), open.clone());
         let counted = metrics.open(Kind::Client);
-        tokio::spawn(async move {
-            tokio::pin!(connection);
-            let ended = tokio::select! {
-                ended = connection.as_mut() => ended,
-                _ = stopped.changed() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "connection ended");
+        match manners.tls.clone() {
+            None => {
+                let connection = builder.serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(async move {
+                    converse(connection, stopped).await;
+                    drop((open, counted));
+                });
             }
-            drop((open, counted));
-        });
+            Some(tls) => {
+                let (builder, header_ms) = (builder.clone(), manners.header_ms);
+                tokio::spawn(async move {
+                    if let Some(stream) = shake_hands(tls, stream, header_ms).await {
+                        let connection = builder.serve_connection(TokioIo::new(stream), service);
+                        converse(connection, stopped).await;
+                    }
+                    drop((open, counted));
+                });
+            }
+        }
     }
     drop((listener, open));
     stop.send_replace(());
     if tokio::time::timeout(GRACE, all_closed.recv()).await.is_err() {
         tracing::warn!("stopped with open requests");
+    }
+}
+
+/// Agrees on keys; who takes as long for that as for its headers is hung up on.
+async fn shake_hands(
+    tls: TlsAcceptor,
+    stream: TcpStream,
+    limit_ms: u64,
+) -> Option<TlsStream<TcpStream>> {
+    match tokio::time::timeout(Duration::from_millis(limit_ms), tls.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "no TLS connection");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+/// Answers requests until the peer leaves; when the server stops, the one under way is the last.
+async fn converse<I>(
+    connection: http1::Connection<TokioIo<I>, Service>,
+    mut stopped: watch::Receiver<()>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connection = connection.with_upgrades();
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        _ = stopped.changed() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
     }
 }

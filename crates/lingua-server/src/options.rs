@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use crate::auth::Tokens;
 use crate::limit::RateLimit;
+use crate::tls::Tls;
 
 /// Everything that can be set.
 #[derive(Debug, Clone)]
@@ -28,6 +29,8 @@ pub struct ServerOptions {
     pub poll_ms_max: u64,
     /// How often one caller may ask; as often as it likes if there is none.
     pub rate_limit: Option<RateLimit>,
+    /// Certificate and key; without them everything is said in the clear.
+    pub tls: Option<Tls>,
     /// The name of the store, for people.
     pub store_kind: String,
 }
@@ -45,6 +48,7 @@ impl Default for ServerOptions {
             first_message_ms: 10_000,
             poll_ms_max: 60_000,
             rate_limit: None,
+            tls: None,
             store_kind: "embedded".to_owned(),
         }
     }
@@ -66,6 +70,11 @@ impl ServerOptions {
             true => Err(InsecureListen(address)),
             false => Ok(()),
         }
+    }
+
+    /// Whether tokens go over a network where others can read them.
+    pub fn shows_tokens(&self, address: SocketAddr) -> bool {
+        !self.tokens.is_empty() && self.tls.is_none() && !address.ip().is_loopback()
     }
 }
 

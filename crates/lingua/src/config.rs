@@ -11,6 +11,7 @@ use clap::Subcommand;
 use lingua_core::{Policy, Rules, SemanticRule, Thresholds};
 use lingua_server::auth::{Role, TokenHash, Tokens};
 use lingua_server::limit::RateLimit;
+use lingua_server::tls::Tls;
 use serde::{Deserialize, Serialize};
 
 /// Something in the configuration is wrong.
@@ -41,6 +42,11 @@ pub(crate) struct Server {
     pub(crate) allowed_origins: Vec<String>,
     pub(crate) body_bytes_max: usize,
     pub(crate) first_message_ms: u64,
+    /// PEM files; both or none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -132,6 +138,8 @@ impl Default for Server {
             allowed_origins: vec![],
             body_bytes_max: 4 << 20,
             first_message_ms: 10_000,
+            tls_cert: None,
+            tls_key: None,
         }
     }
 }
@@ -208,6 +216,7 @@ impl Config {
         loaded.rules()?;
         loaded.policy()?;
         loaded.tokens()?;
+        loaded.tls()?;
         Ok(loaded)
     }
 
@@ -238,6 +247,19 @@ impl Config {
                 return Err(BadConfig(format!("selection.policy is {other:?}; {known}")));
             }
         })
+    }
+
+    pub(crate) fn tls(&self) -> Result<Option<Tls>, BadConfig> {
+        match (&self.server.tls_cert, &self.server.tls_key) {
+            (None, None) => Ok(None),
+            (Some(cert), Some(key)) => {
+                Tls::from_files(cert, key).map(Some).map_err(|error| BadConfig(error.to_string()))
+            }
+            _ => {
+                let what = "server.tls_cert and server.tls_key belong together; give both or none";
+                Err(BadConfig(what.to_owned()))
+            }
+        }
     }
 
     pub(crate) fn rate_limit(&self) -> Option<RateLimit> {

@@ -105,6 +105,12 @@ pub(crate) async fn serve(
     let service = Service::new(options, store, timer, &mut registry);
     let server_options = server_options(&config)?;
     server_options.check_listen(address)?;
+    if server_options.shows_tokens(address) {
+        tracing::warn!(
+            %address,
+            "tokens go over the network in the clear: set server.tls_cert and server.tls_key"
+        );
+    }
     let parts = Parts { engine: service.handle(), options: server_options, registry };
     let server = Server::new(parts);
 
@@ -195,6 +201,7 @@ fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
         body_bytes_max: config.server.body_bytes_max,
         first_message_ms: config.server.first_message_ms,
         rate_limit: config.rate_limit(),
+        tls: config.tls()?,
         ..ServerOptions::default()
     })
 }
