@@ -98,7 +98,8 @@ async fn bad_bodies_get_the_field_and_the_way_out() {
 async fn a_body_that_is_too_large_is_refused() {
     let s = Scheduler::with(&[("SERVER__BODY_BYTES_MAX", "10000")]).await;
     let body = format!(r#"{{"src_lang":"zh","tgt_lang":"en","text":"{}"}}"#, "x".repeat(20_000));
-    assert_eq!(request(&s.address, "POST", "/v1/translate", &[], &body).await.status, 413);
+    let huge = request(&s.address, "POST", "/v1/translate", &[], &body).await;
+    assert_eq!((huge.status, &huge.body["error"]), (413, &json!("PAYLOAD_TOO_LARGE")));
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@
 //! | `socket` | the node WebSocket |
 //! | `mailbox` | nodes without WebSocket |
 //! | `convert` | between the wire's words and the engine's |
+//! | `sent` | bodies of requests |
 //! | `reply` | answers and errors |
 //!
 //! Start at [`Server::serve`], then `app`.
@@ -33,6 +34,7 @@ mod openapi;
 pub mod options;
 mod reply;
 mod routes;
+mod sent;
 mod socket;
 mod table;
 pub mod tls;

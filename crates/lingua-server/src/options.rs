@@ -21,6 +21,8 @@ pub struct ServerOptions {
     pub translate_ms: u64,
     /// Longest body.
     pub body_bytes_max: usize,
+    /// How long a body may take to arrive.
+    pub body_ms: u64,
     /// Longest frame of a WebSocket.
     pub frame_bytes_max: usize,
     /// How long a connection may take to send its headers, and a node to register.
@@ -44,6 +46,7 @@ impl Default for ServerOptions {
             default_wait_ms: 2_000,
             translate_ms: 30_000,
             body_bytes_max: 4 << 20,
+            body_ms: 30_000,
             frame_bytes_max: 4 << 20,
             first_message_ms: 10_000,
             poll_ms_max: 60_000,

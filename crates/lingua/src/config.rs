@@ -41,6 +41,7 @@ pub(crate) struct Server {
     pub(crate) threads: usize,
     pub(crate) allowed_origins: Vec<String>,
     pub(crate) body_bytes_max: usize,
+    pub(crate) body_ms: u64,
     pub(crate) first_message_ms: u64,
     /// PEM files; both or none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,6 +138,7 @@ impl Default for Server {
             threads: 1,
             allowed_origins: vec![],
             body_bytes_max: 4 << 20,
+            body_ms: 30_000,
             first_message_ms: 10_000,
             tls_cert: None,
             tls_key: None,

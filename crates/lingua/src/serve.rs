@@ -199,6 +199,7 @@ fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
         allowed_origins: config.server.allowed_origins.clone(),
         default_wait_ms: config.scheduler.wait_ms,
         body_bytes_max: config.server.body_bytes_max,
+        body_ms: config.server.body_ms,
         first_message_ms: config.server.first_message_ms,
         rate_limit: config.rate_limit(),
         tls: config.tls()?,

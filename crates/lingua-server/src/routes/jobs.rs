@@ -1,6 +1,5 @@
 //! What clients call.
 
-use axum::body::Bytes;
 use axum::extract::{Path, Query};
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -21,6 +20,7 @@ use sha2::{Digest, Sha256};
 use crate::app::{App, Shared};
 use crate::convert;
 use crate::reply::{Answer, Failed, json};
+use crate::sent::Sent;
 
 /// Most jobs in one listing.
 const LIST_MAX: usize = 1000;
@@ -35,7 +35,7 @@ const WAIT_MS_MAX: u64 = 60_000;
 pub(crate) async fn dispatch<S: Store, T: Timer>(
     app: Shared<S, T>,
     headers: HeaderMap,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Answer {
     let (id, sent_within_ms) = accept(&app, &headers, &body).await?;
     let waited = app.shared.engine.wait_sent(id, sent_within_ms).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn dispatch<S: Store, T: Timer>(
 pub(crate) async fn translate<S: Store, T: Timer>(
     app: Shared<S, T>,
     headers: HeaderMap,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Answer {
     let id = job_id(&headers)?;
     let request = convert::request(id, &body, app.shared.options.default_wait_ms)?;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
@@ -25,6 +24,7 @@ use tokio_stream::wrappers::BroadcastStream;
 use crate::app::{App, Shared};
 use crate::metrics::Kind;
 use crate::reply::{Answer, Failed, json, text};
+use crate::sent::Sent;
 use crate::{convert, docs, openapi};
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -160,7 +160,7 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
 }
 
 /// `POST /v1/explain`
-pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     use lingua_core::roster::Verdict;
     let request = convert::question(&body, app.shared.options.default_wait_ms)?;
     let verdicts = app.shared.engine.explain(&request).await?;
