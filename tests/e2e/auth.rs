@@ -73,6 +73,10 @@ async fn exit_codes_tell_usage_from_configuration_from_failure() {
         assert_eq!(code, Some(64), "{key}: {error}");
         assert!(error.starts_with("lingua: bad configuration"), "{error}");
     }
+    let mistyped = [("LINGUA_SERVER_LISTEN", "127.0.0.1:1")];
+    let (code, _, error) = run(&["config", "check"], &mistyped).await;
+    assert_eq!(code, Some(0), "no section, no setting: ignored, and said so");
+    assert!(error.contains("LINGUA_SERVER__LISTEN"), "{error}");
     let (code, out, _) = run(&["config", "dump"], &[("LINGUA_SCHEDULER__MAX_RETRY", "7")]).await;
     assert_eq!(code, Some(0));
     assert!(out.contains("max_retry = 7") && out.contains("listen = \"127.0.0.1:7410\""), "{out}");

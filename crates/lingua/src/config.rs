@@ -14,6 +14,10 @@ use lingua_server::limit::RateLimit;
 use lingua_server::tls::Tls;
 use serde::{Deserialize, Serialize};
 
+mod environment;
+
+pub(crate) use environment::strays_here;
+
 /// Something in the configuration is wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("bad configuration: {0}")]
@@ -305,6 +309,9 @@ pub(crate) enum ConfigCommand {
 }
 
 pub(crate) fn run(command: ConfigCommand) -> anyhow::Result<()> {
+    for stray in strays_here() {
+        eprintln!("lingua: {stray}");
+    }
     match command {
         ConfigCommand::Check { config } => {
             Config::load(config.as_deref())?;

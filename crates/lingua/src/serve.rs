@@ -52,6 +52,9 @@ impl ServeArgs {
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     let config = args.load()?;
     start_logging(&config);
+    for stray in crate::config::strays_here() {
+        tracing::warn!("{stray}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.server.threads.max(1))
         .enable_all()
