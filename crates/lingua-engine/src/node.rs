@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use lingua_core::{Attempt, Epoch, Fence, JobId, NodeId, Profile};
+use lingua_core::{Attempt, Epoch, Fence, Health, JobId, NodeId, Profile};
 use lingua_store::contract::{LeaseKey, Place};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
@@ -69,6 +69,7 @@ pub(crate) struct LocalNode {
     pub(crate) outbox: Outbox,
     pub(crate) version: Option<Arc<str>>,
     profile: RwLock<Arc<Profile>>,
+    health: Mutex<Health>,
     cost: Mutex<Cost>,
 }
 
@@ -79,6 +80,15 @@ impl LocalNode {
 
     pub(crate) fn set_profile(&self, profile: Arc<Profile>) {
         *self.profile.write() = profile;
+    }
+
+    /// What it last said of itself.
+    pub(crate) fn health(&self) -> Health {
+        *self.health.lock()
+    }
+
+    pub(crate) fn set_health(&self, health: Health) {
+        *self.health.lock() = health;
     }
 
     pub(crate) fn learn(&self, took_ms: u64, used: u16) {
@@ -122,7 +132,8 @@ impl Nodes {
         }
         let cost = before.map(|before| *before.cost.lock()).unwrap_or_default();
         let (profile, cost) = (RwLock::new(profile), Mutex::new(cost));
-        let node = Arc::new(LocalNode { place, outbox, version, profile, cost });
+        let health = Mutex::default();
+        let node = Arc::new(LocalNode { place, outbox, version, profile, health, cost });
         if let Some(before) = by_id.insert(id.clone(), Arc::clone(&node))
             && before.place.epoch < place.epoch
         {

@@ -96,9 +96,10 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
         let profile = Arc::clone(&r.profile);
         let attached = shared.nodes.attach(&r.node, place, profile, r.version, r.outbox);
-        if attached.is_none() {
+        let Some(attached) = attached else {
             return Err(NodeError::StaleEpoch { current: place.epoch });
-        }
+        };
+        attached.set_health(r.health);
         shared.routes.changed(place.cell);
         self.offer(&r.profile);
         let pairs = r.profile.capabilities().pair_count(shared.options.rules.semantic);
@@ -121,8 +122,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
             Metrics::count(&shared.metrics.node_rejected, "reason", "stale_epoch");
             return Err(NodeError::StaleEpoch { current: place.epoch });
         }
+        if let Some(health) = beat.health {
+            node.set_health(health);
+        }
         if let Some(profile) = beat.profile.filter(|new| **new != *node.profile()) {
-            self.change_profile(&beat.node, place, &profile, beat.health).await?;
+            self.change_profile(&beat.node, place, &profile, node.health()).await?;
             node.set_profile(profile);
         }
         node.forgive();
@@ -146,14 +150,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
         node: &NodeId,
         place: Place,
         profile: &Arc<Profile>,
-        health: Option<Health>,
+        health: Health,
     ) -> Result<(), NodeError> {
         let local = self.shared.nodes.get(node);
         let registration = contract::Registration {
             place,
             node: node.clone(),
             profile: Arc::clone(profile),
-            health: health.unwrap_or_default(),
+            health,
             cost_ms: local.as_ref().map_or(0, |local| local.cost_ms()),
             fresh_ms: self.shared.options.times.stale_ms,
             version: local.and_then(|local| local.version.clone()),
