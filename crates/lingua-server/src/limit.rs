@@ -1,9 +1,9 @@
 //! How often one caller may ask.
 //!
-//! Start at [`Limiter::check`]. Every caller has a bucket that fills at a steady rate: who holds a known
+//! Start at `Limiter::check`. Every caller has a bucket that fills at a steady rate: who holds a known
 //! token is known by it, everybody else by the address that the connection comes from.
 //!
-//! Invariant: at most [`CALLERS_MAX`] buckets are kept. A caller whose bucket was dropped to make room
+//! Invariant: at most `CALLERS_MAX` buckets are kept. A caller whose bucket was dropped to make room
 //! starts with a full one, so that strangers cannot shut anybody out.
 
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! The JSON Schema of every message, from the types themselves.
 //!
 //! Start at [`Catalog`]. Fields that hold values of the core are marked `with = "Shown<…>"`, because the
-//! core knows nothing of JSON; what those values look like is said once, in [`Described`].
+//! core knows nothing of JSON; what those values look like is said once, in `Described`.
 //!
 //! Invariant: a request's schema asks for no field that reading does not ask for, and an answer's schema
 //! asks for every field that writing always gives.
