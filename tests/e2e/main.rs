@@ -3,8 +3,13 @@
 mod auth;
 mod cli;
 mod durable;
+mod events;
 mod faults;
+mod half_open;
 mod long_poll;
+mod memory;
+mod metrics;
 mod routes;
 mod socket;
+mod tls;
 mod world;

@@ -158,6 +158,11 @@ impl Job {
         }
     }
 
+    /// Whether a node's word about its attempt would be heard now. Nothing is changed.
+    pub fn would_hear(&self, report: &Report) -> Result<(), Refusal> {
+        self.check(&Event::Acked(report.clone()))
+    }
+
     /// Whether the event speaks of this attempt and may happen in this state: what [`Job::apply`]
     /// would say, without doing anything.
     pub fn check(&self, event: &Event) -> Result<(), Refusal> {

@@ -28,10 +28,19 @@ pub(crate) type Answer = oneshot::Sender<Result<(), Refusal>>;
 pub(crate) enum ToJob {
     /// A node says something, and may want to know whether it counted.
     Node(NodeWord, Option<Answer>),
+    /// A node has a part of the text. In a box, because it is rare.
+    Partial(Box<Partial>),
     /// The node of this attempt is gone, or its lease is.
     NodeLost(Attempt),
     /// The client does not want it any more.
     Cancel,
+}
+
+/// What a node has of a job's text so far.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    pub(crate) report: Report,
+    pub(crate) text: Arc<str>,
 }
 
 /// What a node says about a job.

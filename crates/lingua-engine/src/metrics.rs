@@ -69,7 +69,15 @@ const RESERVE_OUTCOMES: [&str; 6] = ["granted", "duplicate", "stale", "full", "n
 const DISPATCH_OUTCOMES: [&str; 2] = ["sent", "send_failed"];
 
 /// Why a word of a node does not count.
-const REJECTIONS: [&str; 5] = ["stale_attempt", "stale_epoch", "job_over", "late_ack", "too_slow"];
+const REJECTIONS: [&str; 7] = [
+    "stale_attempt",
+    "stale_epoch",
+    "job_over",
+    "late_ack",
+    "too_slow",
+    "stale_partial",
+    "partial_dropped",
+];
 
 /// The stages of a job that are timed.
 const STAGES: [&str; 4] = ["queue", "ack", "run", "total"];

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
-use lingua_core::{Attempt, Epoch, Fence, JobId, NodeId, Profile};
+use lingua_core::{Attempt, Epoch, Fence, Health, JobId, NodeId, Profile};
 use lingua_store::contract::{LeaseKey, Place};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
@@ -69,7 +69,9 @@ pub(crate) struct LocalNode {
     pub(crate) node: NodeId,
     pub(crate) place: Place,
     pub(crate) outbox: Outbox,
+    pub(crate) version: Option<Arc<str>>,
     profile: RwLock<Arc<Profile>>,
+    health: Mutex<Health>,
     cost: Mutex<Cost>,
     /// Another connection has taken over, or the node is gone.
     is_over: AtomicBool,
@@ -87,6 +89,15 @@ impl LocalNode {
 
     pub(crate) fn set_profile(&self, profile: Arc<Profile>) {
         *self.profile.write() = profile;
+    }
+
+    /// What it last said of itself.
+    pub(crate) fn health(&self) -> Health {
+        *self.health.lock()
+    }
+
+    pub(crate) fn set_health(&self, health: Health) {
+        *self.health.lock() = health;
     }
 
     pub(crate) fn learn(&self, took_ms: u64, used: u16) {
@@ -120,6 +131,7 @@ impl Nodes {
         id: &NodeId,
         place: Place,
         profile: Arc<Profile>,
+        version: Option<Arc<str>>,
         outbox: Outbox,
     ) -> Option<Arc<LocalNode>> {
         let mut by_id = self.by_id.write();
@@ -132,7 +144,9 @@ impl Nodes {
             node: id.clone(),
             place,
             outbox,
+            version,
             profile: RwLock::new(profile),
+            health: Mutex::default(),
             cost: Mutex::new(cost),
             is_over: AtomicBool::new(false),
         });

@@ -223,6 +223,8 @@ pub struct Progress {
     pub tries: Vec<Try>,
     /// How it ended, if it has.
     pub ended: Option<Arc<Ended>>,
+    /// The latest part of the text, while the attempt that gave it goes on.
+    pub partial: Option<Arc<str>>,
 }
 
 /// A job as people see it.

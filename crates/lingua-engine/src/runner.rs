@@ -260,15 +260,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 Heard::Room => return,
             },
             () = self.alarm.at(&self.shared.timer, end_ms) => {
-                if matches!(too_late, Event::AckTimeout { .. }) {
-                    self.shared.metrics.ack_timeouts.inc();
-                }
-                self.unless_heard = None;
-                self.apply(too_late).await;
-                return;
+                return self.time_is_up(too_late).await;
             }
         };
         match word {
+            // A node that talks without end does not stop the clock.
+            ToJob::Partial(_) if self.shared.now_ms() >= end_ms => self.time_is_up(too_late).await,
+            ToJob::Partial(partial) => self.hear_partial(*partial),
             ToJob::Cancel => {
                 self.apply(Event::Cancel).await;
             }
@@ -279,6 +277,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
             ToJob::Node(word, answer) => self.hear(word, answer).await,
         }
+    }
+
+    async fn time_is_up(&mut self, event: Event) {
+        if matches!(event, Event::AckTimeout { .. }) {
+            self.shared.metrics.ack_timeouts.inc();
+        }
+        self.unless_heard = None;
+        self.apply(event).await;
     }
 
     async fn hear(&mut self, word: NodeWord, answer: Option<Answer>) {
@@ -423,6 +429,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     fn note_retry(&mut self, cause: Cause) {
         self.shared.metrics.retries.count(cause.as_str());
+        self.forget_partial();
         let now_ms = self.shared.now_ms();
         if let Some(last) = self.ended.tries.last_mut() {
             last.ended_ms = Some(now_ms);

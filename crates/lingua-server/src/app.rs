@@ -10,18 +10,19 @@ use axum::response::{IntoResponse, Response};
 use lingua_engine::{Handle, Timer};
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use crate::auth::{Denied, Role};
 use crate::front::Front;
-use crate::listen;
+use crate::limit::{Caller, Limiter};
+use crate::listen::{self, Manners, Peer};
 use crate::mailbox::Mailboxes;
+use crate::metrics::Metrics;
 use crate::options::{InsecureListen, ServerOptions};
 use crate::reply::Failed;
 use crate::table;
+use crate::tls::Tls;
 
 /// Where a server is made from.
 #[derive(Debug)]
@@ -58,17 +59,18 @@ pub(crate) struct Inner<S, T> {
     pub(crate) options: ServerOptions,
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Mailboxes,
-    pub(crate) connections: Family<[(&'static str, &'static str); 1], Gauge>,
+    pub(crate) metrics: Arc<Metrics>,
+    limiter: Option<Limiter>,
 }
 
 impl<S: Store, T: Timer> Server<S, T> {
     /// Makes a server.
     pub fn new(parts: Parts<S, T>) -> Self {
         let Parts { engine, options, mut registry } = parts;
-        let connections = Family::default();
-        registry.register("connections", "Open connections, by kind", connections.clone());
+        let metrics = Arc::new(Metrics::new(&mut registry));
         let mailboxes = Mailboxes::default();
-        let inner = Inner { engine, options, registry, mailboxes, connections };
+        let limiter = options.rate_limit.map(Limiter::new);
+        let inner = Inner { engine, options, registry, mailboxes, metrics, limiter };
         Self { app: App { shared: Arc::new(inner) } }
     }
 
@@ -82,14 +84,19 @@ impl<S: Store, T: Timer> Server<S, T> {
             self.app.shared.options.check_listen(address)?;
         }
         let header_ms = self.app.shared.options.first_message_ms;
+        let metrics = Arc::clone(&self.app.shared.metrics);
+        let tell_peer = self.app.shared.limiter.is_some();
+        let tls = self.app.shared.options.tls.as_ref().map(Tls::acceptor);
+        let manners = Manners { header_ms, tell_peer, tls };
         let front = Front::new(self.app.clone(), router(self.app));
-        listen::serve(listener, front, header_ms, shutdown).await;
+        listen::serve(listener, front, manners, &metrics, shutdown).await;
         Ok(())
     }
 }
 
 /// The routes of the contract, behind their guards.
 fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
+    let body_bytes_max = app.shared.options.body_bytes_max;
     let guard = |role: Role| {
         let app = app.clone();
         axum::middleware::from_fn(move |request: Request, next: Next| {
@@ -104,8 +111,7 @@ fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
         .merge(table::open())
         .fallback(|| async { not_found() })
         .method_not_allowed_fallback(|| async { wrong_method() })
-        // The front door has its own limit.
-        .layer(DefaultBodyLimit::disable())
+        .layer(DefaultBodyLimit::max(body_bytes_max))
         .with_state(app)
 }
 
@@ -129,7 +135,8 @@ async fn guarded<S: Store, T: Timer>(
     request: Request,
     next: Next,
 ) -> Response {
-    match admit(app, role, request.headers()) {
+    let peer = request.extensions().get().copied();
+    match admit(app, role, request.headers(), peer) {
         Ok(()) => next.run(request).await,
         Err(failed) => failed.into_response(),
     }
@@ -140,8 +147,22 @@ pub(crate) fn admit<S: Store, T: Timer>(
     app: &App<S, T>,
     role: Role,
     headers: &HeaderMap,
+    peer: Option<Peer>,
 ) -> Result<(), Failed> {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if let Some(limiter) = &app.shared.limiter {
+        // Before the token is looked at: guessing tokens is asking, too.
+        let caller = match app.shared.options.tokens.holder(authorization) {
+            Some((token, _)) => Caller::Token(token),
+            None => Caller::at(peer.map(|Peer(address)| address)),
+        };
+        if let Err(wait_ms) = limiter.check(caller) {
+            app.shared.metrics.rate_limited.inc();
+            let detail = format!("too many requests; try again in {wait_ms} ms");
+            let failed = Failed::new(ErrorCode::RateLimited, detail);
+            return Err(failed.with_retry_after_ms(wait_ms));
+        }
+    }
     if let Err(denied) = app.shared.options.tokens.allow(authorization, role) {
         let code = match denied {
             Denied::Unknown => ErrorCode::Unauthorized,

@@ -178,6 +178,7 @@ pub(crate) fn job_view(job: &JobView) -> view::JobView {
         trace_id: asked.as_ref().map(|asked| asked.trace.to_string()),
         timings: timings(job),
         attempts: tries,
+        partial: progress.partial.as_deref().map(str::to_owned),
         result: ended.and_then(|e| e.result.as_ref()).map(|result| result.raw().into()),
         error: ended.and_then(|e| e.error.clone()),
         detail: ended.and_then(|e| e.detail.clone()),
@@ -240,7 +241,7 @@ pub(crate) fn node_view(
         pairs: caps.pair_count(rule) as u64,
         accept_public_jobs: n.profile.accepts_public(),
         drain_ordered: n.drain_ordered,
-        version: None,
+        version: n.version.as_deref().map(str::to_owned),
         last_heartbeat_ms: n.heartbeat_ms,
     }
 }

@@ -1,10 +1,11 @@
 //! The front door: what every request passes on its way in, and every answer on its way out.
 //!
-//! Start at [`Front`]. It gives a request its id, reads its body, and asks the router for the rest. The
+//! Start at [`Front`]. It gives a request its id and asks the router for the rest. The
 //! busiest route by far, `POST /v1/translate`, is answered here: walking through the router's layers
 //! would cost it about as much as scheduling does.
 //!
-//! Invariant: a body is within its limit and has arrived before anybody looks at the request.
+//! Invariant: what the router guards is guarded here, too ([`admit`]), and so are bodies
+//! ([`Sent`](crate::sent::Sent)).
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -26,6 +27,7 @@ use tower::ServiceExt;
 
 use crate::app::{App, admit};
 use crate::auth::Role;
+use crate::listen::Peer;
 use crate::reply::Failed;
 use crate::routes::jobs::{TRANSLATE, job_id, new_number, translate};
 
@@ -34,19 +36,18 @@ const REQUEST_ID: &str = "x-request-id";
 /// Longest request id that is taken from a client.
 const REQUEST_ID_BYTES_MAX: usize = 64;
 
-/// How much longer than headers a body may take to arrive.
-const BODY_PATIENCE: u32 = 3;
-
 /// What a connection asks for its answers.
 #[derive(Debug)]
 pub(crate) struct Front<S, T> {
     app: App<S, T>,
     router: Router,
+    /// Who is at the other end, if anybody wants to know.
+    peer: Option<Peer>,
 }
 
 impl<S, T> Clone for Front<S, T> {
     fn clone(&self) -> Self {
-        Self { app: self.app.clone(), router: self.router.clone() }
+        Self { app: self.app.clone(), router: self.router.clone(), peer: self.peer }
     }
 }
 
@@ -63,32 +64,32 @@ impl<S: Store, T: Timer> hyper::service::Service<Request<Incoming>> for Front<S,
 
 impl<S: Store, T: Timer> Front<S, T> {
     pub(crate) fn new(app: App<S, T>, router: Router) -> Self {
-        Self { app, router }
+        Self { app, router, peer: None }
     }
 
-    async fn answer(self, request: Request<Incoming>) -> Response {
+    /// As one connection sees it.
+    pub(crate) fn at(&self, peer: Option<Peer>) -> Self {
+        Self { peer, ..self.clone() }
+    }
+
+    async fn answer(self, mut request: Request<Incoming>) -> Response {
         let id = self.request_id(request.headers());
-        let is_post = *request.method() == Method::POST;
-        let mut response = match is_post && request.uri().path() == TRANSLATE {
-            true => self.translate(request).await.unwrap_or_else(IntoResponse::into_response),
-            // In boxes, because they are large and not as frequent.
-            false if is_post => Box::pin(self.post(request)).await,
-            false => Box::pin(self.route(request.map(Body::new))).await,
+        let is_busiest = *request.method() == Method::POST && request.uri().path() == TRANSLATE;
+        let mut response = if is_busiest {
+            self.translate(request).await.unwrap_or_else(IntoResponse::into_response)
+        } else {
+            if let Some(peer) = self.peer {
+                request.extensions_mut().insert(peer);
+            }
+            // In a box, because it is large and not as frequent.
+            Box::pin(self.route(request.map(Body::new))).await
         };
         response.headers_mut().insert(REQUEST_ID, id);
         response
     }
 
-    async fn post(self, request: Request<Incoming>) -> Response {
-        let (parts, body) = request.into_parts();
-        match self.read(body).await {
-            Ok(body) => self.route(Request::from_parts(parts, Body::from(body))).await,
-            Err(failed) => failed.into_response(),
-        }
-    }
-
     async fn translate(&self, request: Request<Incoming>) -> Result<Response, Failed> {
-        admit(&self.app, Role::Client, request.headers())?;
+        admit(&self.app, Role::Client, request.headers(), self.peer)?;
         let id = job_id(&self.app, request.headers())?;
         let body = self.read(request.into_body()).await?;
         let answer = translate(&self.app, id, &body).await;
@@ -100,8 +101,7 @@ impl<S: Store, T: Timer> Front<S, T> {
     /// Reads a body that is not too large and not too slow.
     async fn read(&self, body: Incoming) -> Result<Bytes, Failed> {
         let options = &self.app.shared.options;
-        let limit = Duration::from_millis(options.first_message_ms) * BODY_PATIENCE;
-        read(body, options.body_bytes_max, limit).await
+        read(body, options.body_bytes_max, Duration::from_millis(options.body_ms)).await
     }
 
     /// Every answer names its request, so that people can find it in the logs.
@@ -122,7 +122,7 @@ impl<S: Store, T: Timer> Front<S, T> {
 /// Reads a body that has at most this many bytes and arrives within the limit.
 async fn read(mut body: Incoming, bytes_max: usize, limit: Duration) -> Result<Bytes, Failed> {
     let too_large = || {
-        let detail = format!("the body is larger than {bytes_max} bytes; send less");
+        let detail = format!("the body has more than {bytes_max} bytes; send less at once");
         Failed::new(ErrorCode::PayloadTooLarge, detail)
     };
     if body.size_hint().lower() > bytes_max as u64 {
@@ -132,7 +132,9 @@ async fn read(mut body: Incoming, bytes_max: usize, limit: Duration) -> Result<B
         let mut first = Bytes::new();
         let mut rest: Vec<u8> = vec![];
         while let Some(frame) = body.frame().await {
-            let broken = |_| Failed::new(ErrorCode::InvalidRequest, "the body broke off");
+            let broken = |error| {
+                Failed::new(ErrorCode::InvalidRequest, format!("the body cannot be read: {error}"))
+            };
             let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
             if first.len() + rest.len() + data.len() > bytes_max {
                 return Err(too_large());
@@ -164,7 +166,8 @@ async fn read(mut body: Incoming, bytes_max: usize, limit: Duration) -> Result<B
         return read;
     }
     tokio::time::timeout(limit, whole).await.unwrap_or_else(|_| {
-        let detail = format!("the body did not arrive within {} ms", limit.as_millis());
+        let ms = limit.as_millis();
+        let detail = format!("the body did not arrive within {ms} ms; send it again");
         Err(Failed::new(ErrorCode::InvalidRequest, detail))
     })
 }

@@ -31,6 +31,7 @@ use tokio::sync::mpsc;
 
 use crate::app::{App, Shared};
 use crate::convert;
+use crate::metrics::Kind;
 use crate::reply::Failed;
 use crate::routes::nodes::{log_steps, new_node_id, take_beat};
 
@@ -59,10 +60,9 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
         .write_buffer_size(READ_BUFFER_BYTES)
         .max_write_buffer_size(2 * max)
         .on_upgrade(move |socket| async move {
-            let open = app.shared.connections.get_or_create_owned(&[("kind", "node")]);
-            open.inc();
+            let open = app.shared.metrics.open(Kind::Node);
             serve(&app, socket).await;
-            open.dec();
+            drop(open);
         })
 }
 
@@ -116,7 +116,8 @@ async fn join<S: Store, T: Timer>(
     log_steps(&node, &parts.profile);
     let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
     let (profile, health) = (Arc::new(parts.profile), parts.health);
-    let registration = Registration { node: node.clone(), profile, health, outbox };
+    let version = parts.version.map(Into::into);
+    let registration = Registration { node: node.clone(), profile, health, version, outbox };
     tracing::info!(step = "register_store_write", node_id = %node, "writing to the store");
     let joined = app.shared.engine.register(registration).await?;
     tracing::info!(step = "register_store_success", node_id = %node, "written");
@@ -320,7 +321,9 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
                 let heard = engine.failed(fail.job_id, report, reason, retryable, false).await;
                 return self.answer(key, heard).await;
             }
-            NodeMessage::JobPartial(_) => {}
+            NodeMessage::JobPartial(partial) => {
+                engine.partial(partial.job_id, partial.report(self.node.clone()), &partial.text);
+            }
             NodeMessage::Bye(_) => return Ok(Err(Over)),
             NodeMessage::Register(_) => {
                 let what =

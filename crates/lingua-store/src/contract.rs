@@ -128,7 +128,7 @@ pub trait Store: Send + Sync + 'static {
     /// A job's record.
     fn job(&self, job: JobId) -> impl Future<Output = Result<Option<JobRecord>>> + Send;
 
-    /// Job records in the order of their ids.
+    /// Job records in the order of their ids, rising or falling.
     fn jobs(&self, filter: JobFilter) -> impl Future<Output = Result<Vec<JobRecord>>> + Send;
 
     /// Takes over up to `limit` open jobs whose instances are dead. If the reply is lost, they are

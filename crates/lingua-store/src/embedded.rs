@@ -252,7 +252,18 @@ impl<C: Clock> Store for Embedded<C> {
     }
 
     async fn set_state(&self, place: Place, order: Order) -> Result<StateReply> {
-        let changed = self.cell(place.cell).set_state(place, order);
+        let (changed, ordered) = {
+            let mut cell = self.cell(place.cell);
+            let changed = cell.set_state(place, order);
+            let is_order = matches!(order, Order::Drain | Order::Resume);
+            let carried_out = is_order && changed.reply != StateReply::Stale;
+            (changed, carried_out.then(|| cell.last_order(place.slot)).flatten())
+        };
+        if let (Some((node, number)), Some(_)) = (ordered, &self.inner.journal) {
+            let drain = order == Order::Drain;
+            let note = |nodes: &mut Directory, _| nodes.note_order(node, number, drain);
+            self.durably(&self.inner.directory, note).await?;
+        }
         Ok(self.tell(changed))
     }
 

@@ -53,6 +53,9 @@ impl ServeArgs {
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     let config = args.load()?;
     start_logging(&config);
+    for stray in crate::config::strays_here() {
+        tracing::warn!("{stray}");
+    }
     runtime(config.server.threads)?.block_on(serve(config, stop_signal(), |address| {
         tracing::info!(%address, "listening");
     }))
@@ -111,6 +114,12 @@ pub(crate) async fn serve(
     let service = Service::new(options, store, timer, &mut registry);
     let server_options = server_options(&config)?;
     server_options.check_listen(address)?;
+    if server_options.shows_tokens(address) {
+        tracing::warn!(
+            %address,
+            "tokens go over the network in the clear: set server.tls_cert and server.tls_key"
+        );
+    }
     let parts = Parts { engine: service.handle(), options: server_options, registry };
     let server = Server::new(parts);
 
@@ -199,7 +208,10 @@ fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
         allowed_origins: config.server.allowed_origins.clone(),
         default_wait_ms: config.scheduler.wait_ms,
         body_bytes_max: config.server.body_bytes_max,
+        body_ms: config.server.body_ms,
         first_message_ms: config.server.first_message_ms,
+        rate_limit: config.rate_limit(),
+        tls: config.tls()?,
         ..ServerOptions::default()
     })
 }

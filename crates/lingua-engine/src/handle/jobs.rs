@@ -145,6 +145,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             node: None,
             tries: vec![],
             ended: None,
+            partial: None,
         };
         let words_max = shared.options.bounds.job_inbox_max;
         let id = request.id;
@@ -212,7 +213,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         Ok(self.shared.store.job(id).await?.map(view_of_record))
     }
 
-    /// Jobs in the order of their ids.
+    /// Jobs, the newest first. Only jobs that got their id from an idempotency key can stand out of
+    /// turn: beyond `limit`, ids decide who is listed.
     pub async fn jobs(
         &self,
         state: Option<JobState>,
@@ -221,7 +223,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let mut views = vec![];
         let mut after = None;
         while views.len() < limit {
-            let filter = JobFilter { after, limit: PAGE, ..JobFilter::default() };
+            let filter =
+                JobFilter { after, limit: PAGE, newest_first: true, ..JobFilter::default() };
             let page = self.shared.store.jobs(filter).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.id);
@@ -233,6 +236,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             let wanted = page.filter(|view| state.is_none_or(|state| view.progress.state == state));
             views.extend(wanted.take(limit - views.len()));
         }
+        views.sort_by_key(|view| std::cmp::Reverse(view.accepted_ms));
         Ok(views)
     }
 
@@ -306,6 +310,7 @@ fn view_of_record(record: JobRecord) -> JobView {
         node: record.grant.map(|grant| grant.node),
         tries,
         ended,
+        partial: None,
     };
     JobView {
         id: record.id,

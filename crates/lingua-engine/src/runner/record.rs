@@ -11,6 +11,7 @@ use super::Runner;
 use crate::amends::{End, FIRST};
 use crate::clock::Timer;
 use crate::events;
+use crate::live::Partial;
 use crate::request::Ended;
 use crate::shared::timed;
 
@@ -149,14 +150,39 @@ impl<S: Store, T: Timer> Runner<S, T> {
     pub(super) fn publish(&mut self) {
         let Stage { state, attempt } = self.job.stage();
         let node = self.job.grant().map(|grant| grant.node.clone());
-        self.shared.tell(|| events::Event::Job { job: self.request.id, state, node: node.clone() });
+        let job = self.request.id;
+        self.shared.tell(|| events::Event::Job { job, attempt, state, node: node.clone() });
         let ended = &mut self.ended;
         self.live.set_progress(|progress| {
             progress.tries.clone_from(&ended.tries);
             (progress.state, progress.attempt, progress.node) = (state, attempt, node);
             if state.is_terminal() {
                 progress.ended = Some(Arc::new(std::mem::take(ended)));
+                progress.partial = None;
             }
         });
+    }
+
+    /// Shows everybody who watches what the node has so far. Only the latest text is kept, and only
+    /// the attempt that goes on is heard.
+    pub(super) fn hear_partial(&self, partial: Partial) {
+        let Partial { report, text } = partial;
+        if self.job.would_hear(&report).is_err() {
+            return self.refuse_partial();
+        }
+        let Stage { state, attempt } = self.job.stage();
+        let (job, node) = (self.id(), report.node);
+        let told = Arc::clone(&text);
+        self.shared.tell(|| events::Event::Partial { job, attempt, state, node, text: told });
+        self.live.set_progress(|progress| progress.partial = Some(text));
+    }
+
+    pub(super) fn refuse_partial(&self) {
+        self.shared.metrics.node_rejected.count("stale_partial");
+    }
+
+    /// What an attempt had is of no use to the next.
+    pub(super) fn forget_partial(&self) {
+        self.live.set_progress(|progress| progress.partial = None);
     }
 }

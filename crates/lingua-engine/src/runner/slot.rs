@@ -104,6 +104,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 self.refuse(&word, answer);
                 None
             }
+            ToJob::Partial(_) => {
+                self.refuse_partial();
+                None
+            }
             ToJob::NodeLost(_) => None,
         }
     }

@@ -1,6 +1,5 @@
 //! What clients call.
 
-use axum::body::Bytes;
 use axum::extract::{Path, Query};
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -14,12 +13,14 @@ use lingua_wire::client::{CancelReply, DispatchReply};
 use lingua_wire::message::check_label;
 use lingua_wire::view::JobList;
 use lingua_wire::{ErrorCode, RequestError};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::app::{App, Shared};
 use crate::convert;
 use crate::reply::{Answer, Failed, json};
+use crate::sent::Sent;
 
 /// Most jobs in one listing.
 const LIST_MAX: usize = 1000;
@@ -34,7 +35,7 @@ const WAIT_MS_MAX: u64 = 60_000;
 pub(crate) async fn dispatch<S: Store, T: Timer>(
     app: Shared<S, T>,
     headers: HeaderMap,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Answer {
     let (id, sent_within_ms) = accept(&app, &headers, &body).await?;
     let waited = app.shared.engine.wait_sent(id, sent_within_ms).await?;
@@ -56,7 +57,7 @@ pub(crate) const TRANSLATE: &str = "/v1/translate";
 pub(crate) async fn translate_routed<S: Store, T: Timer>(
     app: Shared<S, T>,
     headers: HeaderMap,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Answer {
     let id = job_id(&app, &headers)?;
     translate(&app, id, &body).await
@@ -95,6 +96,14 @@ async fn accept<S: Store, T: Timer>(
     let sent_within_ms = request.wait_ms.saturating_add(app.shared.options.translate_ms);
     let submitted = app.shared.engine.submit(request).await?;
     Ok((submitted.id, sent_within_ms))
+}
+
+/// A header of requests that submit a job; only for the description, [`job_id`] reads it.
+#[derive(Debug, JsonSchema)]
+pub(crate) struct Key {
+    /// Makes it safe to repeat the request: the same key answers with the same job.
+    #[schemars(rename = "Idempotency-Key")]
+    _key: Option<String>,
 }
 
 /// A new id, or the one that belongs to the idempotency key.
@@ -151,8 +160,10 @@ fn parse_id(text: &str) -> Result<JobId, Failed> {
     text.parse().map_err(|error| Failed::new(ErrorCode::JobNotFound, format!("{error}")))
 }
 
-#[derive(Debug, Deserialize)]
+/// How long to wait for the end of a job.
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Wait {
+    /// Answer when the job has ended, or after this time, at most 60 s; at once by default.
     wait_ms: Option<u64>,
 }
 
@@ -182,9 +193,12 @@ pub(crate) async fn cancel<S: Store, T: Timer>(
     }
 }
 
-#[derive(Debug, Deserialize)]
+/// Which jobs are listed.
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct List {
+    /// Only jobs in this state.
     state: Option<String>,
+    /// At most this many; 100 by default, 1000 at most.
     limit: Option<usize>,
 }
 

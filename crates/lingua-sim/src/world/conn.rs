@@ -86,7 +86,8 @@ pub(super) fn join(
         }
         let (outbox, inbox) = mpsc::channel(life.engine.options().bounds.outbox_max);
         let health = Health::Ready;
-        let registration = Registration { node: node_id(node), profile, health, outbox };
+        let registration =
+            Registration { node: node_id(node), profile, health, version: None, outbox };
         let registered = tokio::select! {
             biased;
             () = life.gate.died() => return,

@@ -36,6 +36,10 @@ pub(super) struct Cell {
     /// No lease ends before this. A lower bound is enough: it spares most calls the search.
     none_ends_before_ms: u64,
     fence: Fence,
+    /// How many orders of operators were carried out.
+    orders: u64,
+    /// Nodes that a former life ordered to drain and that have not come back yet.
+    drained_before: Vec<(Slot, NodeId)>,
 }
 
 #[derive(Debug, Clone)]
@@ -49,6 +53,7 @@ struct Node {
     cost_ms: u32,
     heartbeat_ms: u64,
     fresh_until_ms: u64,
+    version: Option<Arc<str>>,
 }
 
 impl Node {
@@ -87,6 +92,8 @@ impl Cell {
             leases: HashMap::new(),
             none_ends_before_ms: u64::MAX,
             fence: Fence(0),
+            orders: 0,
+            drained_before: Vec::new(),
         }
     }
 
@@ -94,6 +101,11 @@ impl Cell {
     pub(super) fn resume(&mut self, fence: Fence, epoch: Epoch) {
         self.fence = fence;
         self.epochs = [epoch; CELL_NODES_MAX];
+    }
+
+    /// Orders a node to drain as soon as it comes back.
+    pub(super) fn drain_on_return(&mut self, slot: Slot, node: NodeId) {
+        self.drained_before.push((slot, node));
     }
 
     /// Refuses the epochs of a slot's former tenants, and no later one.
@@ -115,7 +127,10 @@ impl Cell {
         }
         let lost = if same { vec![] } else { self.end_leases_of(r.place.slot) };
         // An operator's order outlives the node's reconnect, but not the node.
-        let drain_ordered = old.as_ref().is_some_and(|n| n.id == r.node && n.drain_ordered);
+        let mut drain_ordered = old.as_ref().is_some_and(|n| n.id == r.node && n.drain_ordered);
+        if let Some(at) = self.drained_before.iter().position(|(slot, _)| *slot == r.place.slot) {
+            drain_ordered |= self.drained_before.swap_remove(at).1 == r.node;
+        }
         let before = old.as_ref().map(|n| (n.epoch, n.state()));
         let node = Node {
             id: r.node.clone(),
@@ -127,6 +142,7 @@ impl Cell {
             cost_ms: r.cost_ms,
             heartbeat_ms: now_ms,
             fresh_until_ms: now_ms.saturating_add(r.fresh_ms),
+            version: r.version,
         };
         let is_news = before != Some((node.epoch, node.state()))
             || self.roster.profile(r.place.slot).is_none_or(|known| **known != *r.profile);
@@ -208,8 +224,10 @@ impl Cell {
         };
         let before = node.state();
         match order {
-            Order::Drain => node.drain_ordered = true,
-            Order::Resume => node.drain_ordered = false,
+            Order::Drain | Order::Resume => {
+                node.drain_ordered = order == Order::Drain;
+                self.orders += 1;
+            }
             Order::Offline | Order::Retire => node.offline = true,
         }
         let (state, id) = (node.state(), node.id.clone());
@@ -221,6 +239,12 @@ impl Cell {
         }
         let is_news = state != before || order == Order::Retire;
         Changed { reply: StateReply::Set { lost }, node: is_news.then_some((id, place)) }
+    }
+
+    /// The node in a slot, and the number of the order that was carried out last.
+    pub(super) fn last_order(&self, slot: Slot) -> Option<(NodeId, u64)> {
+        let node = self.nodes.get(slot.index())?.as_ref()?;
+        Some((node.id.clone(), self.orders))
     }
 
     pub(super) fn reserve(&mut self, request: &Reserve, now_ms: u64) -> ReserveReply {
@@ -325,6 +349,7 @@ impl Cell {
                 used: self.roster.used(slot),
                 heartbeat_ms: node.heartbeat_ms,
                 fresh_until_ms: node.fresh_until_ms,
+                version: node.version.clone(),
             })
         };
         let lease_view = |(&job, lease): (&JobId, &Lease)| LeaseView {

@@ -24,6 +24,8 @@ pub(super) struct Directory {
     cells: Vec<Tenancy>,
     epoch: Epoch,
     notes: Notes,
+    /// The number of the last order to a node, in the count of its cell; only if notes are taken.
+    orders: HashMap<NodeId, u64>,
 }
 
 /// A node's place and who it is given to.
@@ -85,6 +87,18 @@ impl Directory {
         }
         directory.notes.begin();
         Ok(directory)
+    }
+
+    /// Notes an operator's order, unless a later one was noted: cells carry orders out in their own time.
+    pub(super) fn note_order(&mut self, node: NodeId, number: u64, drain: bool) {
+        if !self.notes.are_taken() || !self.tenants.contains_key(&node) {
+            return;
+        }
+        let last = self.orders.entry(node.clone()).or_default();
+        if *last < number {
+            *last = number;
+            self.notes.take(|| Note::Ordered(node, drain));
+        }
     }
 
     /// All places that are taken.
@@ -160,6 +174,7 @@ impl Directory {
             return false;
         };
         self.tenants.remove(node);
+        self.orders.remove(node);
         self.notes.take(|| Note::Released(node.clone()));
         let cell = &mut self.cells[tenant.place.cell.index()];
         cell.taken.remove(tenant.place.slot);

@@ -142,9 +142,17 @@ impl Jobs {
 
     pub(super) fn list(&self, filter: &JobFilter, now_ms: u64) -> Vec<JobRecord> {
         use std::ops::Bound::{Excluded, Unbounded};
-        let from = filter.after.map_or(Unbounded, Excluded);
-        let records = self.records.range((from, Unbounded)).map(|(_, entry)| &entry.record);
-        records
+        let bound = filter.after.map_or(Unbounded, Excluded);
+        let (from, to) = match filter.newest_first {
+            true => (Unbounded, bound),
+            false => (bound, Unbounded),
+        };
+        let mut records = self.records.range((from, to)).map(|(_, entry)| &entry.record);
+        let next = || match filter.newest_first {
+            true => records.next_back(),
+            false => records.next(),
+        };
+        std::iter::from_fn(next)
             .filter(|r| filter.state.is_none_or(|state| r.stage.state == state))
             .filter(|r| filter.owner.as_ref().is_none_or(|owner| r.owner == *owner))
             .filter(|r| !self.is_old(r.stage, r.updated_ms, now_ms))

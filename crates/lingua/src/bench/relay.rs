@@ -201,6 +201,7 @@ impl Relay {
                 run_ms: since(ended_ms),
                 total_ms: since(ended_ms),
             },
+            partial: None,
             result,
             error: None,
             detail: None,

@@ -23,8 +23,10 @@ pub(in crate::embedded) enum Note {
     Forgotten(JobId),
     /// A node has a place, or a new epoch there.
     Placed(NodeId, Tenant),
-    /// A node's place is free.
+    /// A node's place is free; orders to it are over.
     Released(NodeId),
+    /// An operator's order to a node: whether to drain.
+    Ordered(NodeId, bool),
     /// A new leader's term.
     Term(Term),
     /// The clock stays below this until it is written anew.
