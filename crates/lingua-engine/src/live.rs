@@ -316,6 +316,7 @@ mod tests {
             node: None,
             tries: vec![],
             ended: None,
+            partial: None,
         };
         LiveJob::new(Arc::new(request), 0, progress, words_max)
     }
