@@ -52,6 +52,8 @@ pub(crate) struct Runner<S, T> {
     input_lost: bool,
     /// The job could not be written, so it is not ours to go on with.
     abandoned: bool,
+    /// The store did not take it; it may stand there under our name.
+    given_up: bool,
     /// Leases of the node when this attempt got its slot.
     used: u16,
     sent_ms: u64,
@@ -93,6 +95,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             unless_heard: None,
             input_lost: false,
             abandoned: false,
+            given_up: false,
             used: 0,
             sent_ms: 0,
         }
@@ -116,6 +119,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
         }
         self.shared.live.remove(self.request.id);
+        if self.given_up {
+            // Not before it is gone from the live ones: nobody takes up a job that somebody has.
+            self.shared.amends.keep(Arc::clone(&self.request), self.ended.accepted_ms);
+        }
         self.shared.ended_bell.notify_waiters();
     }
 

@@ -58,6 +58,10 @@ impl<S: Store, T: Timer> Handle<S, T> {
         shared.recovered().await;
         let id = request.id;
         let accepted_ms = shared.now_ms();
+        // Not only the store knows whether it is there: it may have forgotten a job that runs.
+        if shared.live.get(id).is_some() {
+            return Ok(Submitted { id, existed: true });
+        }
         let Some(handing_in) = shared.amends.hand_in(id) else {
             return Ok(Submitted { id, existed: true });
         };

@@ -75,8 +75,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 }
             }
         }
-        // It stands in the store under our name, and soon nobody runs it.
-        self.shared.amends.keep(Arc::clone(&self.request), self.ended.accepted_ms);
+        self.given_up = true;
         false
     }
 

@@ -168,7 +168,7 @@ impl Conn {
                 self.world.fail(super::Checker::S6, about, text);
             }
             let who = (life.index, life.number);
-            let found = self.world.watch.lock().sent(who, (node, self.epoch), assignment);
+            let found = self.world.watch.lock().sent(who, (node, self.epoch), assignment, now_ms);
             if let Some((checker, text)) = found {
                 self.world.fail(checker, about, text);
             }
