@@ -34,6 +34,9 @@ mod slot;
 
 use slot::NoSlot;
 
+/// How long an order waits for an earlier one to the same node.
+const TURN_MS: u64 = 20;
+
 pub(crate) struct Runner<S, T> {
     shared: Arc<Shared<S, T>>,
     request: Arc<JobRequest>,
@@ -183,9 +186,19 @@ impl<S: Store, T: Timer> Runner<S, T> {
     async fn dispatch(&mut self) {
         let Some(grant) = self.job.grant().cloned() else { return };
         let attempt = self.job.stage().attempt;
+        let turn = self.shared.nodes.get(&grant.node).map(|node| node.line_up(grant.fence));
         let effects = self.apply(Event::Dispatch).await;
         if !effects.contains(&Effect::Send) {
             return;
+        }
+        if let Some(turn) = &turn {
+            let shared = Arc::clone(&self.shared);
+            tokio::select! {
+                biased;
+                () = turn.come() => {}
+                // The one before is in trouble: rather refused than late.
+                () = shared.timer.sleep(TURN_MS) => {}
+            }
         }
         let now_ms = self.shared.now_ms();
         // Told and remembered in one breath: jobs of one key may be on their way together.

@@ -59,7 +59,7 @@ pub const PLANTS: [Plant; 19] = [
     code(Bug::TableGoesBack, &[Checker::S7], 100),
     code(Bug::BindingWithoutEpoch, &[Checker::S4], 100),
     code(Bug::FailOpen, &[Checker::S6], 100),
-    code(Bug::NobodyLooks, &[Checker::S3], 100),
+    code(Bug::NobodyLooks, &[Checker::S3, Checker::S5], 100),
     code(Bug::AgeByTwoClocks, &[Checker::S8], 100),
     code(Bug::TrustAfterRollback, &[Checker::S2], 100),
     code(Bug::ConfirmedForEver, &[Checker::S5], 100),
