@@ -26,7 +26,7 @@ const IDLE_MS: u64 = 1_500;
 const STEP_MS: u64 = 100;
 
 /// How late an order may be at most.
-const LATE_ORDER_MS: u64 = 10_000;
+const LATE_ORDER_MS: u64 = 15_000;
 
 async fn sleep(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;

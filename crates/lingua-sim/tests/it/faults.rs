@@ -129,5 +129,6 @@ planted! {
     trust_after_a_rollback_is_found Code(TrustAfterRollback),
     a_lease_that_never_expires_is_found Code(ConfirmedForEver),
     a_lost_end_that_stays_lost_is_found Code(LostEndStaysLost),
+    a_slot_that_is_held_for_an_ended_job_is_found Code(HeldForEver),
     a_slot_that_is_never_given_back_is_found Code(NeverReleased),
 }
