@@ -118,6 +118,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
             Metrics::count(&shared.metrics.node_rejected, "reason", "stale_epoch");
             return Err(NodeError::StaleEpoch { current: place.epoch });
         }
+        if shared.compare_store().await?.is_some()
+            && shared.store.locate(&beat.node).await? != Some(place)
+        {
+            // A failover lost its place but not its registration: orders and wishes would not find it.
+            return Err(NodeError::NotRegistered);
+        }
         if let Some(profile) = beat.profile.filter(|new| **new != *node.profile()) {
             self.change_profile(&beat.node, place, &profile, beat.health).await?;
             node.set_profile(profile);

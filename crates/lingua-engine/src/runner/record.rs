@@ -44,8 +44,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 Ok(AdvanceReply::Advanced) => {
                     self.written = to;
                     if let Some(outcome) = outcome {
-                        let (request, written_ms) = (Arc::clone(&self.request), now_ms);
-                        let end = End { request, stage: to, outcome, token, written_ms };
+                        let job = self.shared.new_job(&self.request, self.ended.accepted_ms);
+                        let end = End { job, stage: to, outcome, token, written_ms: now_ms };
                         self.shared.amends.remember(end);
                     }
                     return true;

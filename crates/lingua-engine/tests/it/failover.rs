@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lingua_core::job::JobState;
 use lingua_core::{Attempt, Load};
+use lingua_engine::NodeError;
 use lingua_engine::handle::Beat;
 use lingua_store::Store as _;
 use lingua_store::contract::LeaseKey;
@@ -109,6 +110,18 @@ async fn a_heartbeat_does_not_hold_the_slot_of_a_job_that_has_ended() {
     let key = LeaseKey { job: id, attempt: Attempt::FIRST };
     let told = world.engine.heartbeat(beat(&node, vec![key])).await.unwrap();
     assert_eq!((told.cancel, world.used().await), (vec![key], 0));
+}
+
+/// Parts of a store fail over each on their own: the place may be lost and the registration not.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_place_was_forgotten_is_told_to_register_again() {
+    let world = World::new();
+    let before = world.store.snapshot();
+    let node = Node::works(&world, "a", 1, 10).await;
+    world.store.roll_back(&before, Lost::Cluster);
+    assert_eq!(world.engine.order(&node.id, true).await, Ok(None), "nobody finds it");
+    let told = world.engine.heartbeat(beat(&node, vec![])).await;
+    assert_eq!(told, Err(NodeError::NotRegistered));
 }
 
 /// A table of an earlier version would look like the present one.

@@ -314,7 +314,8 @@ impl Process {
             // One that hangs is often deaf, too; what a heartbeat answers is heard by another part of it.
             ToNode::Cancel { key, .. } => {
                 let work = self.running.get(&key);
-                let is_deaf = |work: &Work| work.answer == Answer::Hangs && work.serial % 2 == 0;
+                let is_deaf =
+                    |work: &Work| work.answer == Answer::Hangs && work.serial.is_multiple_of(2);
                 if !work.is_some_and(is_deaf) {
                     self.drop_work(key, "is told to stop");
                 }
