@@ -62,7 +62,12 @@ fn seeds_that_once_broke_a_rule_hold() {
         ("two segments of a turn were sent together and one moved in silence", 36),
         ("a job was let go of, and then its record was lost", 39),
         ("an order that was overtaken kept its job from a free node", 44),
+        ("a job that the store had forgotten was handed in again and ran twice", 54),
         ("another store was noticed only by the next job", 102),
+        ("a heartbeat held the slot of a job that had ended", 669),
+        ("a heartbeat held a slot whose release was rolled back", 729),
+        ("a node's place was forgotten and its registration was not", 6161),
+        ("an order to resume did not find a node whose place was forgotten", 6659),
     ];
     for (what, seed) in once {
         let outcome = world::run(seed, None);
