@@ -1,4 +1,4 @@
-//! Chores of the workspace: `cargo xtask tidy` and `cargo xtask ci`.
+//! Chores of the workspace: `cargo xtask tidy`, `cargo xtask ci` and `cargo xtask sim`.
 //!
 //! Start at [`tidy`] for the rules that the compiler cannot check, at [`ci`] for the steps that a
 //! change has to pass.
@@ -12,7 +12,7 @@ mod ci;
 mod tidy;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
@@ -35,6 +35,12 @@ enum Chore {
     },
     /// Run every check, in order, up to the first that fails.
     Ci,
+    /// Run seeded worlds under faults; more than the tests do, or one of them again.
+    Sim {
+        /// What to run: `--seeds N`, `--seed N`, `--planted`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -43,8 +49,20 @@ fn main() -> anyhow::Result<ExitCode> {
     let passed = match args.chore {
         Chore::Tidy { verbose } => tidy::run(&root, verbose)?,
         Chore::Ci => ci::run(&root)?,
+        Chore::Sim { args } => simulate(&root, &args)?,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Hands over to the simulation, built for speed.
+fn simulate(root: &Path, args: &[String]) -> anyhow::Result<bool> {
+    let status = Command::new("cargo")
+        .args(["run", "--quiet", "--locked", "--release", "--package", "lingua-sim", "--", "world"])
+        .args(args)
+        .current_dir(root)
+        .status()
+        .context("cargo")?;
+    Ok(status.success())
 }
 
 /// The folder of the workspace manifest.

@@ -40,6 +40,8 @@ pub enum Bug {
     ConfirmedForEver,
     /// An end that the store has lost is not written again.
     LostEndStaysLost,
+    /// A node's heartbeats hold the slot of a job that has ended.
+    HeldForEver,
     /// A slot is not given back when its job has ended.
     NeverReleased,
 }

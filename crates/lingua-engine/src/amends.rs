@@ -38,14 +38,20 @@ const ENDS_MS: u64 = 30_000;
 /// Where every job begins.
 pub(crate) const FIRST: Stage = Stage { state: JobState::New, attempt: Attempt::FIRST };
 
-/// An end that was written.
+/// An end that was written. It has what the store had, and not the sound of what was said.
 #[derive(Debug, Clone)]
 pub(crate) struct End {
-    pub(crate) request: Arc<JobRequest>,
+    pub(crate) job: NewJob,
     pub(crate) stage: Stage,
     pub(crate) outcome: Bytes,
     pub(crate) token: u64,
     pub(crate) written_ms: u64,
+}
+
+impl End {
+    fn bytes(&self) -> usize {
+        self.outcome.len() + self.job.spec.len()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -94,14 +100,15 @@ impl Amends {
     pub(crate) fn remember(&self, end: End) {
         let mut ends = self.ends.lock();
         let now_ms = end.written_ms;
-        ends.bytes += end.outcome.len();
+        ends.bytes += end.bytes();
         ends.recent.push_back(end);
         while let Some(oldest) = ends.recent.front() {
             let is_old = oldest.written_ms.saturating_add(ENDS_MS) < now_ms;
             if !is_old && ends.recent.len() <= ENDS_MAX && ends.bytes <= ENDS_BYTES_MAX {
                 break;
             }
-            ends.bytes -= oldest.outcome.len();
+            let bytes = oldest.bytes();
+            ends.bytes -= bytes;
             ends.recent.pop_front();
         }
     }
@@ -232,22 +239,21 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     async fn restore_end(&self, end: End) -> lingua_store::Result<()> {
         let shared = &self.shared;
-        let new = shared.new_job(&end.request, end.written_ms);
-        let owner = new.owner.clone();
-        let stands = match shared.store.create_job(new).await? {
+        let (id, owner) = (end.job.id, end.job.owner.clone());
+        let stands = match shared.store.create_job(end.job).await? {
             CreateReply::Created => FIRST,
             CreateReply::Exists(record) if record.owner != owner => return Ok(()),
             CreateReply::Exists(record) => record.stage,
         };
-        let Ok(step) = Advance::new(end.request.id, owner, stands, end.stage, end.token) else {
+        let Ok(step) = Advance::new(id, owner, stands, end.stage, end.token) else {
             // It has ended, as it should.
             return Ok(());
         };
         match shared.store.advance_job(step.with_outcome(end.outcome)).await? {
             AdvanceReply::Advanced => {
-                tracing::warn!(job_id = %end.request.id, "wrote an end again")
+                tracing::warn!(job_id = %id, "wrote an end again")
             }
-            reply => tracing::warn!(job_id = %end.request.id, ?reply, "cannot write an end again"),
+            reply => tracing::warn!(job_id = %id, ?reply, "cannot write an end again"),
         }
         Ok(())
     }

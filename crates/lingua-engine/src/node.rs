@@ -6,6 +6,7 @@
 //! Invariant: one link for each node, that of its latest epoch; an older connection cannot remove a
 //! later one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +14,7 @@ use hashbrown::HashMap;
 use lingua_core::{Attempt, Epoch, Fence, Health, JobId, NodeId, Profile};
 use lingua_store::contract::{LeaseKey, Place};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::cost::Cost;
 use crate::request::JobRequest;
@@ -75,12 +76,50 @@ pub(crate) struct LocalNode {
     cost: Mutex<Cost>,
     /// Another connection has taken over, or the node is gone.
     is_over: AtomicBool,
+    /// Fences of orders that are being written and are not sent yet.
+    unsent: Mutex<BTreeSet<Fence>>,
+    /// Rung when one of them was sent, or is not going to be.
+    passed: Notify,
+}
+
+/// An order's place among those to one node. A node refuses a fence that is older than one it has seen, so orders
+/// have to go out as their slots were taken, whichever is written first.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    node: Arc<LocalNode>,
+    fence: Fence,
+}
+
+impl Turn {
+    /// Waits until no earlier order is on its way.
+    pub(crate) async fn come(&self) {
+        loop {
+            let passed = self.node.passed.notified();
+            if self.node.unsent.lock().first().is_none_or(|&first| first >= self.fence) {
+                return;
+            }
+            passed.await;
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.node.unsent.lock().remove(&self.fence);
+        self.node.passed.notify_waiters();
+    }
 }
 
 impl LocalNode {
     /// Whether this is no longer the way to the node.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Takes a place for the order with this fence.
+    pub(crate) fn line_up(self: &Arc<Self>, fence: Fence) -> Turn {
+        self.unsent.lock().insert(fence);
+        Turn { node: Arc::clone(self), fence }
     }
 
     pub(crate) fn profile(&self) -> Arc<Profile> {
@@ -149,6 +188,8 @@ impl Nodes {
             health: Mutex::default(),
             cost: Mutex::new(cost),
             is_over: AtomicBool::new(false),
+            unsent: Mutex::default(),
+            passed: Notify::new(),
         });
         if let Some(before) = by_id.insert(id.clone(), Arc::clone(&node)) {
             before.is_over.store(true, Ordering::Release);

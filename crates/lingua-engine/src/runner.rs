@@ -36,6 +36,9 @@ use slot::NoSlot;
 /// A job's life.
 pub(crate) type Life = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// How long an order waits for an earlier one to the same node.
+const TURN_MS: u64 = 20;
+
 pub(crate) struct Runner<S, T> {
     shared: Arc<Shared<S, T>>,
     request: Arc<JobRequest>,
@@ -53,6 +56,8 @@ pub(crate) struct Runner<S, T> {
     input_lost: bool,
     /// The job could not be written, so it is not ours to go on with.
     abandoned: bool,
+    /// The store did not take it; it may stand there under our name.
+    given_up: bool,
     /// Leases of the node when this attempt got its slot.
     used: u16,
     sent_ms: u64,
@@ -97,6 +102,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             unless_heard: None,
             input_lost: false,
             abandoned: false,
+            given_up: false,
             used: 0,
             sent_ms: 0,
             link: None,
@@ -137,6 +143,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             if let ToJob::Node(word, answer) = word {
                 self.refuse(&word, answer);
             }
+        }
+        if self.given_up {
+            // Not before it is gone from the live ones: nobody takes up a job that somebody has.
+            self.shared.amends.keep(Arc::clone(&self.request), self.ended.accepted_ms);
         }
         self.shared.ended_bell.notify_waiters();
     }
@@ -198,9 +208,19 @@ impl<S: Store, T: Timer> Runner<S, T> {
     async fn dispatch(&mut self) {
         let Some(grant) = self.job.grant().cloned() else { return };
         let attempt = self.job.stage().attempt;
+        let turn = self.shared.nodes.get(&grant.node).map(|node| node.line_up(grant.fence));
         let effects = self.apply(Event::Dispatch).await;
         if !effects.contains(&Effect::Send) {
             return;
+        }
+        if let Some(turn) = &turn {
+            let shared = Arc::clone(&self.shared);
+            tokio::select! {
+                biased;
+                () = turn.come() => {}
+                // The one before is in trouble: rather refused than late.
+                () = shared.timer.sleep(TURN_MS) => {}
+            }
         }
         let now_ms = self.shared.now_ms();
         // Told and remembered in one breath: jobs of one key may be on their way together.

@@ -136,9 +136,10 @@ fn search(from: u64, seeds: u64) -> bool {
     let simulated_s = tally.sim_ms as f64 / 1000.0;
     println!("{}", tally.table());
     println!(
-        "{} worlds, {} jobs, {simulated_s:.0} s simulated in {took_s:.1} s on {threads} threads: {:.0} times real time for each",
+        "{} worlds, {} jobs, {} operations of the store, {simulated_s:.0} s simulated in {took_s:.1} s on {threads} threads: {:.0} times real time for each",
         tally.worlds,
         tally.jobs(),
+        tally.operations,
         simulated_s / took_s / threads as f64,
     );
     println!("{} of {} seeds broke a rule", batch.failures.len(), tally.worlds);

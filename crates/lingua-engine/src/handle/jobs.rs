@@ -96,6 +96,10 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
         shared.recovered().await;
         let accepted_ms = shared.now_ms();
+        // Not only the store knows whether it is there: it may have forgotten a job that runs.
+        if shared.live.get(request.id).is_some() {
+            return Ok(None);
+        }
         let Some(handing_in) = shared.amends.hand_in(request.id) else { return Ok(None) };
         let new = shared.new_job(&request, accepted_ms);
         let (created, _) = timed!(shared, "create_job", shared.store.create_job(new));

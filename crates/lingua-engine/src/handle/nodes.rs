@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lingua_core::job::Report;
+use lingua_core::planted::{self, Bug};
 use lingua_core::{Epoch, Health, JobId, Load, NodeId, NodeState, Profile};
 use lingua_store::Store;
 use lingua_store::contract::{
@@ -24,6 +25,9 @@ const FULL_PAUSE_MS: u64 = 5;
 
 /// Longest partial text that is kept and shown, in bytes.
 pub const PARTIAL_BYTES_MAX: usize = 16 * 1024;
+
+/// Jobs of other instances that are looked up at each heartbeat of a node.
+const CHECKED_MAX: usize = 32;
 
 /// A node that connects.
 #[derive(Debug, Clone)]
@@ -129,11 +133,18 @@ impl<S: Store, T: Timer> Handle<S, T> {
         if let Some(health) = beat.health {
             node.set_health(health);
         }
+        if shared.compare_store().await?.is_some()
+            && shared.store.locate(&beat.node).await? != Some(place)
+        {
+            // A failover lost its place but not its registration: orders and wishes would not find it.
+            return Err(NodeError::NotRegistered);
+        }
         if let Some(profile) = beat.profile.filter(|new| **new != *node.profile()) {
             self.change_profile(&beat.node, place, &profile, node.health()).await?;
             node.set_profile(profile);
         }
         node.forgive();
+        let running = beat.running.clone();
         let heartbeat = contract::Heartbeat {
             place,
             health: beat.health,
@@ -147,10 +158,40 @@ impl<S: Store, T: Timer> Handle<S, T> {
             HeartbeatReply::Beaten { drain, unknown } => {
                 // The node will stop; whoever waits for it must not wait for its timer.
                 shared.leases_lost(unknown.iter().copied());
-                Ok(Beaten { cancel: unknown, drain })
+                let mut cancel = unknown;
+                cancel.extend(self.release_what_is_over(place, &node.profile(), &running).await);
+                Ok(Beaten { cancel, drain })
             }
             HeartbeatReply::Reregister => Err(NodeError::NotRegistered),
         }
+    }
+
+    /// Gives back slots that a node holds for jobs which have ended, and says which. Each heartbeat renews the lease of what a
+    /// node runs, so a slot whose release was lost would be held for as long as the node goes on.
+    async fn release_what_is_over(
+        &self,
+        place: Place,
+        profile: &Profile,
+        running: &[LeaseKey],
+    ) -> Vec<LeaseKey> {
+        let shared = &self.shared;
+        let mut over = vec![];
+        let elsewhere = running.iter().filter(|key| shared.live.get(key.job).is_none());
+        for &key in elsewhere.take(CHECKED_MAX) {
+            // If the store does not answer, the next heartbeat asks again.
+            let Ok(record) = shared.store.job(key.job).await else { break };
+            let is_wanted = record.is_some_and(|record| {
+                !record.stage.state.is_terminal() && record.stage.attempt <= key.attempt
+            });
+            if is_wanted || planted::is(Bug::HeldForEver) {
+                continue;
+            }
+            if let Ok(Some(_)) = shared.store.finish(place.cell, key).await {
+                shared.queue.wake_for(profile);
+            }
+            over.push(key);
+        }
+        over
     }
 
     async fn change_profile(

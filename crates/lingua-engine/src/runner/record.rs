@@ -54,8 +54,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
     fn has_written(&mut self, to: Stage, token: u64, outcome: Option<Bytes>) {
         self.written = to;
         if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
-            let (request, written_ms) = (Arc::clone(&self.request), self.ended.ended_ms);
-            self.shared.amends.remember(End { request, stage: to, outcome, token, written_ms });
+            let job = self.shared.new_job(&self.request, self.ended.accepted_ms);
+            let written_ms = self.ended.ended_ms;
+            self.shared.amends.remember(End { job, stage: to, outcome, token, written_ms });
         }
     }
 
@@ -101,8 +102,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             let store = &self.shared.store;
             (reply, _) = timed!(self.shared, "advance_job", store.advance_job(step));
         }
-        // It stands in the store under our name, and soon nobody runs it.
-        self.shared.amends.keep(Arc::clone(&self.request), self.ended.accepted_ms);
+        self.given_up = true;
         false
     }
 

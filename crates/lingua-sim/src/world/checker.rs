@@ -63,6 +63,7 @@ pub(super) struct Seen {
 /// What is known of a job from outside.
 #[derive(Debug, Clone, Default)]
 pub(super) struct JobFacts {
+    pub(super) asked_ms: u64,
     pub(super) accepted_ms: Option<u64>,
     /// Whether an instance said that it has the job, and not only that the job is there.
     pub(super) held: bool,
@@ -74,13 +75,19 @@ pub(super) struct JobFacts {
     pub(super) excused: bool,
 }
 
+/// Where segments of a turn were sent, and when last. What was sent in one moment is seen in any order.
+type Burst = (u64, Vec<(usize, Epoch)>);
+
+/// How long a moment is.
+const MOMENT_MS: u64 = 5;
+
 /// What nodes and instances were seen to do.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// The highest fence that each process has begun to work with.
     fences: BTreeMap<u32, Fence>,
     /// Where an instance's life last sent segments of a turn.
-    bound: BTreeMap<(usize, u32, String), (usize, Epoch)>,
+    bound: BTreeMap<(usize, u32, String), Burst>,
     /// The pool table that an instance's life last showed.
     tables: BTreeMap<(usize, u32), (u64, u64)>,
 }
@@ -108,11 +115,19 @@ impl Watch {
         (instance, life): (usize, u32),
         (node, epoch): (usize, Epoch),
         assignment: &Assignment,
+        now_ms: u64,
     ) -> Option<(Checker, String)> {
         let key = assignment.request.bind_key.as_ref()?;
         let place = (node, epoch);
-        let before = self.bound.insert((instance, life, key.to_string()), place)?;
-        (before != place && !assignment.moved).then(|| {
+        let (last_ms, places) = self.bound.entry((instance, life, key.to_string())).or_default();
+        let is_same_moment = now_ms <= *last_ms + MOMENT_MS;
+        *last_ms = now_ms;
+        if is_same_moment {
+            places.push(place);
+            return None;
+        }
+        let before = std::mem::replace(places, vec![place]);
+        (!before.is_empty() && !before.contains(&place) && !assignment.moved).then(|| {
             let text = format!("a turn moved from {before:?} to {place:?} and nobody was told");
             (Checker::S4, text)
         })

@@ -61,9 +61,17 @@ pub(super) async fn speak(world: Arc<World>, turn: Turn) {
 async fn submit(world: &Arc<World>, turn: &Turn, luck: &mut Luck) -> Option<usize> {
     let about = About::job(turn.number);
     let mut at = turn.first_at;
-    for _ in 0..SUBMIT_TRIES {
+    for tried in 0..SUBMIT_TRIES {
         let request = turn.request.clone();
-        let answer = world.ask(at, |life| async move { life.engine.submit(request).await }).await;
+        let asked = world.ask(at, |life| async move { life.engine.submit(request).await });
+        let answer = match turn.hangs_up_ms.filter(|_| tried == 0) {
+            // What was asked is dropped wherever it stands, as a server does with a caller that is gone.
+            Some(ms) => {
+                world.count_fault(Fault::BadClients);
+                tokio::time::timeout(Duration::from_millis(ms), asked).await.ok().flatten()
+            }
+            None => asked.await,
+        };
         let said = match answer {
             Some(Ok(submitted)) => {
                 world.accepted(turn, !submitted.existed);
@@ -112,7 +120,8 @@ fn saw(world: &World, turn: &Turn, view: &JobView) {
     let seen = Seen {
         state: progress.state,
         attempt: progress.attempt.0,
-        result: ended.and_then(|ended| Some(ended.result.as_ref()?.as_str().to_owned())),
+        result: ended
+            .and_then(|ended| Some(ended.result.as_ref()?.as_str().trim_matches('"').to_owned())),
         error: ended.and_then(|ended| ended.error.clone()),
     };
     let shown = seen.result.as_ref().or(seen.error.as_ref()).cloned().unwrap_or_default();

@@ -25,6 +25,9 @@ use super::turn::node_id;
 /// A node that says nothing for so long is gone.
 const SILENCE_MS: u64 = 15_000;
 
+/// How long an order that was granted and written may wait for an earlier one to the same node.
+const IN_LINE_MS: u64 = 20;
+
 /// Something that reaches a process.
 #[derive(Debug)]
 pub(super) enum Heard {
@@ -164,12 +167,12 @@ impl Conn {
             );
             let way = life.gate.way();
             let now_ms = self.world.now_ms();
-            if way.is_cut(now_ms) && now_ms > way.cut_ms.0 {
+            if way.is_cut(now_ms) && now_ms > way.cut_ms.0 + IN_LINE_MS {
                 let text = format!("i{} sent {about} without a store", life.index);
                 self.world.fail(super::Checker::S6, about, text);
             }
             let who = (life.index, life.number);
-            let found = self.world.watch.lock().sent(who, (node, self.epoch), assignment);
+            let found = self.world.watch.lock().sent(who, (node, self.epoch), assignment, now_ms);
             if let Some((checker, text)) = found {
                 self.world.fail(checker, about, text);
             }

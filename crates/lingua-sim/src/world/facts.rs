@@ -29,7 +29,7 @@ impl World {
     /// The number of the next job.
     pub(super) fn next_job(&self) -> usize {
         let mut jobs = self.jobs.lock();
-        jobs.push(JobFacts::default());
+        jobs.push(JobFacts { asked_ms: self.now_ms(), ..JobFacts::default() });
         self.begun.lock().push(false);
         jobs.len() - 1
     }
@@ -126,11 +126,10 @@ impl World {
 
     /// Whether a job may be gone: its record lost by the store, and whoever knew of it dead, or nobody known to.
     pub(super) fn may_be_lost(&self, facts: &JobFacts) -> bool {
-        let accepted_ms = facts.accepted_ms.unwrap_or(0);
         let deaths = self.deaths.lock();
         self.rollbacks.lock().iter().any(|&(from_ms, at_ms, lost)| {
             let loses_jobs = matches!(lost, Lost::Everything | Lost::Jobs);
-            let touches = loses_jobs && accepted_ms <= at_ms;
+            let touches = loses_jobs && facts.asked_ms <= at_ms;
             touches && (!facts.held || deaths.iter().any(|&(_, died_ms)| died_ms >= from_ms))
         })
     }

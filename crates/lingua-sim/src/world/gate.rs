@@ -9,7 +9,7 @@ use std::time::Duration;
 use lingua_engine::{Timer, TokioTimer};
 use lingua_store::Clock;
 use parking_lot::Mutex;
-use tokio::sync::SetOnce;
+use tokio::sync::{Notify, SetOnce};
 
 /// How the way to the store is at the moment.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,12 +35,13 @@ pub(super) struct Gate {
     way: Mutex<Way>,
     paused_until_ms: Mutex<u64>,
     dead: SetOnce<()>,
+    healed: Notify,
 }
 
 impl Gate {
     pub(super) fn new(clock: TokioTimer) -> Arc<Self> {
         let (way, paused_until_ms) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { clock, way, paused_until_ms, dead: SetOnce::new() })
+        Arc::new(Self { clock, way, paused_until_ms, dead: SetOnce::new(), healed: Notify::new() })
     }
 
     pub(super) fn kill(&self) {
@@ -74,6 +75,7 @@ impl Gate {
     pub(super) fn heal(&self) {
         *self.paused_until_ms.lock() = 0;
         *self.way.lock() = Way::default();
+        self.healed.notify_waiters();
     }
 
     /// Waits out a pause; says whether the instance still lives.
@@ -86,7 +88,11 @@ impl Gate {
             if left_ms == 0 {
                 return true;
             }
-            tokio::time::sleep(Duration::from_millis(left_ms)).await;
+            tokio::select! {
+                biased;
+                () = self.healed.notified() => {}
+                () = tokio::time::sleep(Duration::from_millis(left_ms)) => {}
+            }
         }
     }
 

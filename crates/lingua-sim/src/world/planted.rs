@@ -45,7 +45,7 @@ const fn node(bug: NodeBug, found_by: &'static [Checker], within: u64) -> Plant 
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 19] = [
+pub const PLANTS: [Plant; 20] = [
     node(NodeBug::NoAdmission, &[Checker::S1], 100),
     node(NodeBug::NoFence, &[Checker::S4], 100),
     code(Bug::CountedForEver, &[Checker::S2], 100),
@@ -59,10 +59,11 @@ pub const PLANTS: [Plant; 19] = [
     code(Bug::TableGoesBack, &[Checker::S7], 100),
     code(Bug::BindingWithoutEpoch, &[Checker::S4], 100),
     code(Bug::FailOpen, &[Checker::S6], 100),
-    code(Bug::NobodyLooks, &[Checker::S3], 100),
+    code(Bug::NobodyLooks, &[Checker::S3, Checker::S5], 100),
     code(Bug::AgeByTwoClocks, &[Checker::S8], 100),
     code(Bug::TrustAfterRollback, &[Checker::S2], 100),
     code(Bug::ConfirmedForEver, &[Checker::S5], 100),
     code(Bug::LostEndStaysLost, &[Checker::S3], 100),
+    code(Bug::HeldForEver, &[Checker::S5], 400),
     code(Bug::NeverReleased, &[Checker::S5], 100),
 ];

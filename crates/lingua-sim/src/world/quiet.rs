@@ -25,6 +25,9 @@ const IDLE_MS: u64 = 1_500;
 
 const STEP_MS: u64 = 100;
 
+/// How late an order may be at most.
+const LATE_ORDER_MS: u64 = 15_000;
+
 async fn sleep(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
@@ -34,10 +37,16 @@ pub(super) async fn settle(world: &Arc<World>) {
     heal(world);
     for node in 0..world.plan.nodes.len() {
         let world = Arc::clone(world);
-        tokio::spawn(async move { world.resume(node).await });
+        tokio::spawn(async move {
+            world.resume(node).await;
+            // An order to drain may still be on its way.
+            sleep(LATE_ORDER_MS).await;
+            world.resume(node).await;
+        });
     }
     for _ in 0..SETTLE_MS / STEP_MS {
         sleep(STEP_MS).await;
+        start_nodes(world);
         if world.has_failed() {
             return;
         }
@@ -65,6 +74,11 @@ fn heal(world: &Arc<World>) {
     for index in 0..world.plan.instances {
         world.start_instance(index, true);
     }
+    start_nodes(world);
+}
+
+/// Starts every node that has no process: one may have died of an order that it heard late.
+fn start_nodes(world: &Arc<World>) {
     for node in 0..world.plan.nodes.len() {
         if world.processes.lock().present[node].is_none() {
             world.start_node(node);
@@ -131,6 +145,7 @@ async fn all_gets_done(world: &Arc<World>) {
             idle_ms[home] = if free > 0 && !jobs.is_empty() { idle_ms[home] + STEP_MS } else { 0 };
             if idle_ms[home] > IDLE_MS {
                 let (job, count) = (jobs[0], jobs.len());
+                show_nodes(world).await;
                 let text = format!("{count} jobs of i{home} wait although {free} slots are free");
                 return world.fail(Checker::S5, About::job(job), text);
             }
@@ -144,6 +159,7 @@ async fn all_gets_done(world: &Arc<World>) {
         match facts.seen {
             Some(seen) if seen.state == JobState::Done => {}
             Some(seen) => {
+                show_nodes(world).await;
                 let text = format!("{about} could be done and was not: {seen:?}");
                 return world.fail(Checker::S5, about, text);
             }
@@ -154,6 +170,19 @@ async fn all_gets_done(world: &Arc<World>) {
                     format!("{about} could be done and did not end"),
                 );
             }
+        }
+    }
+}
+
+/// Writes into the trace what the store thinks of every node.
+async fn show_nodes(world: &World) {
+    for cell in world.store.cells().await.unwrap_or_default() {
+        let Ok(view) = world.store.view(cell).await else { continue };
+        for node in view.nodes {
+            let (id, state, used) = (node.node, node.state, node.used);
+            let left_ms = node.fresh_until_ms as i64 - view.now_ms as i64;
+            let what = format_args!("{cell} {id}: {state}, {used} used, fresh for {left_ms} ms");
+            world.note(About::default(), what);
         }
     }
 }

@@ -36,6 +36,9 @@ const ANSWER_MS: u64 = 1_500;
 /// How long a call takes in good times, at most, each way.
 const USUAL_MS: u64 = 2;
 
+/// How late a request can arrive once more.
+const REPEAT_MS: u64 = 3_000;
+
 /// How often a waiting reader looks whether its connection still stands.
 const LISTEN_MS: u64 = 1_000;
 
@@ -107,6 +110,7 @@ impl FaultyStore {
             self.wait(ANSWER_MS).await;
             return Err(Error::TimedOut { waited_ms: ANSWER_MS });
         }
+        self.world.tally.lock().operations += 1;
         let reply = operation(self.world.store.clone()).await;
         if fate == Fate::LostAfter {
             self.wait(ANSWER_MS).await;
@@ -127,18 +131,28 @@ impl FaultyStore {
         R: Send,
     {
         let (world, born) = (Arc::clone(&self.world), self.born);
-        self.call(|store| async move {
-            // Nothing comes between these: the embedded store never waits.
-            let before = store.view(cell).await?;
-            let reply = operation(store.clone()).await;
-            let after = store.view(cell).await?;
-            let found = world.oracle.lock().cell(&op, (born, store.identity()), &before, &after);
-            if let Err((checker, text)) = found {
-                world.fail(checker, About::default(), text);
+        self.call(|store| async move { world.judge(store, born, cell, op, operation).await }).await
+    }
+
+    /// In bad times a request that was carried out arrives once more, long after.
+    fn finish_again(&self, cell: CellId, key: LeaseKey) {
+        let ms = {
+            let mut luck = self.luck.lock();
+            let (ms, is_repeated) = (luck.between(10, REPEAT_MS), luck.permille(300));
+            let is_bad = self.world.now_ms() < self.gate.way().lossy_ms.0;
+            if !is_bad || !is_repeated {
+                return;
             }
-            reply
-        })
-        .await
+            ms
+        };
+        let (world, born) = (Arc::clone(&self.world), self.born);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            let (store, op) = (world.store.clone(), CellOp::Finish(key));
+            let again =
+                world.judge(store, born, cell, op, |s| async move { s.finish(cell, key).await });
+            again.await.ok();
+        });
     }
 
     /// Waits for something that may take for ever, as long as the connection stands.
@@ -168,6 +182,33 @@ impl FaultyStore {
 
     fn note(&self, about: About, what: std::fmt::Arguments<'_>) {
         self.world.note(about, format_args!("i{} {what}", self.instance));
+    }
+}
+
+impl World {
+    /// Carries out an operation on a cell and holds what it did against the rules.
+    async fn judge<R, F, Fut>(
+        &self,
+        store: Inner,
+        born: Identity,
+        cell: CellId,
+        op: CellOp,
+        operation: F,
+    ) -> Result<R>
+    where
+        F: FnOnce(Inner) -> Fut + Send,
+        Fut: Future<Output = Result<R>> + Send,
+        R: Send,
+    {
+        // Nothing comes between these: the embedded store never waits.
+        let before = store.view(cell).await?;
+        let reply = operation(store.clone()).await;
+        let after = store.view(cell).await?;
+        let found = self.oracle.lock().cell(&op, (born, store.identity()), &before, &after);
+        if let Err((checker, text)) = found {
+            self.fail(checker, About::default(), text);
+        }
+        reply
     }
 }
 
@@ -240,6 +281,7 @@ impl Store for FaultyStore {
     async fn finish(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
         let op = CellOp::Finish(key);
         let freed = self.on_cell(cell, op, |s| async move { s.finish(cell, key).await }).await;
+        self.finish_again(cell, key);
         let about = self.world.about(key.job);
         let what = match &freed {
             Ok(Some(_)) => "freed",

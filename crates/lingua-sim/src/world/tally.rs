@@ -19,8 +19,8 @@ pub struct Tally {
     pub worst_ms: BTreeMap<Fault, (u64, u64)>,
     /// Jobs by outcome.
     pub outcomes: BTreeMap<String, u64>,
-    /// Operations on the store.
-    pub answers: u64,
+    /// Operations that the store carried out, each of them judged.
+    pub operations: u64,
 }
 
 impl Tally {
@@ -28,7 +28,7 @@ impl Tally {
     pub fn add(&mut self, other: &Self) {
         self.worlds += other.worlds;
         self.sim_ms += other.sim_ms;
-        self.answers += other.answers;
+        self.operations += other.operations;
         for (fault, count) in &other.faults {
             *self.faults.entry(*fault).or_default() += count;
         }
@@ -59,8 +59,12 @@ impl Tally {
         for fault in Fault::ALL {
             let count = self.faults.get(&fault).copied().unwrap_or(0);
             let (worst_ms, seed) = self.worst_ms.get(&fault).copied().unwrap_or_default();
-            let worst = format!("{:.1} s", worst_ms as f64 / 1000.0);
-            faults.add_row([fault.as_str().to_owned(), count.to_string(), worst, seed.to_string()]);
+            // What is in the nature of nodes and clients strikes at no certain moment.
+            let (worst, seed) = match worst_ms {
+                0 => ("–".to_owned(), "–".to_owned()),
+                ms => (format!("{:.1} s", ms as f64 / 1000.0), seed.to_string()),
+            };
+            faults.add_row([fault.as_str().to_owned(), count.to_string(), worst, seed]);
         }
         let mut jobs = Table::new();
         jobs.load_style(presets::UTF8_FULL_CONDENSED);

@@ -21,6 +21,8 @@ pub(super) struct Turn {
     pub(super) first_at: usize,
     /// The client calls it off after so long.
     pub(super) cancel_after_ms: Option<u64>,
+    /// The client hangs up so soon after it has handed in its job for the first time.
+    pub(super) hangs_up_ms: Option<u64>,
     /// The client is gone for so long after its job was accepted.
     pub(super) gone_ms: Option<u64>,
 }
@@ -51,7 +53,8 @@ impl Turn {
         request.spec = written(&request);
         let cancel_after_ms = Some(luck.between(0, 3_000)).filter(|_| luck.permille(100) && bad);
         let gone_ms = Some(luck.between(100, 5_000)).filter(|_| luck.permille(200) && bad);
-        Self { number, home, request, first_at, cancel_after_ms, gone_ms }
+        let hangs_up_ms = Some(luck.between(2, 8)).filter(|_| luck.permille(100) && bad);
+        Self { number, home, request, first_at, cancel_after_ms, hangs_up_ms, gone_ms }
     }
 
     /// A job of the quiet end: all of these must be done.
@@ -60,7 +63,8 @@ impl Turn {
         request.deadline_ms = Some(LAST_MS);
         request.wait_ms = LAST_MS;
         request.spec = written(&request);
-        Self { number, home, request, first_at: home, cancel_after_ms: None, gone_ms: None }
+        let (cancel_after_ms, hangs_up_ms, gone_ms) = (None, None, None);
+        Self { number, home, request, first_at: home, cancel_after_ms, hangs_up_ms, gone_ms }
     }
 }
 

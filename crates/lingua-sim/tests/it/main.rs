@@ -1,7 +1,9 @@
-//! Small runs of the scheduling-quality simulation: what must hold, holds by a margin.
+//! Small runs of the simulations: what must hold, holds.
 //!
-//! Start at [`goals_hold_with_a_margin`]. Runs are short, so that they take seconds; the binary
+//! Start at [`goals_hold_with_a_margin`] for the quality of choices, at `faults.rs` for faults. Runs are short, so that they take seconds; the binary
 //! checks the same goals with many more jobs.
+
+mod faults;
 
 use lingua_core::Policy;
 use lingua_sim::quality::baseline::Baseline;

@@ -1,0 +1,168 @@
+//! A store that forgets its last writes, and slots that would be held for ever.
+
+use std::time::Duration;
+
+use lingua_core::job::JobState;
+use lingua_core::{Attempt, Load};
+use lingua_engine::NodeError;
+use lingua_engine::handle::Beat;
+use lingua_store::Store as _;
+use lingua_store::contract::LeaseKey;
+use lingua_store::embedded::Lost;
+
+use crate::world::{Habit, Node, World, done_by, job};
+
+async fn pass(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+fn beat(node: &Node, running: Vec<LeaseKey>) -> Beat {
+    let (id, epoch) = (node.id.clone(), Some(node.epoch));
+    Beat { node: id, epoch, health: None, load: Load::default(), running, profile: None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_the_store_forgot_is_written_again() {
+    let world = World::new();
+    let _node = Node::works(&world, "a", 1, 10).await;
+    let before = world.store.snapshot();
+    let view = world.translate(job(1, "zh:en")).await;
+    assert_eq!(done_by(&view), "a");
+    world.store.roll_back(&before, Lost::Jobs);
+    assert_eq!(world.store.job(view.id).await.unwrap(), None, "it is forgotten");
+    pass(1_000).await;
+    let record = world.store.job(view.id).await.unwrap().expect("it is written again");
+    assert_eq!(record.stage.state, JobState::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_the_store_forgot_while_it_ran_ends_all_the_same() {
+    let world = World::new();
+    let mut node = Node::works(&world, "a", 1, 2_000).await;
+    let before = world.store.snapshot();
+    let id = world.submit(job(1, "zh:en")).await;
+    node.next_job().await;
+    world.store.roll_back(&before, Lost::Jobs);
+    assert_eq!(done_by(&world.ended(id).await), "a");
+    let record = world.store.job(id).await.unwrap().expect("it is on record");
+    assert_eq!(record.stage.state, JobState::Done);
+    assert_eq!(node.done(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_handed_in_again_while_the_store_has_forgotten_it_runs_once() {
+    let world = World::new();
+    let mut node = Node::works(&world, "a", 2, 2_000).await;
+    let before = world.store.snapshot();
+    let id = world.submit(job(1, "zh:en")).await;
+    node.next_job().await;
+    world.store.roll_back(&before, Lost::Jobs);
+    let again = world.engine.submit(job(1, "zh:en")).await.unwrap();
+    assert!(again.existed, "it runs here");
+    assert_eq!(done_by(&world.ended(id).await), "a");
+    assert_eq!(node.done(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_failover_a_node_gets_nothing_until_it_has_reported() {
+    let world = World::new();
+    let mut node = Node::works(&world, "a", 1, 10).await;
+    pass(1_000).await;
+    let before = world.store.snapshot();
+    world.store.roll_back(&before, Lost::Cells);
+    pass(500).await;
+    let id = world.submit(job(1, "zh:en")).await;
+    pass(1_000).await;
+    assert!(node.told.try_recv().is_err(), "nobody knows what it runs");
+    world.engine.heartbeat(beat(&node, vec![])).await.unwrap();
+    assert_eq!(done_by(&world.ended(id).await), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_runs_without_a_lease_stops_and_its_job_is_retried_at_once() {
+    let world = World::new();
+    let mut hangs = Node::join(&world, "a", "zh en", 1, Habit::Hangs).await;
+    let before = world.store.snapshot();
+    let id = world.submit(job(1, "zh:en")).await;
+    hangs.next_job().await;
+    world.store.roll_back(&before, Lost::Cells);
+    pass(500).await;
+    let _works = Node::works(&world, "b", 1, 10).await;
+    let key = LeaseKey { job: id, attempt: Attempt::FIRST };
+    let told = world.engine.heartbeat(beat(&hangs, vec![key])).await.unwrap();
+    assert_eq!(told.cancel, [key]);
+    pass(1_000).await;
+    let view = world.engine.job(id).await.unwrap().unwrap();
+    assert_eq!(done_by(&view), "b", "not after a minute");
+}
+
+/// Each heartbeat renews the lease of what a node runs: a release that was lost must not hold the slot for ever.
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_does_not_hold_the_slot_of_a_job_that_has_ended() {
+    let world = World::new();
+    let mut node = Node::join(&world, "a", "zh en", 1, Habit::Hangs).await;
+    let id = world.submit(job(1, "zh:en")).await;
+    node.next_job().await;
+    let leased = world.store.snapshot();
+    world.engine.cancel(id).await.unwrap();
+    world.store.roll_back(&leased, Lost::Cells);
+    assert_eq!(world.used().await, 1, "the release was lost");
+    let key = LeaseKey { job: id, attempt: Attempt::FIRST };
+    let told = world.engine.heartbeat(beat(&node, vec![key])).await.unwrap();
+    assert_eq!((told.cancel, world.used().await), (vec![key], 0));
+}
+
+/// Parts of a store fail over each on their own: the place may be lost and the registration not.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_place_was_forgotten_is_told_to_register_again() {
+    let world = World::new();
+    let before = world.store.snapshot();
+    let node = Node::works(&world, "a", 1, 10).await;
+    world.store.roll_back(&before, Lost::Cluster);
+    assert_eq!(world.engine.order(&node.id, true).await, Ok(None), "nobody finds it");
+    let told = world.engine.heartbeat(beat(&node, vec![])).await;
+    assert_eq!(told, Err(NodeError::NotRegistered));
+}
+
+/// A table of an earlier version would look like the present one.
+#[tokio::test(start_paused = true)]
+async fn the_pool_table_does_not_go_back_with_the_store() {
+    let world = World::new();
+    let _a = Node::works(&world, "a", 1, 10).await;
+    pass(2_000).await;
+    let before = world.store.snapshot();
+    let _b = Node::works(&world, "b", 1, 10).await;
+    pass(2_000).await;
+    let at = || world.engine.pools().map(|table| (table.term, table.version)).unwrap();
+    let seen = at();
+    world.store.roll_back(&before, Lost::Everything);
+    pass(5_000).await;
+    assert!(at() > seen, "{:?} after {seen:?}", at());
+}
+
+/// The clocks of two instances may be an hour apart; the age of a job is told by the store's.
+#[tokio::test(start_paused = true)]
+async fn a_job_taken_over_by_a_wrong_clock_keeps_its_deadline() {
+    use lingua_engine::TokioTimer;
+    use lingua_engine::request::JobRequest;
+    for wrong_ms in [1_800_003_600_000, 1_799_996_400_000] {
+        let first = World::new();
+        let request = JobRequest { deadline_ms: Some(30_000), wait_ms: 30_000, ..job(1, "zh:en") };
+        let mut node = Node::join(&first, "a", "zh en", 1, Habit::Hangs).await;
+        let id = first.submit(request).await;
+        node.next_job().await;
+        let store = first.store.clone();
+        first.kill();
+        pass(9_500).await;
+        let timer = TokioTimer::starting_at(wrong_ms);
+        let second = World::over(store, timer, "instance-2", |o| {
+            o.decode = lingua_engine::request::Decode::new(|id, _| {
+                let deadline_ms = Some(30_000);
+                Some(JobRequest { id, deadline_ms, wait_ms: 30_000, ..job(0, "zh:en") })
+            });
+        });
+        pass(2_000).await;
+        let _node = Node::works(&second, "b", 1, 10).await;
+        assert_eq!(done_by(&second.ended(id).await), "b");
+    }
+}

@@ -1,0 +1,139 @@
+//! Worlds under faults: all rules hold, a seed can be repeated, and every checker has found something.
+//!
+//! Seeds are spread over several tests so that they run side by side. `cargo xtask sim --seeds N` runs more.
+
+use lingua_sim::world::{self, Batch, Checker, Fault, PLANTS, Plant, Where};
+
+/// Seeds of one test.
+const SHARE: u64 = 32;
+
+fn holds(share: u64) {
+    let from = 1 + share * SHARE;
+    let batch = Batch::run(from..from + SHARE, 1, None, &());
+    let reports: Vec<String> = batch.failures.iter().map(world::Outcome::report).collect();
+    assert!(reports.is_empty(), "{}", reports.join("\n"));
+    assert_eq!(batch.tally.worlds, SHARE);
+    for fault in Fault::ALL {
+        assert!(batch.tally.faults.contains_key(&fault), "{} never struck", fault.as_str());
+    }
+}
+
+macro_rules! shares {
+    ($($name:ident $share:expr,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                holds($share);
+            }
+        )*
+    };
+}
+
+shares! {
+    all_rules_hold_in_every_world_1 0,
+    all_rules_hold_in_every_world_2 1,
+    all_rules_hold_in_every_world_3 2,
+    all_rules_hold_in_every_world_4 3,
+    all_rules_hold_in_every_world_5 4,
+    all_rules_hold_in_every_world_6 5,
+    all_rules_hold_in_every_world_7 6,
+    all_rules_hold_in_every_world_8 7,
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace_to_the_byte() {
+    for seed in 1..=12 {
+        let (one, other) = (world::run(seed, None), world::run(seed, None));
+        assert!(one.trace == other.trace, "seed {seed} gave two traces");
+        assert_eq!(one.tally, other.tally);
+        assert!(one.trace.len() > 10_000, "seed {seed}: nothing happened");
+    }
+    assert_ne!(world::run(1, None).trace, world::run(2, None).trace);
+}
+
+/// Each of these broke a rule once; `docs/reliability.md` says how.
+#[test]
+fn seeds_that_once_broke_a_rule_hold() {
+    let once = [
+        ("a job that could not be written was run by nobody", 6),
+        ("a turn moved and its node was not told", 8),
+        ("the age of a job was told by two clocks", 10),
+        ("the answer to a new job was lost and nobody ran it", 32),
+        ("two segments of a turn were sent together and one moved in silence", 36),
+        ("a job was let go of, and then its record was lost", 39),
+        ("an order that was overtaken kept its job from a free node", 44),
+        ("a job that the store had forgotten was handed in again and ran twice", 54),
+        ("another store was noticed only by the next job", 102),
+        ("a heartbeat held the slot of a job that had ended", 669),
+        ("a heartbeat held a slot whose release was rolled back", 729),
+        ("a node's place was forgotten and its registration was not", 6161),
+        ("an order to resume did not find a node whose place was forgotten", 6659),
+    ];
+    for (what, seed) in once {
+        let outcome = world::run(seed, None);
+        assert!(outcome.violation.is_none(), "{what}\n{}", outcome.report());
+    }
+}
+
+#[test]
+fn every_checker_has_a_planted_bug_that_only_it_is_trusted_to_find() {
+    use Checker::{S1, S2, S3, S4, S5, S6, S7, S8};
+    for checker in [S1, S2, S3, S4, S5, S6, S7, S8] {
+        let finds = |plant: &&Plant| plant.found_by == [checker];
+        assert!(PLANTS.iter().find(finds).is_some(), "{checker} has found nothing yet");
+    }
+}
+
+fn is_found(bug: Where) {
+    let plant = PLANTS.iter().find(|plant| plant.bug == bug).expect("it is in the list");
+    let found = (1..=plant.within).find_map(|seed| world::run(seed, Some(bug)).violation);
+    let found = found.unwrap_or_else(|| panic!("{bug:?} was not found in {} seeds", plant.within));
+    assert!(plant.found_by.contains(&found.checker), "{bug:?} was found by {}", found.checker);
+}
+
+macro_rules! planted {
+    ($($name:ident $bug:expr,)*) => {
+        mod planted {
+            use lingua_core::planted::Bug::*;
+            use lingua_sim::world::NodeBug::*;
+            use lingua_sim::world::{PLANTS, Where::{Code, Node}};
+
+            $(
+                #[test]
+                fn $name() {
+                    super::is_found($bug);
+                }
+            )*
+
+            #[test]
+            fn every_plant_has_its_test() {
+                let tested = [$($bug),*];
+                assert!(PLANTS.iter().all(|plant| tested.contains(&plant.bug)));
+                assert_eq!(tested.len(), PLANTS.len());
+            }
+        }
+    };
+}
+
+planted! {
+    a_node_without_admission_check_is_found Node(NoAdmission),
+    a_node_without_fence_is_found Node(NoFence),
+    a_counter_instead_of_leases_is_found Code(CountedForEver),
+    a_finish_without_attempt_check_is_found Code(FinishIgnoresAttempt),
+    a_word_about_another_attempt_that_counts_is_found Code(WordIgnoresAttempt),
+    adoption_decided_by_the_cell_is_found Code(CellAdopts),
+    a_heartbeat_of_another_epoch_that_counts_is_found Code(BeatIgnoresEpoch),
+    a_lost_wake_is_found Code(LostWake),
+    a_repeated_create_that_starts_anew_is_found Code(CreateTwice),
+    a_leader_without_term_is_found Code(LeaderWithoutTerm),
+    a_table_that_goes_back_is_found Code(TableGoesBack),
+    a_binding_without_epoch_is_found Code(BindingWithoutEpoch),
+    an_order_sent_without_a_store_is_found Code(FailOpen),
+    a_job_that_nobody_looks_for_is_found Code(NobodyLooks),
+    an_age_by_two_clocks_is_found Code(AgeByTwoClocks),
+    trust_after_a_rollback_is_found Code(TrustAfterRollback),
+    a_lease_that_never_expires_is_found Code(ConfirmedForEver),
+    a_lost_end_that_stays_lost_is_found Code(LostEndStaysLost),
+    a_slot_that_is_held_for_an_ended_job_is_found Code(HeldForEver),
+    a_slot_that_is_never_given_back_is_found Code(NeverReleased),
+}
