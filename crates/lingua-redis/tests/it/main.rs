@@ -1,0 +1,7 @@
+//! The store over Redis, through the suite and through its troubles, on servers that the tests start
+//! themselves.
+//!
+//! `LINGUA_REDIS_SERVER` names another server program, such as `valkey-server`.
+
+mod servers;
+mod standalone;
