@@ -3,5 +3,8 @@
 //!
 //! `LINGUA_REDIS_SERVER` names another server program, such as `valkey-server`.
 
+mod cluster;
+mod differential;
+mod sentinel;
 mod servers;
 mod standalone;
