@@ -1,41 +1,41 @@
--- Takes a node's sign of life and renews the leases of what it runs. Touches no index.
+-- Takes a node's sign of life and renews the leases of what it runs. Touches no set unless its state changes.
 --
--- KEYS     hot cold nodes leases due news
+-- KEYS     hot cold fresh nodes index leases due news
 -- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 health or '', 6 7 8 load (cpu, gpu, memory; thousandths),
---          9 cost_ms or '', 10 cost_ms within bounds, 11 fresh_ms, 12 lease_ms,
---          13 overload bits of this load, 14… job attempt of each that it runs
+--          9 cost_ms or '', 10 fresh_ms, 11 lease_ms, 12 overload bits of this load,
+--          13… job attempt of each that it runs
 -- RETURNS  {'reregister'} or {'beaten', drain ordered, change or '', unknown}: unknown is the places in the list,
 --          from 1, of what it runs without a lease
 -- WHY ATOMIC  a lease is renewed only if it is this node's and this epoch's in this moment
-local hot, cold, leases, due = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
+local hot, cold, fresh, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local leases, due, news = KEYS[6], KEYS[7], KEYS[8]
 local slot, epoch = tonumber(ARGV[3]), tonumber(ARGV[4])
-local FIRST_JOB = 14
+local FIRST_JOB = 13
 
-local data = record(cold, 0, COLD_BYTES, slot)
+local data = cold_record(cold, slot)
 if not data then return { 'reregister' } end
-local known, _, _, _, _, cost, health, drain, offline, present = unpack_from(COLD, data)
+local known, _, _, _, _, cost, used, max, flexibility, old_gate, health, drain, offline, present =
+  unpack_from(COLD, data)
 if present == 0 or known ~= epoch or offline == 1 then return { 'reregister' } end
 
-local before = state_of(health, drain, 0)
 if ARGV[5] ~= '' then health = tonumber(ARGV[5]) end
 local state = state_of(health, drain, 0)
-local cpu, gpu, memory = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-
-local at = HOT_HEAD + slot * HOT_BYTES
-if ARGV[9] ~= '' then
+local gate = state * 8 + tonumber(ARGV[12])
+if gate ~= old_gate then set_gate(index, slot, gate) end
+if ARGV[9] ~= '' and tonumber(ARGV[9]) ~= cost then
   cost = tonumber(ARGV[9])
-  call('SETRANGE', hot, at, pack('<I4', tonumber(ARGV[10])))
+  write_hot(hot, slot, cost, used, max, flexibility)
 end
-call('SETRANGE', hot, at + 9, pack('<Bd', state * 8 + tonumber(ARGV[13]), now + tonumber(ARGV[11])))
-call('SETRANGE', cold, slot * COLD_BYTES,
-  pack(COLD, epoch, now, cpu, gpu, memory, cost, health, drain, 0, 1))
+set_fresh(hot, fresh, slot, now + tonumber(ARGV[10]))
+call('SETRANGE', cold, slot * COLD_BYTES, pack(COLD, epoch, now, tonumber(ARGV[6]), tonumber(ARGV[7]),
+  tonumber(ARGV[8]), cost, used, max, flexibility, gate, health, drain, 0, 1))
 
 local unknown = {}
 if #ARGV >= FIRST_JOB then
   local jobs, renewed = {}, {}
   for i = FIRST_JOB, #ARGV, 2 do jobs[#jobs + 1] = ARGV[i] end
   local found = call('HMGET', leases, unpack(jobs))
-  local deadline = now + tonumber(ARGV[12])
+  local deadline = now + tonumber(ARGV[11])
   for i = 1, #jobs do
     local of, attempt
     if found[i] then of, _, attempt = unpack_from(LEASE, found[i]) end
@@ -50,7 +50,7 @@ if #ARGV >= FIRST_JOB then
 end
 
 local change = ''
-if state ~= before then
-  change = tell_node(KEYS[6], ARGV[2], slot, epoch, call('HGET', KEYS[3], slot))
+if floor(old_gate / 8) ~= state then
+  change = tell_node(news, ARGV[2], slot, epoch, name_of(call('HGET', nodes, slot)))
 end
 return { 'beaten', drain, change, unknown }

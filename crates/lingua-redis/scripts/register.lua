@@ -1,42 +1,37 @@
 -- Puts a node and what it can do into its slot.
 --
--- KEYS     hot cold nodes index leases due news
--- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 node, 6 health, 7 cost_ms, 8 cost_ms within bounds, 9 fresh_ms,
---          10 slots_max, 11 flexibility, 12 overload bits of a node without load,
---          13 capabilities: the sets the node is in, in order, separated by spaces
+-- KEYS     hot cold fresh nodes index leases due news
+-- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 node, 6 health, 7 cost_ms, 8 fresh_ms, 9 slots_max, 10 flexibility,
+--          11 overload bits of a node without load,
+--          12 capabilities: facts, '|', and the sets the node is in, in order, separated by spaces
 -- RETURNS  {'stale', epoch known here} or {'registered', change or '', lost}: lost is job attempt, again and again
 -- WHY ATOMIC  the old epoch's leases end in the same moment in which the new one can get its first
-local hot, cold, nodes, index, leases, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local hot, cold, fresh, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local leases, due, news = KEYS[6], KEYS[7], KEYS[8]
 local slot, epoch, node = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local health, max, capabilities = tonumber(ARGV[6]), tonumber(ARGV[10]), ARGV[13]
-local SETS_AT_ONCE = 500
+local health, cost, max, flexibility = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local capabilities = ARGV[12]
 
-local known, cpu, gpu, memory, old_health, old_drain, old_offline, present = 0, 0, 0, 0, 0, 0, 0, 0
-local old = record(cold, 0, COLD_BYTES, slot)
+local known, cpu, gpu, memory, used, old_max, old_gate, old_drain, present = 0, 0, 0, 0, 0, 0, 0, 0, 0
+local old = cold_record(cold, slot)
 if old then
   local _
-  known, _, cpu, gpu, memory, _, old_health, old_drain, old_offline, present = unpack_from(COLD, old)
+  known, _, cpu, gpu, memory, _, used, old_max, _, old_gate, _, old_drain, _, present = unpack_from(COLD, old)
 end
-local old_node, old_capabilities, old_max = false, '', 0
+local old_node, old_capabilities = false, ''
 if present == 1 then
   local what = call('HMGET', nodes, slot, slot .. 'c')
-  old_node, old_capabilities = what[1], what[2]
-  old_max = unpack_from('<I2', record(hot, HOT_HEAD, HOT_BYTES, slot), 7)
+  old_node, old_capabilities = name_of(what[1]), what[2]
 end
 local same = present == 1 and known == epoch and old_node == node
-if epoch <= known and not (same and old_offline == 0) then
+if epoch <= known and not (same and old_gate < OFFLINE * 8) then
   return { 'stale', known }
 end
 
-local lost = {}
-local used, overload = 0, tonumber(ARGV[12])
-if same then
-  local _, gate
-  _, used, _, _, gate = unpack_from(HOT, record(hot, HOT_HEAD, HOT_BYTES, slot))
-  overload = gate % 8
-else
-  lost = end_leases_of(hot, leases, due, slot)
-  cpu, gpu, memory = 0, 0, 0
+local lost, overload = {}, old_gate % 8
+if not same then
+  lost = end_leases_of(hot, cold, leases, due, slot, used)
+  cpu, gpu, memory, used, overload = 0, 0, 0, 0, tonumber(ARGV[11])
 end
 -- An operator's order outlives the node's reconnect, but not the node.
 local drain = 0
@@ -44,56 +39,27 @@ if old_node == node then drain = old_drain end
 local state = state_of(health, drain, 0)
 
 -- The sets it leaves and joins: cost grows with its languages, never with pairs of them.
-local byte_at, bit_at = floor(slot / 8) + 1, 2 ^ (slot % 8)
-local NOBODY = string.rep('\0', 16)
-
-local function update(names, member)
-  for from = 1, #names, SETS_AT_ONCE do
-    local upto = math.min(from + SETS_AT_ONCE - 1, #names)
-    local sets = call('HMGET', index, unpack(names, from, upto))
-    local write, drop = {}, {}
-    for i = 1, upto - from + 1 do
-      local set, name = sets[i] or NOBODY, names[from + i - 1]
-      local byte = string.byte(set, byte_at)
-      local is_member = floor(byte / bit_at) % 2 == 1
-      if is_member ~= member then
-        byte = byte + (member and bit_at or -bit_at)
-        set = string.sub(set, 1, byte_at - 1) .. string.char(byte) .. string.sub(set, byte_at + 1)
-        if set == NOBODY then
-          drop[#drop + 1] = name
-        else
-          write[#write + 1] = name
-          write[#write + 1] = set
-        end
-      end
-    end
-    if #write > 0 then call('HSET', index, unpack(write)) end
-    if #drop > 0 then call('HDEL', index, unpack(drop)) end
-  end
-end
-
 if old_capabilities ~= capabilities then
-  local keeps, joins, leaves = {}, {}, {}
-  for name in string.gmatch(capabilities, '%S+') do keeps[name] = true end
-  for name in string.gmatch(old_capabilities, '%S+') do
-    if keeps[name] then keeps[name] = nil else leaves[#leaves + 1] = name end
+  local has, joins, leaves = {}, {}, {}
+  for name in each_set(old_capabilities) do has[name] = true end
+  for name in each_set(capabilities) do
+    if has[name] then has[name] = nil else joins[#joins + 1] = name end
   end
-  for name in string.gmatch(capabilities, '%S+') do
-    if keeps[name] then joins[#joins + 1] = name end
-  end
-  update(leaves, false)
-  update(joins, true)
+  for name in pairs(has) do leaves[#leaves + 1] = name end
+  set_member(index, leaves, slot, false)
+  set_member(index, joins, slot, true)
 end
 
-local fresh_until = now + tonumber(ARGV[9])
-call('SETRANGE', hot, HOT_HEAD + slot * HOT_BYTES,
-  pack(HOT, tonumber(ARGV[8]), used, max, tonumber(ARGV[11]), state * 8 + overload, fresh_until))
+local gate = state * 8 + overload
+set_gate(index, slot, gate)
+set_fresh(hot, fresh, slot, now + tonumber(ARGV[8]))
+write_hot(hot, slot, cost, used, max, flexibility)
 call('SETRANGE', cold, slot * COLD_BYTES,
-  pack(COLD, epoch, now, cpu, gpu, memory, tonumber(ARGV[7]), health, drain, 0, 1))
-call('HSET', nodes, slot, node, slot .. 'c', capabilities)
+  pack(COLD, epoch, now, cpu, gpu, memory, cost, used, max, flexibility, gate, health, drain, 0, 1))
+call('HSET', nodes, slot, text(epoch) .. ' ' .. node, slot .. 'c', capabilities)
 
-local is_news = present == 0 or known ~= epoch or state_of(old_health, old_drain, old_offline) ~= state
+local is_news = present == 0 or known ~= epoch or floor(old_gate / 8) ~= state
   or old_capabilities ~= capabilities or old_max ~= max
 local change = ''
-if is_news then change = tell_node(KEYS[7], ARGV[2], slot, epoch, node) end
+if is_news then change = tell_node(news, ARGV[2], slot, epoch, node) end
 return { 'registered', change, lost }

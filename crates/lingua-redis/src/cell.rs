@@ -9,7 +9,6 @@
 //! Invariant: what a script decides is not decided here again; this only packs and reads.
 
 use lingua_core::job::Grant;
-use lingua_core::node::COST_MS_MAX;
 use lingua_core::{
     Attempt, CellId, Epoch, Fence, Health, Load, NodeId, NodeState, Policy, Resource, Slot,
 };
@@ -38,14 +37,12 @@ const REAP_MAX: usize = 1 << 20;
 
 impl RedisStore {
     pub(crate) async fn register_node(&self, r: Registration) -> Result<RegisterReply> {
-        let keys = self.keys.cell(r.place.cell);
-        let keys =
-            [&keys.hot, &keys.cold, &keys.nodes, &keys.index, &keys.leases, &keys.due, &keys.news];
+        let keys = self.keys.cell(r.place.cell).all();
         let rule = self.rules.semantic;
         let call = REGISTER.call(self.now_ms(), &keys);
         let call = call.arg(r.place.cell.index()).arg(r.place.slot.index()).arg(r.place.epoch.0);
         let call = call.arg(r.node.as_str()).arg(health_code(r.health));
-        let call = call.arg(r.cost_ms).arg(bounded_cost(r.cost_ms)).arg(span(r.fresh_ms));
+        let call = call.arg(r.cost_ms).arg(span(r.fresh_ms));
         let call = call.arg(r.profile.slots_max()).arg(r.profile.flexibility(rule));
         let call = call.arg(self.overload(Load::default())).arg(profile::encode(&r.profile, rule));
         let mut reply = Reply::new(self.line.run(&call).await?)?;
@@ -60,16 +57,14 @@ impl RedisStore {
 
     pub(crate) async fn beat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
         let cell = beat.place.cell;
-        let keys = self.keys.cell(cell);
-        let keys = [&keys.hot, &keys.cold, &keys.nodes, &keys.leases, &keys.due, &keys.news];
+        let keys = self.keys.cell(cell).all();
         let call = HEARTBEAT.call(self.now_ms(), &keys);
         let call = call.arg(cell.index()).arg(beat.place.slot.index()).arg(beat.place.epoch.0);
         let call = call.arg(beat.health.map_or(String::new(), |h| health_code(h).to_string()));
         let [cpu, gpu, memory] = Resource::ALL.map(|resource| beat.load.permille(resource));
         let call = call.arg(cpu).arg(gpu).arg(memory);
         let cost = beat.cost_ms.map_or(String::new(), |cost_ms| cost_ms.to_string());
-        let call = call.arg(cost).arg(bounded_cost(beat.cost_ms.unwrap_or(0)));
-        let call = call.arg(span(beat.fresh_ms)).arg(span(beat.lease_ms));
+        let call = call.arg(cost).arg(span(beat.fresh_ms)).arg(span(beat.lease_ms));
         let mut call = call.arg(self.overload(beat.load));
         let (looked_at, too_many) = beat.running.split_at(beat.running.len().min(RUNNING_MAX));
         for key in looked_at {
@@ -114,7 +109,8 @@ impl RedisStore {
 
     pub(crate) async fn reserve_slot(&self, cell: CellId, r: &Reserve) -> Result<ReserveReply> {
         let keys = self.keys.cell(cell);
-        let keys = [&keys.hot, &keys.cold, &keys.nodes, &keys.index, &keys.leases, &keys.due];
+        let (leases, due) = (&keys.leases, &keys.due);
+        let keys = [&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, &keys.index, leases, due];
         let (policy, k) = match r.query.policy {
             Policy::Balanced => ("balanced", 0),
             Policy::Sample { k } => ("sample", k),
@@ -149,7 +145,7 @@ impl RedisStore {
             "stale" => Reserved::Stale { held: Attempt(reply.small()?) },
             "full" => Reserved::Full { capable: reply.small()?, free: reply.small()? },
             "none" => Reserved::NoneCapable,
-            _ => Reserved::PinLost(sets.why(&reply.text()?)?),
+            _ => Reserved::PinLost(sets.why(&r.query, &reply.text()?, &reply.text()?)?),
         };
         Ok(ReserveReply { outcome, expired: expired(reply.list()?)? })
     }
@@ -173,7 +169,7 @@ impl RedisStore {
 
     pub(crate) async fn finish_lease(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
         let keys = self.keys.cell(cell);
-        let call = FINISH.call(self.now_ms(), &[keys.hot, keys.leases, keys.due]);
+        let call = FINISH.call(self.now_ms(), &[keys.hot, keys.cold, keys.leases, keys.due]);
         let call = call.arg(job_text(key.job)).arg(key.attempt.0);
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         match reply.is_empty() {
@@ -187,18 +183,17 @@ impl RedisStore {
 
     pub(crate) async fn reap_cell(&self, cell: CellId, limit: usize) -> Result<Reaped> {
         let keys = self.keys.cell(cell);
-        let keys = [&keys.hot, &keys.cold, &keys.nodes, &keys.leases, &keys.due, &keys.news];
+        let (leases, due) = (&keys.leases, &keys.due);
+        let keys = [&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, leases, due, &keys.news];
         let call = REAP.call(self.now_ms(), &keys).arg(limit.min(REAP_MAX));
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         let expired = expired(reply.list()?)?;
         let (mut silent, mut lapsed) = (reply.list()?, vec![]);
         while !silent.is_empty() {
-            lapsed.push(Lapsed {
-                node: silent.parse::<NodeId>()?,
-                place: Place { cell, slot: slot(silent.number()?)?, epoch: Epoch(silent.number()?) },
-                state: state(silent.number()?)?,
-                for_ms: silent.number()?,
-            });
+            let (epoch, node) = tenant(&silent.text()?)?;
+            let place = Place { cell, slot: slot(silent.number()?)?, epoch };
+            let (state, for_ms) = (state(silent.number()?)?, silent.number()?);
+            lapsed.push(Lapsed { node, place, state, for_ms });
         }
         let mut untold = reply.list()?;
         while !untold.is_empty() {
@@ -210,7 +205,7 @@ impl RedisStore {
     pub(crate) async fn view_cell(&self, cell: CellId) -> Result<CellView> {
         let keys = self.keys.cell(cell);
         let call =
-            VIEW.call(self.now_ms(), &[keys.hot, keys.cold, keys.nodes, keys.leases, keys.due]);
+            VIEW.call(self.now_ms(), &[keys.cold, keys.fresh, keys.nodes, keys.leases, keys.due]);
         view::read(cell, Reply::new(self.line.run(&call).await?)?)
     }
 
@@ -223,10 +218,6 @@ impl RedisStore {
 
 fn span(ms: u64) -> u64 {
     ms.min(SPAN_MS_MAX)
-}
-
-fn bounded_cost(cost_ms: u32) -> u32 {
-    cost_ms.clamp(1, COST_MS_MAX)
 }
 
 fn health_code(health: Health) -> u8 {
@@ -261,13 +252,16 @@ fn phase(code: u64) -> Phase {
 }
 
 fn grant(cell: CellId, reply: &mut Reply) -> Result<Grant> {
-    Ok(Grant {
-        node: reply.parse()?,
-        cell,
-        slot: slot(reply.number()?)?,
-        epoch: Epoch(reply.number()?),
-        fence: Fence(reply.number()?),
-    })
+    let (epoch, node) = tenant(&reply.text()?)?;
+    Ok(Grant { node, cell, slot: slot(reply.number()?)?, epoch, fence: Fence(reply.number()?) })
+}
+
+/// Who is in a slot: `epoch name`.
+fn tenant(entry: &str) -> Result<(Epoch, NodeId)> {
+    let parts = entry.split_once(' ').and_then(|(epoch, name)| {
+        Some((Epoch(epoch.parse().ok()?), NodeId::new(name).ok()?))
+    });
+    parts.ok_or_else(|| corrupt(&format!("{entry:?} where a node belongs")))
 }
 
 fn lost(mut list: Reply) -> Result<Vec<LeaseKey>> {
@@ -286,4 +280,19 @@ fn expired(mut list: Reply) -> Result<Vec<Expired>> {
         expired.push(Expired { key, slot: slot(list.number()?)?, phase: phase(list.number()?) });
     }
     Ok(expired)
+}
+
+#[cfg(test)]
+mod tests {
+    use lingua_core::node::{COST_MS_MAX, SLOTS_MAX};
+
+    #[test]
+    fn the_scripts_have_the_bounds_of_the_core() {
+        let text = include_str!("../scripts/cells.lua");
+        assert!(text.contains(&format!("COST_MS_MAX, CONTENTION = {COST_MS_MAX}, 15")));
+        // Free slots, a flag and a flexibility have to fit below the place of a node.
+        let place = 1_048_576;
+        assert!(include_str!("../scripts/reserve.lua").contains(&format!("PLACE = {place}\n")));
+        assert!(u32::from(SLOTS_MAX) * 512 + 256 + 255 < place);
+    }
 }

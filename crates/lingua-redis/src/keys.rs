@@ -20,11 +20,20 @@ pub(crate) struct Keys {
 pub(crate) struct CellKeys {
     pub(crate) hot: String,
     pub(crate) cold: String,
+    pub(crate) fresh: String,
     pub(crate) nodes: String,
     pub(crate) index: String,
     pub(crate) leases: String,
     pub(crate) due: String,
     pub(crate) news: String,
+}
+
+impl CellKeys {
+    /// All of them, in the order in which scripts that need all expect them.
+    pub(crate) fn all(self) -> [String; 8] {
+        let Self { hot, cold, fresh, nodes, index, leases, due, news } = self;
+        [hot, cold, fresh, nodes, index, leases, due, news]
+    }
 }
 
 /// The keys of a shard of jobs.
@@ -45,6 +54,7 @@ impl Keys {
         CellKeys {
             hot: key("hot"),
             cold: key("cold"),
+            fresh: key("fresh"),
             nodes: key("nodes"),
             index: key("index"),
             leases: key("leases"),

@@ -6,7 +6,7 @@ use lingua_core::capability::Lack;
 use lingua_core::{NodeState, Query, Resource, SemanticRule, Service, Source, Why};
 use lingua_store::Result;
 
-use super::profile::{ANY, AUTO, PUBLIC, lang_set, pair_set, service_set};
+use super::profile::{ANY, AUTO, facts, lang_set, needs_set, pair_set};
 use crate::reply::corrupt;
 
 /// The sets that a node must be in, each with what it lacks if it is not.
@@ -23,13 +23,8 @@ pub(super) fn sets(query: &Query, rule: SemanticRule) -> Sets {
         required.push((set, why));
         required.len()
     };
-    if query.public {
-        put(PUBLIC.to_owned(), Why::PrivateOnly);
-    }
-    let needed = query.needs.services();
-    for service in Service::ALL.into_iter().filter(|&service| needed.contains(service)) {
-        put(service_set(service), Why::Lacks(Lack::Service(service)));
-    }
+    // Which part of it is missing follows from the node's facts.
+    put(needs_set(query.public, query.needs.services()), Why::PrivateOnly);
     let tgt = query.pair.tgt;
     if let Source::Known(src) = query.pair.src {
         if query.needs.asr {
@@ -55,8 +50,12 @@ pub(super) fn sets(query: &Query, rule: SemanticRule) -> Sets {
 }
 
 impl Sets {
-    /// What the script says of a pinned node: the number of a set, from 1, or a word.
-    pub(super) fn why(&self, said: &str) -> Result<Why> {
+    /// What the script says of a pinned node with these capabilities: the number of a set, from 1, or a
+    /// word.
+    pub(super) fn why(&self, query: &Query, said: &str, capabilities: &str) -> Result<Why> {
+        if said == "1" {
+            return Ok(lacking(query, capabilities));
+        }
         if let Ok(number) = said.parse::<usize>() {
             let set = self.required.get(number.wrapping_sub(1));
             return set.map(|&(_, why)| why).ok_or_else(|| corrupt("a set that was not asked for"));
@@ -77,4 +76,15 @@ impl Sets {
             other => return Err(corrupt(&format!("a node was refused for {other:?}"))),
         })
     }
+}
+
+/// The first of the needed facts that is not there, in the core's order.
+fn lacking(query: &Query, capabilities: &str) -> Why {
+    let (public, services) = facts(capabilities);
+    if query.public && !public {
+        return Why::PrivateOnly;
+    }
+    let needed = query.needs.services();
+    let missing = Service::ALL.into_iter().find(|&s| needed.contains(s) && !services.contains(s));
+    missing.map_or(Why::PrivateOnly, |service| Why::Lacks(Lack::Service(service)))
 }

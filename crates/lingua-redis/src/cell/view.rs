@@ -3,30 +3,28 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use lingua_core::{Attempt, CellId, Epoch, Fence, Load, NodeId};
+use lingua_core::{Attempt, CellId, Epoch, Fence, Load};
 use lingua_store::Result;
 use lingua_store::contract::{CellView, LeaseKey, LeaseView, NodeView, Place};
 
-use super::{phase, profile, slot, state};
+use super::{phase, profile, slot, state, tenant};
 use crate::reply::{Reply, corrupt, read_job};
 
-const HOT_HEAD: usize = 8;
-const HOT_BYTES: usize = 18;
-const COLD_BYTES: usize = 30;
+const COLD_BYTES: usize = 36;
+const FRESH_BYTES: usize = 8;
 const LEASE_BYTES: usize = 14;
 
 pub(super) fn read(cell: CellId, mut reply: Reply) -> Result<CellView> {
     let now_ms = reply.number()?;
-    let (hot, cold) = (reply.bytes()?, reply.bytes()?);
+    let (cold, fresh) = (reply.bytes()?, reply.bytes()?);
     let texts = pairs(reply.list()?)?;
     let leases = pairs(reply.list()?)?;
     let due = pairs(reply.list()?)?;
-    let hot = hot.get(HOT_HEAD..).unwrap_or_default();
     let mut nodes = vec![];
     let mut epochs: HashMap<usize, Epoch> = HashMap::new();
-    for (i, (hot, cold)) in hot.chunks(HOT_BYTES).zip(cold.chunks(COLD_BYTES)).enumerate() {
-        let (mut hot, mut cold) = (Fields(hot), Fields(cold));
-        if let Some(node) = read_node(cell, i, &mut hot, &mut cold, &texts)? {
+    for (i, (cold, fresh)) in cold.chunks(COLD_BYTES).zip(fresh.chunks(FRESH_BYTES)).enumerate() {
+        let (mut cold, fresh_until_ms) = (Fields(cold), Fields(fresh).double()?);
+        if let Some(node) = read_node(cell, i, &mut cold, fresh_until_ms, &texts)? {
             epochs.insert(i, node.place.epoch);
             nodes.push(node);
         }
@@ -42,18 +40,16 @@ pub(super) fn read(cell: CellId, mut reply: Reply) -> Result<CellView> {
 fn read_node(
     cell: CellId,
     at: usize,
-    hot: &mut Fields<'_>,
     cold: &mut Fields<'_>,
+    fresh_until_ms: u64,
     texts: &HashMap<String, Vec<u8>>,
 ) -> Result<Option<NodeView>> {
-    let _cost_within_bounds = hot.number(4)?;
-    let (used, max) = (hot.number(2)? as u16, hot.number(2)? as u16);
-    let (_flexibility, gate) = (hot.number(1)?, hot.number(1)?);
-    let fresh_until_ms = hot.double()?;
-    let (epoch, heartbeat_ms) = (cold.double()?, cold.double()?);
+    let (_epoch, heartbeat_ms) = (cold.double()?, cold.double()?);
     let [cpu, gpu, memory] =
         [cold.number(2)?, cold.number(2)?, cold.number(2)?].map(|permille| permille as f64 / 1000.0);
     let cost_ms = cold.number(4)? as u32;
+    let (used, max) = (cold.number(2)? as u16, cold.number(2)? as u16);
+    let (_flexibility, gate) = (cold.number(1)?, cold.number(1)?);
     let (_health, drain, _offline) = (cold.number(1)?, cold.number(1)?, cold.number(1)?);
     if cold.number(1)? == 0 {
         return Ok(None);
@@ -62,13 +58,12 @@ fn read_node(
         let bytes = texts.get(&field).map(|bytes| String::from_utf8_lossy(bytes));
         bytes.ok_or_else(|| corrupt(&format!("slot {at} of cell {cell} has no {field:?}")))
     };
-    let name = text(at.to_string())?;
-    let node = NodeId::new(&name).map_err(|error| corrupt(&format!("a node's name: {error}")))?;
+    let (epoch, node) = tenant(&text(at.to_string())?)?;
     let profile = profile::decode(&text(format!("{at}c"))?, max)?;
     let load = Load::new(cpu, gpu, memory).map_err(|error| corrupt(&error.to_string()))?;
     Ok(Some(NodeView {
         node,
-        place: Place { cell, slot: slot(at as u64)?, epoch: Epoch(epoch) },
+        place: Place { cell, slot: slot(at as u64)?, epoch },
         profile: Arc::new(profile),
         state: state(gate / 8)?,
         drain_ordered: drain == 1,
