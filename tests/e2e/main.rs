@@ -6,5 +6,6 @@ mod durable;
 mod faults;
 mod long_poll;
 mod routes;
+mod shared;
 mod socket;
 mod world;

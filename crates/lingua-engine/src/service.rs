@@ -3,7 +3,9 @@
 use std::future::Future;
 
 use lingua_core::Term;
+use lingua_core::job::JobState;
 use lingua_store::Store;
+use lingua_store::contract::JobFilter;
 use prometheus_client::registry::Registry;
 
 use crate::clock::Timer;
@@ -50,19 +52,23 @@ impl<S: Store, T: Timer> Service<S, T> {
     /// Takes up the jobs that a former life of this instance left behind.
     async fn recover(&self) {
         let shared = &self.handle.shared;
-        let filter = lingua_store::contract::JobFilter {
-            owner: Some(shared.options.instance.clone()),
-            limit: usize::MAX,
-            ..Default::default()
-        };
-        match shared.store.jobs(filter).await {
-            Ok(records) => {
-                let open = records.into_iter().filter(|record| !record.stage.state.is_terminal());
-                for record in open {
-                    self.handle.adopt(record).await;
-                }
+        // By state, because a shared store keeps many more ended jobs than open ones. All of them before the
+        // first is taken up: from then on they move.
+        let mut left = vec![];
+        for state in JobState::ALL.into_iter().filter(|state| !state.is_terminal()) {
+            let filter = JobFilter {
+                owner: Some(shared.options.instance.clone()),
+                state: Some(state),
+                limit: usize::MAX,
+                ..JobFilter::default()
+            };
+            match shared.store.jobs(filter).await {
+                Ok(records) => left.extend(records),
+                Err(error) => tracing::warn!(%error, "cannot look for jobs left behind"),
             }
-            Err(error) => tracing::warn!(%error, "cannot look for jobs left behind"),
+        }
+        for record in left {
+            self.handle.adopt(record).await;
         }
         shared.set_recovered();
     }

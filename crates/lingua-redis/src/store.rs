@@ -57,8 +57,13 @@ impl RedisStore {
     /// Opens the store and waits until a server has answered.
     pub async fn connect(options: Options) -> std::result::Result<Self, ConnectError> {
         let store = Self::open(options)?;
-        store.newest_change().await?;
+        store.ping().await?;
         Ok(store)
+    }
+
+    /// Whether a server answers, and says so.
+    pub async fn ping(&self) -> Result<()> {
+        self.newest_change().await.map(drop)
     }
 
     /// Who the servers are. When `changes` rises, writes that were answered may be forgotten.

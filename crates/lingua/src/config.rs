@@ -4,17 +4,27 @@
 //! default. `LINGUA_SERVER__LISTEN=…` sets `server.listen`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Subcommand;
 use lingua_core::{Policy, Rules, SemanticRule, Thresholds};
 use lingua_server::auth::{Role, TokenHash, Tokens};
+use lingua_store::Limits;
 use serde::{Deserialize, Serialize};
+
+use crate::backing;
 
 /// Something in the configuration is wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("bad configuration: {0}")]
 pub(crate) struct BadConfig(String);
+
+impl BadConfig {
+    pub(crate) fn new(detail: String) -> Self {
+        Self(detail)
+    }
+}
 
 /// Everything that can be set in a file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -47,6 +57,15 @@ pub(crate) struct Store {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) key_prefix: String,
+    /// How long to wait for a reply of a shared store.
+    pub(crate) timeout_ms: u64,
+    /// How long to wait for a connection to it.
+    pub(crate) connect_timeout_ms: u64,
+    /// Between two attempts to connect, at most.
+    pub(crate) reconnect_max_ms: u64,
+    /// Certificates of the authorities to trust (PEM); the system's if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_ca_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -127,7 +146,15 @@ impl Default for Server {
 impl Default for Store {
     fn default() -> Self {
         let key_prefix = "lingua:v1:".to_owned();
-        Self { url: "embedded:".to_owned(), data_dir: None, key_prefix }
+        Self {
+            url: "embedded:".to_owned(),
+            data_dir: None,
+            key_prefix,
+            timeout_ms: 1_000,
+            connect_timeout_ms: 2_000,
+            reconnect_max_ms: 2_000,
+            tls_ca_file: None,
+        }
     }
 }
 
@@ -171,6 +198,11 @@ impl Default for Log {
     }
 }
 
+/// A setting in milliseconds; none is 0, which would mean never.
+pub(crate) fn ms(setting: u64) -> Duration {
+    Duration::from_millis(setting.max(1))
+}
+
 impl Config {
     /// Reads defaults, then the file, then the environment; checks everything.
     pub(crate) fn load(file: Option<&Path>) -> anyhow::Result<Self> {
@@ -196,6 +228,9 @@ impl Config {
         loaded.rules()?;
         loaded.policy()?;
         loaded.tokens()?;
+        if loaded.store.url != "embedded:" {
+            backing::redis_options(&loaded, Limits::default())?;
+        }
         Ok(loaded)
     }
 

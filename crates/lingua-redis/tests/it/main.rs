@@ -5,6 +5,7 @@
 
 mod cluster;
 mod differential;
+mod faults;
 mod sentinel;
 mod servers;
 mod standalone;

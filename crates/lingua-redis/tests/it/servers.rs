@@ -28,7 +28,8 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     pid: u32,
     guard: Child,
-    dir: TempDir,
+    /// Removed with the server.
+    _dir: TempDir,
     args: Vec<String>,
 }
 
@@ -51,7 +52,7 @@ impl Server {
         args.extend(["--dir".to_owned(), dir.path().display().to_string()]);
         args.extend(settings.iter().map(|&arg| arg.to_owned()));
         let (guard, pid) = launch(&args);
-        let server = Self { port, pid, guard, dir, args };
+        let server = Self { port, pid, guard, _dir: dir, args };
         server.answers().await;
         server
     }
@@ -68,7 +69,7 @@ impl Server {
         std::fs::write(&file, settings).unwrap();
         let args = vec![file.display().to_string(), "--sentinel".to_owned()];
         let (guard, pid) = launch(&args);
-        let server = Self { port, pid, guard, dir, args };
+        let server = Self { port, pid, guard, _dir: dir, args };
         server.answers().await;
         server
     }
@@ -131,10 +132,6 @@ impl Server {
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
-
-    pub(crate) fn dir(&self) -> &std::path::Path {
-        self.dir.path()
-    }
 }
 
 impl Drop for Server {
@@ -189,4 +186,54 @@ pub(crate) async fn shared() -> &'static Server {
 pub(crate) async fn standalone(rules: Rules, clock: ManualClock) -> RedisStore {
     let server = shared().await;
     RedisStore::connect(options(&server.url(), rules, Some(clock))).await.unwrap()
+}
+
+/// Somebody who signs certificates, for one test.
+pub(crate) struct Authority {
+    dir: TempDir,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let authority = Self { dir: TempDir::new().unwrap() };
+        let key = ["-newkey", "rsa:2048", "-nodes", "-days", "2"];
+        authority.openssl(
+            &["req", "-x509", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=lingua test"],
+            &key,
+        );
+        authority.openssl(
+            &["req", "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=localhost"],
+            &key[..3],
+        );
+        std::fs::write(authority.dir.path().join("names"), "subjectAltName=DNS:localhost").unwrap();
+        let sign = ["x509", "-req", "-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key"];
+        let out = ["-CAcreateserial", "-extfile", "names", "-days", "2", "-out", "server.crt"];
+        authority.openssl(&sign, &out);
+        authority
+    }
+
+    fn openssl(&self, args: &[&str], more: &[&str]) {
+        let mut command = Command::new("openssl");
+        command.args(args).args(more).current_dir(self.dir.path());
+        let done = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        assert!(done.expect("openssl is installed").success());
+    }
+
+    pub(crate) fn certificate(&self) -> Vec<u8> {
+        std::fs::read(self.dir.path().join("ca.crt")).unwrap()
+    }
+
+    /// A server that speaks only TLS, next to a plain port for the tests themselves.
+    pub(crate) async fn start_server(&self) -> Server {
+        let file = |name: &str| self.dir.path().join(name).display().to_string();
+        let (port, cert, key, ca) =
+            (free_port().to_string(), file("server.crt"), file("server.key"), file("ca.crt"));
+        let mut server = Server::start(&[
+            "--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key,
+            "--tls-ca-cert-file", &ca, "--tls-auth-clients", "no",
+        ])
+        .await;
+        server.port = port.parse().unwrap();
+        server
+    }
 }
