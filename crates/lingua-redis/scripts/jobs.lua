@@ -5,7 +5,6 @@
 --          token, deadline and grant may be '-'. States are numbered as in the core; from 6 on it has ended.
 -- all      sorted set of all job ids of the shard, all with score 0: listed in the order of ids
 -- open     sorted set of 'owner id' of open jobs, all with score 0: listed by owner, then id
--- owners   hash, owner → number of its open jobs in the shard
 -- ended    sorted set of ended job ids by the time of their end
 local FIRST_END = 6
 local FORGET_BATCH = 64
@@ -35,15 +34,4 @@ local function forget_old(all, ended, record_ms, ended_max)
   call('ZREM', ended, unpack(old))
   call('ZREM', all, unpack(old))
   return old
-end
-
-local function open_job(open, owners, owner, id)
-  call('ZADD', open, 0, owner .. ' ' .. id)
-  call('HINCRBY', owners, owner, 1)
-end
-
-local function close_job(open, owners, owner, id)
-  if call('ZREM', open, owner .. ' ' .. id) == 1 and call('HINCRBY', owners, owner, -1) <= 0 then
-    call('HDEL', owners, owner)
-  end
 end

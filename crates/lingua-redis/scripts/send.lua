@@ -13,5 +13,9 @@ if call('XLEN', KEYS[2]) >= tonumber(ARGV[2]) then return 'full' end
 local seq = text(math.max(now * 1000, tonumber(known[2] or '0') + 1))
 call('HSET', KEYS[1], 'seq', seq)
 call('XADD', KEYS[2], seq .. '-0', 'm', ARGV[3])
-if call('PTTL', KEYS[2]) < 0 then call('PEXPIRE', KEYS[2], call('PTTL', KEYS[1])) end
+if call('PTTL', KEYS[2]) < 0 then
+  -- It goes with the record of its reader, should that never come back.
+  local left_ms = call('PTTL', KEYS[1])
+  if left_ms > 0 then call('PEXPIRE', KEYS[2], left_ms) end
+end
 return 'sent'

@@ -33,22 +33,15 @@ impl RedisStore {
         let call = call.arg(&id).arg(job.owner.as_str()).arg(&job.spec[..]);
         let call = call.arg(job.deadline_ms.map_or("-".to_owned(), |ms| ms.to_string()));
         let call = call.arg(u8::from(job.recoverable)).arg(limits.job_record_ms);
-        let call = call.arg(per_shard(limits.ended_jobs_max)).arg(per_shard(limits.open_jobs_max));
+        let call = call.arg(per_shard(limits.open_jobs_max));
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         match reply.text()?.as_str() {
             "limit" => {
                 let (what, limit) = ("the number of open jobs", self.limits.open_jobs_max);
                 Err(Error::LimitReached { what, limit })
             }
-            "created" => {
-                self.forget(shard_of(job.id), reply.list()?).await?;
-                Ok(CreateReply::Created)
-            }
-            _ => {
-                let record = head::read(job.id, &mut reply)?;
-                self.forget(shard_of(job.id), reply.list()?).await?;
-                Ok(CreateReply::Exists(record))
-            }
+            "created" => Ok(CreateReply::Created),
+            _ => head::read(job.id, &mut reply).map(CreateReply::Exists),
         }
     }
 
@@ -113,9 +106,9 @@ impl RedisStore {
         self.line.send(&command).await.map(drop)
     }
 
-    fn job_keys(&self, job: JobId) -> [String; 5] {
+    fn job_keys(&self, job: JobId) -> [String; 4] {
         let shard = self.keys.shard(shard_of(job));
-        [self.keys.job(job), shard.all, shard.open, shard.owners, shard.ended]
+        [self.keys.job(job), shard.all, shard.open, shard.ended]
     }
 }
 

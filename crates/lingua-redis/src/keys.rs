@@ -40,7 +40,6 @@ impl CellKeys {
 pub(crate) struct ShardKeys {
     pub(crate) all: String,
     pub(crate) open: String,
-    pub(crate) owners: String,
     pub(crate) ended: String,
 }
 
@@ -102,7 +101,7 @@ impl Keys {
 
     pub(crate) fn shard(&self, shard: u32) -> ShardKeys {
         let key = |name: &str| format!("{}{{j{shard}}}:{name}", self.prefix);
-        ShardKeys { all: key("all"), open: key("open"), owners: key("owners"), ended: key("ended") }
+        ShardKeys { all: key("all"), open: key("open"), ended: key("ended") }
     }
 }
 

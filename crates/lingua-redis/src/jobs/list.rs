@@ -128,7 +128,7 @@ impl RedisStore {
         limit: usize,
     ) -> Result<Vec<(InstanceId, JobId)>> {
         let keys = self.keys.shard(shard);
-        let mut call = JOB_ORPHANS.call(self.now_ms(), &[keys.open, keys.owners]).arg(limit);
+        let mut call = JOB_ORPHANS.call(self.now_ms(), &[keys.open]).arg(limit);
         alive.iter().for_each(|name| call.push(name.as_str()));
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         let mut orphans = Vec::with_capacity(reply.len() / 2);
@@ -145,7 +145,7 @@ impl RedisStore {
         heir: &InstanceId,
     ) -> Result<Option<JobRecord>> {
         let shard = self.keys.shard(shard_of(job));
-        let keys = [self.keys.job(job), shard.open, shard.owners];
+        let keys = [self.keys.job(job), shard.open];
         let call = JOB_CLAIM.call(self.now_ms(), &keys);
         let call = call.arg(job_text(job)).arg(owner.as_str()).arg(heir.as_str());
         let mut reply = Reply::new(self.line.run(&call).await?)?;
