@@ -8,6 +8,17 @@ use tokio::process::{Child, Command};
 
 use crate::world::{Node, Scheduler, job, run, within};
 
+/// A port that is free now. Below those that the system gives to outgoing connections, and elsewhere in
+/// each process: else somebody takes it before the server does.
+fn free_port() -> u16 {
+    const FIRST: u32 = 15_000;
+    const COUNT: u32 = 17_000;
+    let from = std::process::id().wrapping_mul(104_729) % COUNT;
+    let ports = (from..COUNT).chain(0..from).map(|n| (FIRST + n) as u16);
+    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.into_iter().find(free).expect("a free port")
+}
+
 /// A server of the test's own; it ends with the test.
 struct Redis {
     child: Child,
@@ -16,9 +27,7 @@ struct Redis {
 
 impl Redis {
     async fn start() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = port.local_addr().expect("an address").port();
-        Self::start_on(port).await
+        Self::start_on(free_port()).await
     }
 
     async fn start_on(port: u16) -> Self {
@@ -110,7 +119,7 @@ async fn without_its_store_an_instance_refuses_work_and_comes_back_by_itself() {
 
 #[tokio::test]
 async fn an_instance_starts_before_its_store() {
-    let port = Redis::start().await.port;
+    let port = free_port();
     let url = format!("redis://127.0.0.1:{port}");
     let s = Scheduler::with(&[("STORE__URL", &url)]).await;
     assert_eq!(s.get("/readyz").await.status, 503);

@@ -68,7 +68,8 @@ impl World {
         F: Fn(RedisStore, u64) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send,
     {
-        let _: () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut self.server).await.unwrap();
+        let _: () =
+            redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut self.server).await.unwrap();
         let (next, started) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let mut callers = tokio::task::JoinSet::new();
         for _ in 0..CALLERS {
@@ -131,9 +132,13 @@ async fn whole_job(store: RedisStore, cell: CellId, owner: InstanceId, n: u64) {
     let spec = vec![b'x'; 200].into();
     let job = NewJob { id, owner: owner.clone(), spec, deadline_ms: None, recoverable: true };
     store.create_job(job).await.unwrap();
-    let request = Reserve { key: lingua_store::contract::LeaseKey { job: id, attempt: Attempt(1) }, ..request(n) };
+    let request = Reserve {
+        key: lingua_store::contract::LeaseKey { job: id, attempt: Attempt(1) },
+        ..request(n)
+    };
     let lease = request.key;
-    let Reserved::Granted { grant, .. } = store.reserve(cell, request).await.unwrap().outcome else {
+    let Reserved::Granted { grant, .. } = store.reserve(cell, request).await.unwrap().outcome
+    else {
         return;
     };
     let stage = |state| Stage { state, attempt: Attempt(1) };
@@ -160,43 +165,51 @@ async fn main() {
             world.store.reserve(cell, request(1 << 40 | n)).await.unwrap();
         }
         let rounds = nodes as u64 * SLOTS - half;
-        world.measure("reserve", rounds, move |store, n| async move {
-            store.reserve(cell, request(n)).await.unwrap();
-        })
-        .await;
-        world.measure("reserve, full", 5_000, move |store, n| async move {
-            store.reserve(cell, request(1 << 50 | n)).await.unwrap();
-        })
-        .await;
-        world.measure("commit", rounds, move |store, n| async move {
-            store.commit(cell, key(n.into()), RUN_MS * 100).await.unwrap();
-        })
-        .await;
-        world.measure("finish", rounds, move |store, n| async move {
-            store.finish(cell, key(n.into())).await.unwrap();
-        })
-        .await;
-        world.measure("reserve + commit + finish", JOBS, move |store, n| {
-            reserve_run_finish(store, cell, 1 << 42 | n)
-        })
-        .await;
-        world.measure("a whole job (create to done)", JOBS / 2, move |store, n| {
-            whole_job(store, cell, instance(0), 1 << 43 | n)
-        })
-        .await;
+        world
+            .measure("reserve", rounds, move |store, n| async move {
+                store.reserve(cell, request(n)).await.unwrap();
+            })
+            .await;
+        world
+            .measure("reserve, full", 5_000, move |store, n| async move {
+                store.reserve(cell, request(1 << 50 | n)).await.unwrap();
+            })
+            .await;
+        world
+            .measure("commit", rounds, move |store, n| async move {
+                store.commit(cell, key(n.into()), RUN_MS * 100).await.unwrap();
+            })
+            .await;
+        world
+            .measure("finish", rounds, move |store, n| async move {
+                store.finish(cell, key(n.into())).await.unwrap();
+            })
+            .await;
+        world
+            .measure("reserve + commit + finish", JOBS, move |store, n| {
+                reserve_run_finish(store, cell, 1 << 42 | n)
+            })
+            .await;
+        world
+            .measure("a whole job (create to done)", JOBS / 2, move |store, n| {
+                whole_job(store, cell, instance(0), 1 << 43 | n)
+            })
+            .await;
         let beats = places.clone();
-        world.measure("heartbeat", 20_000, move |store, n| {
-            let mut beat = beat(beats[n as usize % beats.len()], vec![]);
-            beat.fresh_ms = FRESH_MS;
-            async move {
-                store.heartbeat(beat).await.unwrap();
-            }
-        })
-        .await;
-        world.measure("view", 1_000, move |store, _| async move {
-            store.view(cell).await.unwrap();
-        })
-        .await;
+        world
+            .measure("heartbeat", 20_000, move |store, n| {
+                let mut beat = beat(beats[n as usize % beats.len()], vec![]);
+                beat.fresh_ms = FRESH_MS;
+                async move {
+                    store.heartbeat(beat).await.unwrap();
+                }
+            })
+            .await;
+        world
+            .measure("view", 1_000, move |store, _| async move {
+                store.view(cell).await.unwrap();
+            })
+            .await;
         for (n, place) in places.into_iter().enumerate() {
             world.store.release(&node(n), place.epoch).await.unwrap();
             world.store.set_state(place, Order::Retire).await.unwrap();

@@ -14,8 +14,8 @@ use lingua_core::{
 };
 use lingua_store::Result;
 use lingua_store::contract::{
-    CellView, CommitReply, Expired, Freed, Heartbeat, HeartbeatReply, Lapsed, LeaseKey, Order, Phase,
-    Place, Reaped, RegisterReply, Registration, Reserve, ReserveReply, Reserved, StateReply,
+    CellView, CommitReply, Expired, Freed, Heartbeat, HeartbeatReply, Lapsed, LeaseKey, Order,
+    Phase, Place, Reaped, RegisterReply, Registration, Reserve, ReserveReply, Reserved, StateReply,
 };
 
 use crate::reply::{Reply, corrupt, job_text};
@@ -258,9 +258,9 @@ fn grant(cell: CellId, reply: &mut Reply) -> Result<Grant> {
 
 /// Who is in a slot: `epoch name`.
 fn tenant(entry: &str) -> Result<(Epoch, NodeId)> {
-    let parts = entry.split_once(' ').and_then(|(epoch, name)| {
-        Some((Epoch(epoch.parse().ok()?), NodeId::new(name).ok()?))
-    });
+    let parts = entry
+        .split_once(' ')
+        .and_then(|(epoch, name)| Some((Epoch(epoch.parse().ok()?), NodeId::new(name).ok()?)));
     parts.ok_or_else(|| corrupt(&format!("{entry:?} where a node belongs")))
 }
 

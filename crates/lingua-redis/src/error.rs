@@ -73,7 +73,8 @@ impl Trouble {
             ErrorKind::Io => Self::Broken,
             _ => match error.code() {
                 Some(
-                    "OOM" | "MISCONF" | "NOREPLICAS" | "BUSY" | "NOAUTH" | "WRONGPASS" | "UNBLOCKED",
+                    "OOM" | "MISCONF" | "NOREPLICAS" | "BUSY" | "NOAUTH" | "WRONGPASS"
+                    | "UNBLOCKED",
                 ) => Self::Refused,
                 _ => Self::Wrong,
             },

@@ -52,7 +52,13 @@ impl IdentityWatch {
         question.arg("server").arg("replication");
         let mut servers = BTreeMap::new();
         for (address, answer) in link.ask_all(question).await? {
-            servers.insert(address, read(&answer));
+            let (server, is_master) = read(&answer);
+            if !is_master {
+                // It would refuse writes and give old answers.
+                let refused = std::io::Error::other("the server is a replica at present");
+                return Err(refused.into());
+            }
+            servers.insert(address, server);
         }
         self.0.send_if_modified(|known| note(known, servers));
         Ok(())
@@ -73,7 +79,8 @@ fn note(known: &mut Identity, servers: BTreeMap<String, ServerIdentity>) -> bool
     true
 }
 
-fn read(answer: &Value) -> ServerIdentity {
+/// Who a server is, and whether it is a master.
+fn read(answer: &Value) -> (ServerIdentity, bool) {
     let text = match answer {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::VerbatimString { text, .. } => text.clone(),
@@ -83,7 +90,8 @@ fn read(answer: &Value) -> ServerIdentity {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.unwrap_or_default().trim().to_owned()
     };
-    ServerIdentity { run_id: field("run_id"), replication_id: field("master_replid") }
+    let (run_id, replication_id) = (field("run_id"), field("master_replid"));
+    (ServerIdentity { run_id, replication_id }, field("role") == "master")
 }
 
 #[cfg(test)]
@@ -91,8 +99,10 @@ mod tests {
     use super::*;
 
     fn servers(run_id: &str) -> BTreeMap<String, ServerIdentity> {
-        let text = format!("# Server\r\nrun_id:{run_id}\r\nmaster_replid:abc\r\n");
-        BTreeMap::from([(String::new(), read(&Value::BulkString(text.into_bytes())))])
+        let text = format!("# Server\r\nrun_id:{run_id}\r\nrole:master\r\nmaster_replid:abc\r\n");
+        let (server, is_master) = read(&Value::BulkString(text.into_bytes()));
+        assert!(is_master);
+        BTreeMap::from([(String::new(), server)])
     }
 
     #[test]

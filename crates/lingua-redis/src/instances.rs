@@ -104,7 +104,8 @@ impl RedisStore {
             0 => self.server_time().await?,
             now_ms => now_ms,
         };
-        let views = try_join_all(known.iter().map(|name| self.look_at_instance(name, now_ms))).await?;
+        let views =
+            try_join_all(known.iter().map(|name| self.look_at_instance(name, now_ms))).await?;
         let mut views: Vec<InstanceView> = views.into_iter().flatten().collect();
         views.sort_by(|a, b| a.instance.cmp(&b.instance));
         Ok(views)

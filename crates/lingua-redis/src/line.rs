@@ -187,34 +187,37 @@ impl Line {
     /// Waits on the server until something comes into a stream behind `after`, or for a while. It has a
     /// connection of its own, because whatever is sent behind it waits too.
     pub(crate) async fn wait_for(&self, stream: &str, after: u64) -> Result<()> {
-        let reused = self.idle.lock().pop();
-        let mut link = match reused {
-            Some(link) => link,
-            None => {
-                // If the store is down, callers take turns in finding out.
-                self.link().await?;
-                let dialled = self.dialer.dial(Purpose::Waiting).await;
-                dialled.map_err(|error| unavailable(&error))?
-            }
-        };
         let mut command = redis::cmd("XREAD");
         command.arg("COUNT").arg(1).arg("BLOCK").arg(self.patience.block.as_millis() as u64);
         command.arg("STREAMS").arg(stream).arg(format!("{after}-0"));
-        // If the caller goes away in the middle, so does the connection: its reply is nobody's.
-        let waited = link.send(&command).await;
-        match waited {
-            Ok(_) => {
+        loop {
+            let kept = self.idle.lock().pop();
+            let was_kept = kept.is_some();
+            let mut link = match kept {
+                Some(link) => link,
+                None => self.dial_for_waiting().await?,
+            };
+            // If the caller goes away in the middle, so does the connection: its reply is nobody's.
+            let Err(error) = link.send(&command).await else {
                 let mut idle = self.idle.lock();
                 if idle.len() < IDLE_MAX {
                     idle.push(link);
                 }
-                Ok(())
+                return Ok(());
+            };
+            match Trouble::of(&error) {
+                // It broke while nobody used it; that says nothing about the server.
+                _ if was_kept => {}
+                Trouble::Wrong => return Err(Trouble::Wrong.tell(&error, Duration::ZERO)),
+                _ => return Err(unavailable(&error)),
             }
-            Err(error) => match Trouble::of(&error) {
-                Trouble::Wrong => Err(Trouble::Wrong.tell(&error, Duration::ZERO)),
-                _ => Err(unavailable(&error)),
-            },
         }
+    }
+
+    async fn dial_for_waiting(&self) -> Result<Link> {
+        // If the store is down, callers take turns in finding out.
+        self.link().await?;
+        self.dialer.dial(Purpose::Waiting).await.map_err(|error| unavailable(&error))
     }
 }
 

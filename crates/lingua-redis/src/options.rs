@@ -60,13 +60,20 @@ impl Options {
     /// What every key begins with unless told otherwise.
     pub const KEY_PREFIX: &'static str = "lingua:v1:";
 
+    /// Jobs of all instances, open or remembered, unless told otherwise: about 1.4 GB of either.
+    pub const JOBS_MAX: usize = 1_000_000;
+
     /// The store at this URL, with defaults for everything else.
     pub fn new(url: StoreUrl, rules: Rules) -> Self {
         Self {
             url,
             key_prefix: Self::KEY_PREFIX.to_owned(),
             rules,
-            limits: Limits::default(),
+            limits: Limits {
+                open_jobs_max: Self::JOBS_MAX,
+                ended_jobs_max: Self::JOBS_MAX,
+                ..Limits::default()
+            },
             patience: Patience::default(),
             tls_ca: None,
             clock: None,

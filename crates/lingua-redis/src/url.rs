@@ -53,7 +53,9 @@ pub enum UrlError {
     #[error("user or password in the store URL have a '%' that is not followed by two hex digits")]
     Escape,
     /// A parameter that does not exist.
-    #[error("the store URL has the unknown parameter {0:?}; known are sentinel_user, sentinel_password")]
+    #[error(
+        "the store URL has the unknown parameter {0:?}; known are sentinel_user, sentinel_password"
+    )]
     Parameter(String),
 }
 

@@ -21,11 +21,10 @@ pub(crate) enum Backing {
 
 impl Backing {
     pub(crate) async fn open(config: &Config, timer: TokioTimer) -> anyhow::Result<Self> {
-        let limits = Limits { open_jobs_max: config.scheduler.open_jobs_max, ..Limits::default() };
         if config.store.url == EMBEDDED {
-            return Ok(Self::Embedded(embedded(config, limits, timer)?));
+            return Ok(Self::Embedded(embedded(config, timer)?));
         }
-        let options = redis_options(config, limits)?;
+        let options = redis_options(config)?;
         let url = options.url.to_string();
         let store = RedisStore::open(options).map_err(bad_settings)?;
         match store.ping().await {
@@ -46,11 +45,9 @@ pub(crate) fn kind(url: &str) -> &'static str {
     }
 }
 
-fn embedded(
-    config: &Config,
-    limits: Limits,
-    timer: TokioTimer,
-) -> anyhow::Result<Embedded<TokioTimer>> {
+fn embedded(config: &Config, timer: TokioTimer) -> anyhow::Result<Embedded<TokioTimer>> {
+    let mut limits = Limits { open_jobs_max: config.scheduler.open_jobs_max, ..Limits::default() };
+    limits.ended_jobs_max = config.store.ended_jobs_max.unwrap_or(limits.ended_jobs_max);
     let Some(dir) = &config.store.data_dir else {
         tracing::info!(
             "nothing is kept on disk: jobs are gone when this process ends (see --data-dir)"
@@ -63,7 +60,7 @@ fn embedded(
 }
 
 /// The options of the store over Redis.
-pub(crate) fn redis_options(config: &Config, limits: Limits) -> anyhow::Result<Options> {
+pub(crate) fn redis_options(config: &Config) -> anyhow::Result<Options> {
     let settings = &config.store;
     let url: StoreUrl =
         settings.url.parse().map_err(|error| BadConfig::new(format!("store.url: {error}")))?;
@@ -73,7 +70,9 @@ pub(crate) fn redis_options(config: &Config, limits: Limits) -> anyhow::Result<O
     }
     let mut options = Options::new(url, config.rules()?);
     options.key_prefix.clone_from(&settings.key_prefix);
-    options.limits = limits;
+    // Open jobs are bounded by each instance for itself.
+    options.limits.ended_jobs_max =
+        settings.ended_jobs_max.unwrap_or(options.limits.ended_jobs_max);
     options.patience.reply = config::ms(settings.timeout_ms);
     options.patience.connect = config::ms(settings.connect_timeout_ms);
     options.patience.reconnect_max = config::ms(settings.reconnect_max_ms);
@@ -101,19 +100,22 @@ mod tests {
 
     #[test]
     fn a_bad_store_url_is_bad_configuration_that_says_what_is_wrong() {
-        for (url, said) in [("postgres://h", "begins with"), ("redis://h:x", "port"), ("redis://", "no host")] {
-            let error = redis_options(&config(url), Limits::default()).unwrap_err();
+        for (url, said) in
+            [("postgres://h", "begins with"), ("redis://h:x", "port"), ("redis://", "no host")]
+        {
+            let error = redis_options(&config(url)).unwrap_err();
             assert!(error.downcast_ref::<BadConfig>().is_some());
             assert!(error.to_string().contains(said), "{error}");
         }
         let mut with_dir = config("redis://h");
         with_dir.store.data_dir = Some("x".into());
-        assert!(redis_options(&with_dir, Limits::default()).is_err());
+        assert!(redis_options(&with_dir).is_err());
     }
 
     #[test]
     fn people_are_told_which_kind_of_store_it_is() {
-        let kinds = ["embedded:", "redis://h", "rediss://h", "redis+sentinel://h/m", "redis+cluster://h"];
+        let kinds =
+            ["embedded:", "redis://h", "rediss://h", "redis+sentinel://h/m", "redis+cluster://h"];
         assert_eq!(
             kinds.map(kind),
             ["embedded", "redis", "redis", "redis sentinel", "redis cluster"]

@@ -10,7 +10,6 @@ use anyhow::Context;
 use clap::Subcommand;
 use lingua_core::{Policy, Rules, SemanticRule, Thresholds};
 use lingua_server::auth::{Role, TokenHash, Tokens};
-use lingua_store::Limits;
 use serde::{Deserialize, Serialize};
 
 use crate::backing;
@@ -63,6 +62,9 @@ pub(crate) struct Store {
     pub(crate) connect_timeout_ms: u64,
     /// Between two attempts to connect, at most.
     pub(crate) reconnect_max_ms: u64,
+    /// Ended jobs that are remembered at most, besides the hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ended_jobs_max: Option<usize>,
     /// Certificates of the authorities to trust (PEM); the system's if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_ca_file: Option<PathBuf>,
@@ -153,6 +155,7 @@ impl Default for Store {
             timeout_ms: 1_000,
             connect_timeout_ms: 2_000,
             reconnect_max_ms: 2_000,
+            ended_jobs_max: None,
             tls_ca_file: None,
         }
     }
@@ -229,7 +232,7 @@ impl Config {
         loaded.policy()?;
         loaded.tokens()?;
         if loaded.store.url != "embedded:" {
-            backing::redis_options(&loaded, Limits::default())?;
+            backing::redis_options(&loaded)?;
         }
         Ok(loaded)
     }

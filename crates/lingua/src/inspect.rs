@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use lingua_core::{CellId, JobId, LangSet, NodeId, Nmt};
+use lingua_core::{CellId, JobId, LangSet, Nmt, NodeId};
 use lingua_redis::RedisStore;
+use lingua_store::Store;
 use lingua_store::contract::{CellView, JobRecord, LeaseView, NodeView, Phase};
-use lingua_store::{Limits, Store};
 
 use crate::backing;
 use crate::config::Config;
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: InspectArgs) -> anyhow::Result<()> {
              'lingua jobs', or name a shared store with --store"
         );
     }
-    let options = backing::redis_options(&config, Limits::default())?;
+    let options = backing::redis_options(&config)?;
     let store = RedisStore::connect(options).await.context("cannot look into the store")?;
     let colours = colours();
     say(match args.command {

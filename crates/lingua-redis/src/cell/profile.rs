@@ -75,7 +75,9 @@ pub(super) fn encode(profile: &Profile, rule: SemanticRule) -> String {
     };
     if services.contains(Service::Semantic) && services.contains(Service::Nmt) {
         let has = needs_mask(public, services);
-        (0..1 << NEEDS).filter(|mask| mask & has == *mask).for_each(|mask| put(&format!("n:{mask}")));
+        (0..1 << NEEDS)
+            .filter(|mask| mask & has == *mask)
+            .for_each(|mask| put(&format!("n:{mask}")));
     }
     for (kind, langs) in [('a', caps.asr()), ('s', caps.semantic()), ('t', caps.tts())] {
         langs.as_slice().iter().for_each(|&lang| put(&lang_set(kind, lang)));
@@ -104,9 +106,7 @@ pub(super) fn encode(profile: &Profile, rule: SemanticRule) -> String {
 
 /// The profile of a node that is in these sets.
 pub(super) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
-    let wrong = |what: &str| {
-        corrupt(&format!("the capabilities of a node: {what}"))
-    };
+    let wrong = |what: &str| corrupt(&format!("the capabilities of a node: {what}"));
     let lang = |tag: &str| Lang::new(tag).map_err(|error| wrong(&error.to_string()));
     let (mut asr, mut semantic, mut tts) = (vec![], vec![], vec![]);
     let (mut pairs, mut any) = (vec![], false);
@@ -141,8 +141,13 @@ mod tests {
     }
 
     fn profile(nmt: Nmt, services: ServiceSet, public: bool) -> Profile {
-        let caps =
-            Capabilities::new(langs(&["zh", "en"]), langs(&["zh"]), langs(&["pt-BR"]), nmt, services);
+        let caps = Capabilities::new(
+            langs(&["zh", "en"]),
+            langs(&["zh"]),
+            langs(&["pt-BR"]),
+            nmt,
+            services,
+        );
         Profile::new(caps.unwrap(), 4, public).unwrap()
     }
 
@@ -166,10 +171,7 @@ mod tests {
         let listed = Nmt::pairs([(lang("zh"), lang("en")), (lang("en"), lang("zh"))]);
         let text = |rule| encode(&profile(listed.clone(), ServiceSet::EMPTY, true), rule);
         // English is recognised but not repaired.
-        assert_eq!(
-            text(SemanticRule::Source),
-            "pub| a:en a:zh s:zh t:pt-BR p:en:zh p:zh:en i:en"
-        );
+        assert_eq!(text(SemanticRule::Source), "pub| a:en a:zh s:zh t:pt-BR p:en:zh p:zh:en i:en");
         assert!(text(SemanticRule::Declared).ends_with("i:en i:zh"));
     }
 

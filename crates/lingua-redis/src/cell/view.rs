@@ -45,8 +45,8 @@ fn read_node(
     texts: &HashMap<String, Vec<u8>>,
 ) -> Result<Option<NodeView>> {
     let (_epoch, heartbeat_ms) = (cold.double()?, cold.double()?);
-    let [cpu, gpu, memory] =
-        [cold.number(2)?, cold.number(2)?, cold.number(2)?].map(|permille| permille as f64 / 1000.0);
+    let [cpu, gpu, memory] = [cold.number(2)?, cold.number(2)?, cold.number(2)?]
+        .map(|permille| permille as f64 / 1000.0);
     let cost_ms = cold.number(4)? as u32;
     let (used, max) = (cold.number(2)? as u16, cold.number(2)? as u16);
     let (_flexibility, gate) = (cold.number(1)?, cold.number(1)?);
@@ -88,7 +88,8 @@ fn read_lease(
     let (at, phase_code) = (lease.number(1)?, lease.number(1)?);
     let (attempt, fence) = (lease.number(4)? as u32, lease.double()?);
     let epoch = epochs.get(&(at as usize)).copied();
-    let deadline = due.get(job).and_then(|score| std::str::from_utf8(score).ok()?.parse::<f64>().ok());
+    let deadline =
+        due.get(job).and_then(|score| std::str::from_utf8(score).ok()?.parse::<f64>().ok());
     let (Some(epoch), Some(deadline)) = (epoch, deadline) else {
         return Err(corrupt("a lease without a node or a deadline"));
     };

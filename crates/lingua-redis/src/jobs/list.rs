@@ -35,7 +35,9 @@ impl RedisStore {
             let page = self.page_of(shard, filter, after).await?;
             let Some(&last) = page.last() else { return Ok(found) };
             for head in try_join_all(page.iter().map(|&job| self.head_of(job))).await? {
-                let Some(record) = head.filter(|record| self.fits(filter, record)) else { continue };
+                let Some(record) = head.filter(|record| self.fits(filter, record)) else {
+                    continue;
+                };
                 found.push(record.id);
                 if found.len() == filter.limit {
                     return Ok(found);
@@ -72,7 +74,9 @@ impl RedisStore {
                 owner.as_str().len() + 1
             }
             _ => {
-                command.arg(keys.all).arg(after.map_or("-".to_owned(), |after| format!("({after}")));
+                command
+                    .arg(keys.all)
+                    .arg(after.map_or("-".to_owned(), |after| format!("({after}")));
                 command.arg("+");
                 0
             }

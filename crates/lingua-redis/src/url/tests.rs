@@ -55,7 +55,10 @@ fn a_bad_url_is_told_what_is_wrong() {
     assert_eq!(error("redis://u:%4"), UrlError::Port("%4".into()));
     assert_eq!(error("redis://h/0?db=1"), UrlError::Parameter("db".into()));
     assert!(matches!(error("redis://a,b"), UrlError::Count(2, _)));
-    assert!(matches!(error(&format!("redis+cluster://{}", "h,".repeat(99))), UrlError::Count(100, _)));
+    assert!(matches!(
+        error(&format!("redis+cluster://{}", "h,".repeat(99))),
+        UrlError::Count(100, _)
+    ));
 }
 
 #[test]

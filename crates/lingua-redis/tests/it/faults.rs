@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lingua_core::Rules;
 use lingua_redis::{Options, RedisStore};
-use lingua_store::conformance::fixture::{instance, key, node};
 use lingua_store::conformance::World;
+use lingua_store::conformance::fixture::{instance, key, node};
 use lingua_store::contract::{Assign, Class, Incarnation, Place, Presence, Reserved};
 use lingua_store::{Error, ManualClock, Store};
 
@@ -129,7 +129,10 @@ async fn a_full_server_refuses_and_changes_nothing() {
     server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
     let request = lingua_store::conformance::fixture::reserve(key(2));
     let refused = w.store.reserve(place.cell, request).await.unwrap_err();
-    assert!(matches!(&refused, Error::Unavailable { detail } if detail.contains("OOM")), "{refused}");
+    assert!(
+        matches!(&refused, Error::Unavailable { detail } if detail.contains("OOM")),
+        "{refused}"
+    );
     server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
     assert_eq!(w.used(place.cell).await, [1]);
     w.take(place.cell, key(2)).await;

@@ -6,6 +6,7 @@
 mod cluster;
 mod differential;
 mod faults;
+mod limits;
 mod sentinel;
 mod servers;
 mod standalone;

@@ -33,9 +33,20 @@ pub(crate) struct Server {
     args: Vec<String>,
 }
 
-/// A port that is free now.
+/// A port that is free now. Below those that the system gives to outgoing connections, and elsewhere in
+/// each process: else somebody takes it before the server does.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    const PORTS: std::ops::Range<u32> = 15_000..32_000;
+    static TRIED: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed) as u32;
+        let at =
+            (std::process::id().wrapping_mul(7919).wrapping_add(tried)) % (PORTS.end - PORTS.start);
+        let port = (PORTS.start + at) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 impl Server {
@@ -89,7 +100,10 @@ impl Server {
         tokio::time::timeout(START, asked).await.unwrap_or_else(|_| late());
     }
 
-    pub(crate) async fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+    pub(crate) async fn ask<T: redis::FromRedisValue>(
+        &self,
+        words: &[&str],
+    ) -> redis::RedisResult<T> {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port))?;
         let mut connection = client.get_multiplexed_async_connection().await?;
         let mut command = redis::cmd(words[0]);
@@ -229,8 +243,16 @@ impl Authority {
         let (port, cert, key, ca) =
             (free_port().to_string(), file("server.crt"), file("server.key"), file("ca.crt"));
         let mut server = Server::start(&[
-            "--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key,
-            "--tls-ca-cert-file", &ca, "--tls-auth-clients", "no",
+            "--tls-port",
+            &port,
+            "--tls-cert-file",
+            &cert,
+            "--tls-key-file",
+            &key,
+            "--tls-ca-cert-file",
+            &ca,
+            "--tls-auth-clients",
+            "no",
         ])
         .await;
         server.port = port.parse().unwrap();

@@ -1,7 +1,7 @@
 use lingua_core::Rules;
 use lingua_store::conformance::World;
 use lingua_store::conformance::fixture::{key, node};
-use lingua_store::{Embedded, ManualClock};
+use lingua_store::{Embedded, Limits, ManualClock};
 
 use super::*;
 
