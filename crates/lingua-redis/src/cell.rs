@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn the_scripts_have_the_bounds_of_the_core() {
-        let text = include_str!("../scripts/cells.lua");
+        let text = include_str!("../scripts/prelude/cells.lua");
         assert!(text.contains(&format!("COST_MS_MAX, CONTENTION = {COST_MS_MAX}, 15")));
         // Free slots, a flag and a flexibility have to fit below the place of a node.
         let place = 1_048_576;

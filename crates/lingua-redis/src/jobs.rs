@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_scripts_know_which_states_are_ends() {
-        let text = include_str!("../scripts/jobs.lua");
+        let text = include_str!("../scripts/prelude/jobs.lua");
         let first_end = JobState::ALL.iter().position(|state| state.is_terminal()).unwrap();
         assert!(text.contains(&format!("FIRST_END = {first_end}")));
         assert!(JobState::ALL[first_end..].iter().all(|state| state.is_terminal()));

@@ -1,4 +1,4 @@
-//! The scripts: one for each operation, with the shared parts put in front.
+//! The scripts: one for each operation, with the shared parts (`scripts/prelude/`) put in front.
 //!
 //! Start at [`Script::call`]. A script is called by its hash; a server that does not know it is sent
 //! the whole text once (see [`Call::in_full`]).
@@ -17,8 +17,8 @@ macro_rules! scripts {
     ($($NAME:ident $file:literal $(+ $part:literal)*,)*) => {
         $(
             pub(crate) static $NAME: LazyLock<Script> = LazyLock::new(|| Script::new(&[
-                include_str!("../scripts/prelude.lua"),
-                $(include_str!(concat!("../scripts/", $part, ".lua")),)*
+                include_str!("../scripts/prelude/clock.lua"),
+                $(include_str!(concat!("../scripts/prelude/", $part, ".lua")),)*
                 include_str!(concat!("../scripts/", $file, ".lua")),
             ]));
         )*

@@ -1,4 +1,4 @@
-//! The records of a cell, read. `scripts/cells.lua` says how they are written.
+//! The records of a cell, read. `scripts/prelude/cells.lua` says how they are written.
 
 use std::collections::HashMap;
 use std::sync::Arc;

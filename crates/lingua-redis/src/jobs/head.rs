@@ -1,4 +1,4 @@
-//! A job's record as it is stored. `scripts/jobs.lua` says how it is written.
+//! A job's record as it is stored. `scripts/prelude/jobs.lua` says how it is written.
 
 use lingua_core::job::{Grant, Stage};
 use lingua_core::{Attempt, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot};

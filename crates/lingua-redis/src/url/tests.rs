@@ -1,3 +1,5 @@
+//! What a store URL means, and what is wrong with bad ones.
+
 use super::*;
 
 fn parse(text: &str) -> StoreUrl {

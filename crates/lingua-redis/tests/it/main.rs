@@ -3,6 +3,8 @@
 //!
 //! `LINGUA_REDIS_SERVER` names another server program, such as `valkey-server`.
 
+#![allow(clippy::unwrap_used, reason = "a test without its servers has failed")]
+
 mod cluster;
 mod differential;
 mod faults;

@@ -1,3 +1,5 @@
+//! What people see of a cell, a node and its leases.
+
 use lingua_core::Rules;
 use lingua_store::conformance::World;
 use lingua_store::conformance::fixture::{key, node};
