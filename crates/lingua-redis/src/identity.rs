@@ -48,11 +48,18 @@ impl IdentityWatch {
 
     /// Asks the servers who they are.
     pub(crate) async fn look(&self, link: &mut Link) -> RedisResult<()> {
-        let mut question = redis::cmd("INFO");
-        question.arg("server").arg("replication");
+        let mut texts: BTreeMap<String, String> = BTreeMap::new();
+        // One section at a time: servers before 7.0 take no more.
+        for section in ["server", "replication"] {
+            let mut question = redis::cmd("INFO");
+            question.arg(section);
+            for (address, answer) in link.ask_all(question).await? {
+                texts.entry(address).or_default().push_str(&text_of(&answer));
+            }
+        }
         let mut servers = BTreeMap::new();
-        for (address, answer) in link.ask_all(question).await? {
-            let (server, is_master) = read(&answer);
+        for (address, text) in texts {
+            let (server, is_master) = read(&text);
             if !is_master {
                 // It would refuse writes and give old answers.
                 let refused = std::io::Error::other("the server is a replica at present");
@@ -79,13 +86,16 @@ fn note(known: &mut Identity, servers: BTreeMap<String, ServerIdentity>) -> bool
     true
 }
 
-/// Who a server is, and whether it is a master.
-fn read(answer: &Value) -> (ServerIdentity, bool) {
-    let text = match answer {
+fn text_of(answer: &Value) -> String {
+    match answer {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::VerbatimString { text, .. } => text.clone(),
         _ => String::new(),
-    };
+    }
+}
+
+/// Who a server is, and whether it is a master.
+fn read(text: &str) -> (ServerIdentity, bool) {
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.unwrap_or_default().trim().to_owned()
@@ -100,7 +110,7 @@ mod tests {
 
     fn servers(run_id: &str) -> BTreeMap<String, ServerIdentity> {
         let text = format!("# Server\r\nrun_id:{run_id}\r\nrole:master\r\nmaster_replid:abc\r\n");
-        let (server, is_master) = read(&Value::BulkString(text.into_bytes()));
+        let (server, is_master) = read(&text);
         assert!(is_master);
         BTreeMap::from([(String::new(), server)])
     }
