@@ -73,6 +73,10 @@ async fn exit_codes_tell_usage_from_configuration_from_failure() {
         assert_eq!(code, Some(64), "{key}: {error}");
         assert!(error.starts_with("lingua: bad configuration"), "{error}");
     }
+    let mistyped = [("LINGUA_SERVER_LISTEN", "127.0.0.1:1")];
+    let (code, _, error) = run(&["config", "check"], &mistyped).await;
+    assert_eq!(code, Some(0), "no section, no setting: ignored, and said so");
+    assert!(error.contains("LINGUA_SERVER__LISTEN"), "{error}");
     let (code, out, _) = run(&["config", "dump"], &[("LINGUA_SCHEDULER__MAX_RETRY", "7")]).await;
     assert_eq!(code, Some(0));
     assert!(out.contains("max_retry = 7") && out.contains("listen = \"127.0.0.1:7410\""), "{out}");
@@ -98,4 +102,54 @@ async fn slow_headers_are_hung_up_on() {
         within(stream.read_to_end(&mut rest)).await.ok();
     }
     assert_eq!(s.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn who_asks_too_often_is_told_when_to_come_back() {
+    let limits = [("LIMITS__REQUESTS_PER_SECOND", "1"), ("LIMITS__BURST", "5")];
+    let s = Scheduler::with(&limits).await;
+    let mut refused = vec![];
+    for _ in 0..20 {
+        let reply = s.get("/v1/nodes").await;
+        if reply.status != 200 {
+            refused.push(reply);
+        }
+    }
+    assert!((1..=15).contains(&refused.len()), "{} of 20", refused.len());
+    for reply in &refused {
+        assert_eq!((reply.status, &reply.body["error"]), (429, &json!("RATE_LIMITED")));
+        let wait_ms = reply.body["retry_after_ms"].as_u64().expect("a time");
+        assert!((1..=1000).contains(&wait_ms), "{wait_ms}");
+        assert!(reply.head.contains("retry-after: 1"), "{}", reply.head);
+    }
+    assert_eq!(s.get("/healthz").await.status, 200, "whether it lives may always be asked");
+}
+
+#[tokio::test]
+async fn each_token_has_a_limit_of_its_own() {
+    let mut file = "[limits]\nrequests_per_second = 1\nburst = 3\n".to_owned();
+    let mut tokens = vec![];
+    for _ in 0..2 {
+        let (_, token, config) = run(&["token", "new", "--role", "admin"], &[]).await;
+        tokens.push(format!("Bearer {}", token.trim()));
+        file += &config[config.find("[[auth").expect("what to put into the file")..];
+    }
+    let path = std::env::temp_dir().join(format!("lingua-limits-{}.toml", std::process::id()));
+    std::fs::write(&path, file).expect("a file");
+    let s = Scheduler::from_file(path.to_str().expect("a path")).await;
+    let ask = async |token: &str| {
+        let headers = [("Authorization", token)];
+        request(&s.address, "GET", "/v1/nodes", &headers, "").await.status
+    };
+    // More than it gets back while it asks, on however slow a machine.
+    while ask(&tokens[0]).await == 200 {}
+    assert_eq!(ask(&tokens[1]).await, 200, "another token");
+    assert_eq!(ask("Bearer guess").await, 401, "no token: by address, and that has asked little");
+    while ask("Bearer guess").await == 401 {}
+    assert_eq!(ask("Bearer another guess").await, 429, "guessing is limited, too");
+    assert_eq!(ask(&tokens[1]).await, 200);
+    let metrics =
+        request(&s.address, "GET", "/metrics", &[("Authorization", &tokens[1])], "").await;
+    assert!(metrics.text.contains("lingua_rate_limited_total "), "{}", metrics.text);
+    std::fs::remove_file(path).ok();
 }

@@ -137,5 +137,79 @@ async fn a_short_benchmark_measures_and_ends() {
         run(&["bench", "--concurrency", "4", "--seconds", "1", "--json"], &[]).await;
     assert_eq!(code, Some(0), "{error}");
     let report: Value = serde_json::from_str(&out).expect("JSON");
-    assert!(report.to_string().contains("jobs"), "{report}");
+    assert!(report["done"].as_u64() > Some(0), "{report}");
+    assert_eq!(report["failed"], 0, "{report}");
+}
+
+#[tokio::test]
+async fn a_scheduler_that_runs_can_be_measured() {
+    let s = Scheduler::start().await;
+    let url = format!("http://{}", s.address);
+    for how in [["--concurrency", "4"], ["--rate", "100"]] {
+        let mut args = vec!["bench", "--url", &url, "--seconds", "1", "--json"];
+        args.extend(how);
+        let (code, out, error) = run(&args, &[]).await;
+        assert_eq!(code, Some(0), "{error}");
+        let report: Value = serde_json::from_str(&out).expect("JSON");
+        assert!(report["done"].as_u64() > Some(0), "{report}");
+        assert_eq!(report["failed"], 0, "{report}");
+    }
+}
+
+#[tokio::test]
+async fn a_comparison_ends_with_ratios_and_a_page() {
+    let page = std::env::temp_dir().join(format!("lingua-bench-{}.html", std::process::id()));
+    let file = page.to_str().expect("a name");
+    let short = ["--clients", "2", "--rounds", "1", "--seconds", "1", "--gearman", "never"];
+    let mut args = vec!["bench", "--compare", "--rate", "50", "--json", "--report", file];
+    args.extend(short);
+    let (code, out, error) = run(&args, &[]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let report: Value = serde_json::from_str(&out).expect("JSON");
+    let (closed, open) = (&report["comparison"]["closed"][0], &report["comparison"]["open"]);
+    assert!(closed["ratio"].as_f64() > Some(0.0), "{report}");
+    assert!(open["added_p50_us"].is_number(), "{report}");
+    for broker in ["relay", "scheduler"] {
+        let (closed, open) = (&closed["brokers"][broker], &open["brokers"][broker]);
+        assert!(closed["jobs_per_s"].as_f64() > Some(0.0), "{report}");
+        assert!(open["latency_ms"]["p50"].as_f64() > Some(0.0), "{report}");
+        assert_eq!((&closed["failed"], &open["failed"]), (&json!(0), &json!(0)), "{report}");
+    }
+    let html = std::fs::read_to_string(&page).expect("a page");
+    std::fs::remove_file(&page).expect("our own file");
+    assert_eq!(html.matches("<svg").count(), 4, "plots");
+    assert!(html.contains("prefers-color-scheme") && html.contains("99.9"));
+    assert!(!html.contains("http://") && !html.contains("https://"), "nothing from elsewhere");
+}
+
+#[tokio::test]
+async fn a_fleet_costs_memory_and_loses_no_job() {
+    let args = ["bench", "--fleet", "40", "--rate", "50", "--seconds", "1", "--no-pin", "--json"];
+    let (code, out, error) = run(&args, &[]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let fleet = &serde_json::from_str::<Value>(&out).expect("JSON")["fleet"];
+    assert!(fleet["node_kib"].as_f64() > Some(0.0), "{fleet}");
+    assert!(fleet["heartbeats_per_s"].as_f64() > Some(0.0), "{fleet}");
+    assert_eq!((&fleet["nodes"], &fleet["failed"]), (&json!(40), &json!(0)), "{fleet}");
+}
+
+#[tokio::test]
+async fn benchmarks_that_cannot_run_say_why() {
+    for (args, expected) in [
+        (vec!["--url", "http://127.0.0.1:1"], "lingua serve"),
+        (vec!["--url", "127.0.0.1"], "http://127.0.0.1:7410"),
+        (vec!["--store", "paper:"], "cannot start the scheduler: "),
+        (
+            vec!["--compare", "--gearman", "never", "--store", "paper:"],
+            "cannot start the scheduler: ",
+        ),
+        (vec!["--report", "/no/such/folder/x.html"], "--report"),
+        (vec!["--nodes", "0"], "--url"),
+    ] {
+        let mut all = vec!["bench", "--seconds", "1"];
+        all.extend(&args);
+        let (code, out, error) = run(&all, &[]).await;
+        assert_eq!(code, Some(1), "{args:?}: {out}{error}");
+        assert!(error.contains(expected), "{args:?}: {error}");
+    }
 }

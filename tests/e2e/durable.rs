@@ -91,6 +91,32 @@ async fn epochs_rise_over_a_restart() {
     std::fs::remove_dir_all(dir).ok();
 }
 
+/// An operator's order holds until it is taken back, also over a crash.
+#[tokio::test]
+async fn an_order_to_drain_outlives_a_crash() {
+    let dir = directory("drain");
+    let settings = [("STORE__DATA_DIR", dir.as_str())];
+    let mut s = Scheduler::with(&settings).await;
+    let mut node = Node::join(&s, "n1", 1).await;
+    assert_eq!(s.post("/v1/nodes/n1/drain", json!({})).await.status, 200);
+    node.expect("drain").await;
+    s.child.kill().await.expect("killed");
+
+    let s = Scheduler::with(&settings).await;
+    let mut node = Node::join(&s, "n1", 1).await;
+    let shown = s.get("/v1/nodes/n1").await.body;
+    assert_eq!((&shown["state"], &shown["drain_ordered"]), (&json!("draining"), &json!(true)));
+    node.send(json!({"type": "heartbeat"})).await;
+    assert_eq!(node.expect("heartbeat_ack").await["drain"], true, "it is told, too");
+    let refused = s.post("/v1/dispatch/f2f", job_with(json!({"wait_ms": 0}))).await;
+    assert_eq!(refused.status, 503, "{:?}", refused.body);
+    assert_eq!(s.post("/v1/nodes/n1/resume", json!({})).await.body["state"], "ready");
+    let (id, _) = s.dispatch(job_with(json!({}))).await;
+    node.work().await;
+    assert_eq!(s.ended(&id).await["state"], "DONE");
+    std::fs::remove_dir_all(dir).ok();
+}
+
 /// Two processes on one directory would each undo what the other writes.
 #[tokio::test]
 async fn a_data_directory_belongs_to_one_process() {

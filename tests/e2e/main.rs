@@ -3,9 +3,14 @@
 mod auth;
 mod cli;
 mod durable;
+mod events;
 mod faults;
+mod half_open;
 mod long_poll;
+mod memory;
+mod metrics;
 mod routes;
 mod shared;
 mod socket;
+mod tls;
 mod world;

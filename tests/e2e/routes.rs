@@ -1,9 +1,8 @@
 //! Every route: that it works, and what it says when it does not.
 
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::world::{Node, Scheduler, job, job_with, request, within};
+use crate::world::{Node, Scheduler, job, job_with, request, run, within};
 
 #[tokio::test]
 async fn health_and_readiness() {
@@ -99,7 +98,8 @@ async fn bad_bodies_get_the_field_and_the_way_out() {
 async fn a_body_that_is_too_large_is_refused() {
     let s = Scheduler::with(&[("SERVER__BODY_BYTES_MAX", "10000")]).await;
     let body = format!(r#"{{"src_lang":"zh","tgt_lang":"en","text":"{}"}}"#, "x".repeat(20_000));
-    assert_eq!(request(&s.address, "POST", "/v1/translate", &[], &body).await.status, 413);
+    let huge = request(&s.address, "POST", "/v1/translate", &[], &body).await;
+    assert_eq!((huge.status, &huge.body["error"]), (413, &json!("PAYLOAD_TOO_LARGE")));
 }
 
 #[tokio::test]
@@ -190,28 +190,6 @@ async fn a_deadline_is_answered_with_504() {
 }
 
 #[tokio::test]
-async fn events_are_streamed() {
-    let s = Scheduler::start().await;
-    let mut stream = tokio::net::TcpStream::connect(&s.address).await.unwrap();
-    stream.write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    let mut seen = String::new();
-    let mut node = None;
-    within(async {
-        let mut buffer = vec![0; 4096];
-        while !seen.contains("event: node") {
-            let n = stream.read(&mut buffer).await.unwrap();
-            assert!(n > 0, "the stream ended");
-            seen.push_str(&String::from_utf8_lossy(&buffer[..n]));
-            if node.is_none() {
-                node = Some(Box::pin(Node::join(&s, "n1", 1)).await);
-            }
-        }
-    })
-    .await;
-    assert!(seen.contains("text/event-stream"), "{seen}");
-}
-
-#[tokio::test]
 async fn the_same_idempotency_key_is_the_same_job() {
     let s = Scheduler::start().await;
     let mut node = Node::join(&s, "n1", 4).await;
@@ -227,4 +205,36 @@ async fn the_same_idempotency_key_is_the_same_job() {
     assert_eq!(assign["job_id"], first.body["job_id"]);
     assert_eq!(send().await.body["job_id"], first.body["job_id"], "also after its end");
     assert_eq!(s.get("/v1/jobs").await.body["jobs"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn a_node_shows_its_version_also_after_a_change() {
+    let s = Scheduler::start().await;
+    let mut node = Node::join_with(&s, json!({
+        "type": "register", "node_id": "n1", "version": "3.0", "semantic_langs": ["zh"], "tts_langs": ["zh"],
+    }))
+    .await;
+    node.send(json!({"type": "heartbeat", "max_concurrent_jobs": 7})).await;
+    node.expect("heartbeat_ack").await;
+    let shown = s.get("/v1/nodes/n1").await.body;
+    assert_eq!((&shown["version"], &shown["max"]), (&json!("3.0"), &json!(7)));
+    let url = format!("http://{}", s.address);
+    let (code, out, err) = run(&["nodes", "show", "n1", "--url", &url], &[]).await;
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.lines().any(|line| line.contains("version") && line.contains("3.0")), "{out}");
+}
+
+#[tokio::test]
+async fn jobs_are_listed_newest_first() {
+    let s = Scheduler::start().await;
+    let _node = Node::join(&s, "n1", 8).await;
+    let mut ids = vec![];
+    for _ in 0..4 {
+        ids.push(s.dispatch(job()).await.0);
+    }
+    ids.reverse();
+    let listed = s.get("/v1/jobs?limit=3").await.body;
+    let listed = listed["jobs"].as_array().expect("jobs").iter();
+    let listed: Vec<&str> = listed.map(|job| job["job_id"].as_str().expect("an id")).collect();
+    assert_eq!(listed, ids[..3]);
 }

@@ -175,19 +175,26 @@ pub(crate) fn job_with(options: Value) -> Value {
 
 /// A node that the test speaks for.
 pub(crate) struct Node {
-    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    pub(crate) socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     pub(crate) hello: Value,
 }
 
 impl Node {
-    async fn connect(scheduler: &Scheduler) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
-        let url = format!("ws://{}/v1/node/ws", scheduler.address);
-        within(tokio_tungstenite::connect_async(url)).await.expect("it upgrades").0
+    async fn connect(address: &str) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
+        let url = format!("ws://{address}/v1/node/ws");
+        // In a box, because it has room for a TLS handshake, too.
+        let connecting = Box::pin(tokio_tungstenite::connect_async(url));
+        within(connecting).await.expect("it upgrades").0
     }
 
     /// Registers with zh and en.
     pub(crate) async fn join(scheduler: &Scheduler, id: &str, slots: u32) -> Self {
-        Self::join_with(scheduler, json!({
+        Self::join_at(&scheduler.address, id, slots).await
+    }
+
+    /// The same at an address that leads to a scheduler.
+    pub(crate) async fn join_at(address: &str, id: &str, slots: u32) -> Self {
+        Self::introduce(address, json!({
             "type": "register", "node_id": id, "max_concurrent_jobs": slots,
             "asr_langs": ["zh", "en"], "semantic_langs": ["zh", "en"], "tts_langs": ["zh", "en"],
         }))
@@ -195,7 +202,11 @@ impl Node {
     }
 
     pub(crate) async fn join_with(scheduler: &Scheduler, register: Value) -> Self {
-        let mut node = Self { socket: Self::connect(scheduler).await, hello: Value::Null };
+        Self::introduce(&scheduler.address, register).await
+    }
+
+    async fn introduce(address: &str, register: Value) -> Self {
+        let mut node = Self { socket: Self::connect(address).await, hello: Value::Null };
         node.send(register).await;
         node.hello = node.next().await;
         assert_eq!(node.hello["type"], "registered", "{:?}", node.hello);
@@ -204,7 +215,7 @@ impl Node {
 
     /// Connects and says nothing.
     pub(crate) async fn silent(scheduler: &Scheduler) -> Self {
-        Self { socket: Self::connect(scheduler).await, hello: Value::Null }
+        Self { socket: Self::connect(&scheduler.address).await, hello: Value::Null }
     }
 
     /// Sends what the other side may refuse to read.

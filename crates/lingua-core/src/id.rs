@@ -134,7 +134,10 @@ impl JobId {
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{:032x}", Self::PREFIX, self.0)
+        let mut text = [0; 36];
+        text[..4].copy_from_slice(Self::PREFIX.as_bytes());
+        text[4..].copy_from_slice(&hex(self.0));
+        f.pad(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -154,13 +157,51 @@ impl FromStr for JobId {
 
     fn from_str(text: &str) -> Result<Self, JobIdError> {
         let digits = text.strip_prefix(Self::PREFIX).ok_or(JobIdError)?;
-        let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        if digits.len() != 32 || !digits.bytes().all(lower_hex) {
+        if digits.len() != 32 {
             return Err(JobIdError);
         }
-        u128::from_str_radix(digits, 16).map(Self).map_err(|_| JobIdError)
+        let mut halves = [0; 2];
+        let mut seen = 0;
+        for (half, digits) in halves.iter_mut().zip(digits.as_bytes().chunks(16)) {
+            for &digit in digits {
+                let value = HEX_VALUES[usize::from(digit)];
+                seen |= value;
+                *half = (*half << 4) | u64::from(value & 15);
+            }
+        }
+        match seen & NO_DIGIT {
+            0 => Ok(Self((u128::from(halves[0]) << 64) | u128::from(halves[1]))),
+            _ => Err(JobIdError),
+        }
     }
 }
+
+/// 32 lower-case hexadecimal digits. Every job is written and read by name several times, and the
+/// formatting of the standard library takes the long way round for 128 bits.
+pub fn hex(number: u128) -> [u8; 32] {
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
+        pair[0] = HEX_DIGITS[usize::from(byte >> 4)];
+        pair[1] = HEX_DIGITS[usize::from(byte & 15)];
+    }
+    digits
+}
+
+const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Marks what is no digit in [`HEX_VALUES`].
+const NO_DIGIT: u8 = 128;
+
+/// The value of each lower-case hexadecimal digit.
+const HEX_VALUES: [u8; 256] = {
+    let mut values = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < HEX_DIGITS.len() {
+        values[HEX_DIGITS[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
 
 macro_rules! number {
     ($(#[$doc:meta])* $Name:ident) => {

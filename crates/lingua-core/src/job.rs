@@ -14,6 +14,7 @@
 //! back exactly once, by the effect [`Effect::Release`].
 
 use crate::id::{Attempt, CellId, Epoch, Fence, NodeId, Slot};
+use crate::planted::{self, Bug};
 
 mod event;
 mod stage;
@@ -132,6 +133,11 @@ impl Job {
             }
             Event::NodeFailed { .. } => Ok(self.retry(Cause::NodeFailed, retry)),
             Event::Refused(_) => Ok(self.retry(Cause::Refused, retry)),
+            Event::Overtaken(_) => {
+                let effects = self.retry(Cause::Refused, retry);
+                self.tried.pop();
+                Ok(effects)
+            }
             Event::SendFailed { .. } => Ok(self.retry(Cause::SendFailed, retry)),
             Event::AckTimeout { .. } => Ok(self.retry(Cause::AckTimeout, retry)),
             Event::RunTimeout { .. } => Ok(self.retry(Cause::RunTimeout, retry)),
@@ -152,10 +158,17 @@ impl Job {
         }
     }
 
-    /// Whether the event speaks of this attempt and may happen in this state.
-    fn check(&self, event: &Event) -> Result<(), Refusal> {
+    /// Whether a node's word about its attempt would be heard now. Nothing is changed.
+    pub fn would_hear(&self, report: &Report) -> Result<(), Refusal> {
+        self.check(&Event::Acked(report.clone()))
+    }
+
+    /// Whether the event speaks of this attempt and may happen in this state: what [`Job::apply`]
+    /// would say, without doing anything.
+    pub fn check(&self, event: &Event) -> Result<(), Refusal> {
         let stage = self.stage;
-        if event.attempt().is_some_and(|attempt| attempt != stage.attempt) {
+        let is_other = event.attempt().is_some_and(|attempt| attempt != stage.attempt);
+        if is_other && !planted::is(Bug::WordIgnoresAttempt) {
             return Err(Refusal::StaleAttempt { current: stage });
         }
         if stage.state.is_terminal() {

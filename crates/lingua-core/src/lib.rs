@@ -9,6 +9,7 @@
 //! | [`slot_set`] | a set of a cell's slots |
 //! | [`roster`] | a cell's nodes; choosing one of them; explaining the choice |
 //! | [`job`] | the life of a job: attempts, retries, exactly one end |
+//! | [`planted`] | bugs on purpose, for the simulation (a feature) |
 //!
 //! Start at [`roster::Roster::choose`] and [`job::Job::apply`].
 //!
@@ -20,6 +21,7 @@ pub mod id;
 pub mod job;
 pub mod lang;
 pub mod node;
+pub mod planted;
 pub mod roster;
 pub mod slot_set;
 

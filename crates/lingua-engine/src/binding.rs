@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use lingua_core::job::Grant;
+use lingua_core::planted::{self, Bug};
 use lingua_store::contract::Place;
 use parking_lot::Mutex;
 
@@ -33,9 +34,18 @@ impl Bindings {
         self.inner.lock().places.get(key).copied()
     }
 
-    /// Remembers where a job of this key goes; says whether that is a move.
-    pub(crate) fn remember(&self, key: &Arc<str>, grant: &Grant) -> bool {
-        let place = Place { cell: grant.cell, slot: grant.slot, epoch: grant.epoch };
+    /// Whether a job of this key that goes there leaves the node that has its context.
+    pub(crate) fn moves(&self, key: &str, grant: &Grant) -> bool {
+        let place = place_of(grant);
+        self.get(key).is_some_and(|before| match planted::is(Bug::BindingWithoutEpoch) {
+            false => before != place,
+            true => (before.cell, before.slot) != (place.cell, place.slot),
+        })
+    }
+
+    /// Remembers where a job of this key was sent.
+    pub(crate) fn remember(&self, key: &Arc<str>, grant: &Grant) {
+        let place = place_of(grant);
         let mut inner = self.inner.lock();
         let before = inner.places.insert(Arc::clone(key), place);
         if before.is_none() {
@@ -46,8 +56,11 @@ impl Bindings {
                 inner.places.remove(&oldest);
             }
         }
-        before.is_some_and(|before| before != place)
     }
+}
+
+fn place_of(grant: &Grant) -> Place {
+    Place { cell: grant.cell, slot: grant.slot, epoch: grant.epoch }
 }
 
 #[cfg(test)]
@@ -70,9 +83,11 @@ mod tests {
     fn it_remembers_notices_a_move_and_forgets_the_oldest() {
         let bindings = Bindings::new(2);
         let keys: Vec<Arc<str>> = ["a", "b", "c"].map(Arc::from).to_vec();
-        assert!(!bindings.remember(&keys[0], &grant(1)));
-        assert!(!bindings.remember(&keys[0], &grant(1)));
-        assert!(bindings.remember(&keys[0], &grant(2)), "another incarnation is a move");
+        assert!(!bindings.moves(&keys[0], &grant(1)));
+        bindings.remember(&keys[0], &grant(1));
+        assert!(!bindings.moves(&keys[0], &grant(1)));
+        assert!(bindings.moves(&keys[0], &grant(2)), "another incarnation is a move");
+        bindings.remember(&keys[0], &grant(2));
         bindings.remember(&keys[1], &grant(1));
         bindings.remember(&keys[2], &grant(1));
         assert_eq!(bindings.get("a"), None);

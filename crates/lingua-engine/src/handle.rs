@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::shared::Shared;
 
 pub use jobs::{Submitted, Waited};
-pub use nodes::{Beat, Beaten, Registered, Registration};
+pub use nodes::{Beat, Beaten, PARTIAL_BYTES_MAX, Registered, Registration};
 pub use operators::{Cluster, NodeVerdict};
 
 /// An instance, as the edge sees it. Clones are the same instance.

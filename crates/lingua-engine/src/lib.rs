@@ -8,8 +8,12 @@
 //! | [`request`] | what a job asks for, and what came of it |
 //! | [`node`] | the nodes that are connected here |
 //! | `runner` | one job's life: the core's state machine, its effects, its timers |
+//! | `live` | the jobs that run here: how to tell them something, and how to wait for them |
+//! | `alarm` | one timer for all that a job waits for |
 //! | `queue` | jobs that wait for a slot |
 //! | `routes` | which cells to ask first |
+//! | `amends` | jobs that nobody runs, ends that the store forgot |
+//! | `doubt` | nodes that have to report before they get jobs |
 //! | [`table`] | the pool table that the leader publishes |
 //! | [`events`] | what happens, for whoever wants to watch |
 //! | [`metrics`] | what is counted |
@@ -20,9 +24,12 @@
 //! in particular; time comes from a [`Timer`]; the wire format is the edge's business. A job's state is
 //! written to the store before it is acted upon.
 
+mod alarm;
+mod amends;
 mod binding;
 pub mod clock;
 mod cost;
+mod doubt;
 pub mod error;
 pub mod events;
 pub mod handle;

@@ -1,14 +1,24 @@
 //! The jobs that this instance owns and that have not ended.
+//!
+//! Start at [`LiveJob`]: one allocation that a job's runner, the node's connection and whoever waits
+//! for the job share. Nodes put words into it, the runner takes them out and says how far the job is.
+//!
+//! Invariant: when the runner is over, whoever waits knows; nothing waits for a job that has no runner.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use hashbrown::HashMap;
 use lingua_core::job::{Refusal, Report};
 use lingua_core::{Attempt, JobId};
-use parking_lot::RwLock;
-use tokio::sync::{mpsc, oneshot, watch};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use tokio::sync::{Notify, oneshot};
 
-use crate::request::{JobRequest, Progress};
+use crate::queue::Wake;
+use crate::request::{JobRequest, JobResult, Progress};
 
 /// Tells a node that asked whether its word counted.
 pub(crate) type Answer = oneshot::Sender<Result<(), Refusal>>;
@@ -16,13 +26,21 @@ pub(crate) type Answer = oneshot::Sender<Result<(), Refusal>>;
 /// Something that a job's runner is told.
 #[derive(Debug)]
 pub(crate) enum ToJob {
-    /// A node says something, and may want to know whether it counted. In a box, because a channel
-    /// makes room for 32 messages at once, and every job has a channel.
-    Node(Box<NodeWord>, Option<Answer>),
+    /// A node says something, and may want to know whether it counted.
+    Node(NodeWord, Option<Answer>),
+    /// A node has a part of the text. In a box, because it is rare.
+    Partial(Box<Partial>),
     /// The node of this attempt is gone, or its lease is.
     NodeLost(Attempt),
     /// The client does not want it any more.
     Cancel,
+}
+
+/// What a node has of a job's text so far.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    pub(crate) report: Report,
+    pub(crate) text: Arc<str>,
 }
 
 /// What a node says about a job.
@@ -35,28 +53,212 @@ pub(crate) struct NodeWord {
 #[derive(Debug)]
 pub(crate) enum Said {
     Acked,
-    Done { result: String },
+    Done { result: JobResult },
     Failed { reason: String, retryable: bool },
     Refused,
+    Overtaken,
+}
+
+/// What somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// It was sent to a node, or has ended.
+    Sent,
+    /// It has ended.
+    Ended,
+}
+
+impl Until {
+    pub(crate) fn is_reached(self, progress: &Progress) -> bool {
+        progress.ended.is_some() || self == Self::Sent && progress.node.is_some()
+    }
+}
+
+/// Why a word did not get through.
+#[derive(Debug)]
+pub(crate) enum Unheard {
+    /// The job is over.
+    Over,
+    /// Too much is waiting for it already.
+    Full(ToJob),
 }
 
 /// How to reach a job's runner, and how to watch it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct LiveJob {
-    pub(crate) inbox: mpsc::Sender<ToJob>,
-    pub(crate) progress: watch::Receiver<Progress>,
     pub(crate) request: Arc<JobRequest>,
     pub(crate) accepted_ms: u64,
+    inbox: Mutex<Inbox>,
+    progress: Mutex<Progress>,
+    /// Rung when the job was sent, and when it is over.
+    sent: Notify,
+    /// Rung when the job is over. Most wait for this only: they are not woken by every step.
+    over: Notify,
+    /// Whether anybody has ever waited: most jobs are worked on by who waits for them.
+    is_watched: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    words: VecDeque<ToJob>,
+    words_max: usize,
+    /// A slot may be free.
+    has_room: bool,
+    is_over: bool,
+    /// The runner, while it waits.
+    listener: Option<Waker>,
+}
+
+/// What a runner hears.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// Somebody says something.
+    Word(ToJob),
+    /// A slot may be free.
+    Room,
+}
+
+impl LiveJob {
+    pub(crate) fn new(
+        request: Arc<JobRequest>,
+        accepted_ms: u64,
+        progress: Progress,
+        words_max: usize,
+    ) -> Self {
+        let inbox = Inbox {
+            words: VecDeque::new(),
+            words_max,
+            has_room: false,
+            is_over: false,
+            listener: None,
+        };
+        Self {
+            request,
+            accepted_ms,
+            inbox: Mutex::new(inbox),
+            progress: Mutex::new(progress),
+            sent: Notify::new(),
+            over: Notify::new(),
+            is_watched: AtomicBool::new(false),
+        }
+    }
+
+    /// Tells the runner something.
+    pub(crate) fn tell(&self, word: ToJob) -> Result<(), Unheard> {
+        let mut inbox = self.inbox.lock();
+        if inbox.is_over {
+            return Err(Unheard::Over);
+        }
+        if inbox.words.len() >= inbox.words_max {
+            return Err(Unheard::Full(word));
+        }
+        inbox.words.push_back(word);
+        Self::wake(inbox);
+        Ok(())
+    }
+
+    /// Tells the runner that a slot may be free.
+    pub(crate) fn tell_room(&self) {
+        let mut inbox = self.inbox.lock();
+        inbox.has_room = true;
+        Self::wake(inbox);
+    }
+
+    fn wake(mut inbox: MutexGuard<'_, Inbox>) {
+        let listener = inbox.listener.take();
+        drop(inbox);
+        if let Some(listener) = listener {
+            listener.wake();
+        }
+    }
+
+    /// The next thing that the runner hears. Only the runner listens.
+    pub(crate) async fn next(&self) -> Heard {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&self, context: &Context<'_>) -> Poll<Heard> {
+        let mut inbox = self.inbox.lock();
+        if let Some(word) = inbox.words.pop_front() {
+            return Poll::Ready(Heard::Word(word));
+        }
+        if std::mem::take(&mut inbox.has_room) {
+            return Poll::Ready(Heard::Room);
+        }
+        match &mut inbox.listener {
+            Some(listener) => listener.clone_from(context.waker()),
+            listener => *listener = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// The runner says how far the job is.
+    pub(crate) fn set_progress(&self, change: impl FnOnce(&mut Progress)) {
+        let mut progress = self.progress.lock();
+        change(&mut progress);
+        let has_ended = progress.ended.is_some();
+        drop(progress);
+        self.ring(has_ended);
+    }
+
+    /// Whoever waits said so before it looked, so it is either seen here or has seen the change.
+    fn ring(&self, is_over: bool) {
+        if self.is_watched.load(Ordering::SeqCst) {
+            self.sent.notify_waiters();
+            if is_over {
+                self.over.notify_waiters();
+            }
+        }
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress.lock().clone()
+    }
+
+    /// Waits for a job; says whether that was reached before its runner was over.
+    pub(crate) async fn reached(&self, until: Until) -> bool {
+        let bell = match until {
+            Until::Sent => &self.sent,
+            Until::Ended => &self.over,
+        };
+        self.is_watched.store(true, Ordering::SeqCst);
+        loop {
+            let rung = bell.notified();
+            if until.is_reached(&self.progress.lock()) {
+                return true;
+            }
+            if self.inbox.lock().is_over {
+                return false;
+            }
+            rung.await;
+        }
+    }
+
+    /// The runner is over: gives back what it did not listen to.
+    pub(crate) fn close(&self) -> VecDeque<ToJob> {
+        let mut inbox = self.inbox.lock();
+        inbox.is_over = true;
+        let unheard = std::mem::take(&mut inbox.words);
+        drop(inbox);
+        self.ring(true);
+        unheard
+    }
+}
+
+impl Wake for LiveJob {
+    fn wake(&self) {
+        self.tell_room();
+    }
 }
 
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct LiveJobs {
-    by_id: RwLock<HashMap<JobId, LiveJob>>,
+    by_id: RwLock<HashMap<JobId, Arc<LiveJob>>>,
 }
 
 impl LiveJobs {
-    pub(crate) fn insert(&self, id: JobId, job: LiveJob) {
+    pub(crate) fn insert(&self, id: JobId, job: Arc<LiveJob>) {
         self.by_id.write().insert(id, job);
     }
 
@@ -64,7 +266,7 @@ impl LiveJobs {
         self.by_id.write().remove(&id);
     }
 
-    pub(crate) fn get(&self, id: JobId) -> Option<LiveJob> {
+    pub(crate) fn get(&self, id: JobId) -> Option<Arc<LiveJob>> {
         self.by_id.read().get(&id).cloned()
     }
 
@@ -76,7 +278,68 @@ impl LiveJobs {
     /// the clean-up will say this again.
     pub(crate) fn lost(&self, id: JobId, attempt: Attempt) {
         if let Some(job) = self.by_id.read().get(&id) {
-            job.inbox.try_send(ToJob::NodeLost(attempt)).ok();
+            job.tell(ToJob::NodeLost(attempt)).ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lingua_core::Needs;
+    use lingua_core::job::JobState;
+
+    use super::*;
+    use crate::request::Input;
+
+    fn live(words_max: usize) -> LiveJob {
+        let nothing: Arc<str> = Arc::from("");
+        let request = JobRequest {
+            id: JobId::new(1),
+            session: Arc::clone(&nothing),
+            trace: Arc::clone(&nothing),
+            pair: "zh:en".parse().unwrap(),
+            needs: Needs::SPEECH_TO_TEXT,
+            input: Input::Text(nothing),
+            public: true,
+            preferred: None,
+            strict: false,
+            exclude: vec![],
+            bind_key: None,
+            wait_ms: 0,
+            deadline_ms: None,
+            priority: 0,
+            spec: Arc::from(&b""[..]),
+        };
+        let progress = Progress {
+            state: JobState::New,
+            attempt: Attempt::FIRST,
+            node: None,
+            tries: vec![],
+            ended: None,
+            partial: None,
+        };
+        LiveJob::new(Arc::new(request), 0, progress, words_max)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wake_before_the_wait_is_not_lost() {
+        let live = live(2);
+        live.wake();
+        assert!(matches!(live.next().await, Heard::Room));
+        live.tell(ToJob::Cancel).unwrap();
+        live.wake();
+        assert!(matches!(live.next().await, Heard::Word(ToJob::Cancel)), "words go first");
+        assert!(matches!(live.next().await, Heard::Room));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_inbox_is_bounded_and_closes() {
+        let live = live(2);
+        live.tell(ToJob::Cancel).unwrap();
+        live.tell(ToJob::Cancel).unwrap();
+        assert!(matches!(live.tell(ToJob::Cancel), Err(Unheard::Full(ToJob::Cancel))));
+        assert_eq!(live.close().len(), 2, "what was not heard is given back");
+        assert!(matches!(live.tell(ToJob::Cancel), Err(Unheard::Over)));
+        assert!(!live.reached(Until::Ended).await, "nobody waits for a runner that is over");
     }
 }

@@ -7,9 +7,10 @@
 //! later one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
-use lingua_core::{Attempt, Epoch, Fence, JobId, NodeId, Profile};
+use lingua_core::{Attempt, Epoch, Fence, Health, JobId, NodeId, Profile};
 use lingua_store::contract::{LeaseKey, Place};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
@@ -65,19 +66,38 @@ pub type Outbox = mpsc::Sender<ToNode>;
 /// A node that is connected here.
 #[derive(Debug)]
 pub(crate) struct LocalNode {
+    pub(crate) node: NodeId,
     pub(crate) place: Place,
     pub(crate) outbox: Outbox,
+    pub(crate) version: Option<Arc<str>>,
     profile: RwLock<Arc<Profile>>,
+    health: Mutex<Health>,
     cost: Mutex<Cost>,
+    /// Another connection has taken over, or the node is gone.
+    is_over: AtomicBool,
 }
 
 impl LocalNode {
+    /// Whether this is no longer the way to the node.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
     pub(crate) fn profile(&self) -> Arc<Profile> {
         Arc::clone(&self.profile.read())
     }
 
     pub(crate) fn set_profile(&self, profile: Arc<Profile>) {
         *self.profile.write() = profile;
+    }
+
+    /// What it last said of itself.
+    pub(crate) fn health(&self) -> Health {
+        *self.health.lock()
+    }
+
+    pub(crate) fn set_health(&self, health: Health) {
+        *self.health.lock() = health;
     }
 
     pub(crate) fn learn(&self, took_ms: u64, used: u16) {
@@ -111,6 +131,7 @@ impl Nodes {
         id: &NodeId,
         place: Place,
         profile: Arc<Profile>,
+        version: Option<Arc<str>>,
         outbox: Outbox,
     ) -> Option<Arc<LocalNode>> {
         let mut by_id = self.by_id.write();
@@ -119,14 +140,22 @@ impl Nodes {
             return None;
         }
         let cost = before.map(|before| *before.cost.lock()).unwrap_or_default();
-        let node =
-            LocalNode { place, outbox, profile: RwLock::new(profile), cost: Mutex::new(cost) };
-        let node = Arc::new(node);
-        if let Some(before) = by_id.insert(id.clone(), Arc::clone(&node))
-            && before.place.epoch < place.epoch
-        {
-            // A full outbox needs no telling: its connection is being closed for that.
-            before.outbox.try_send(ToNode::Superseded).ok();
+        let node = Arc::new(LocalNode {
+            node: id.clone(),
+            place,
+            outbox,
+            version,
+            profile: RwLock::new(profile),
+            health: Mutex::default(),
+            cost: Mutex::new(cost),
+            is_over: AtomicBool::new(false),
+        });
+        if let Some(before) = by_id.insert(id.clone(), Arc::clone(&node)) {
+            before.is_over.store(true, Ordering::Release);
+            if before.place.epoch < place.epoch {
+                // A full outbox needs no telling: its connection is being closed for that.
+                before.outbox.try_send(ToNode::Superseded).ok();
+            }
         }
         Some(node)
     }
@@ -134,7 +163,8 @@ impl Nodes {
     /// Takes out a node's connection, if it is still this epoch's.
     pub(crate) fn detach(&self, id: &NodeId, epoch: Epoch) -> Option<Arc<LocalNode>> {
         let mut by_id = self.by_id.write();
-        by_id.get(id).filter(|node| node.place.epoch == epoch)?;
+        let node = by_id.get(id).filter(|node| node.place.epoch == epoch)?;
+        node.is_over.store(true, Ordering::Release);
         by_id.remove(id)
     }
 
@@ -147,7 +177,10 @@ impl Nodes {
     }
 
     pub(crate) fn tell_all(&self, order: &ToNode) {
-        for node in self.by_id.read().values() {
+        let by_id = self.by_id.read();
+        let mut nodes: Vec<_> = by_id.iter().collect();
+        nodes.sort_unstable_by_key(|(id, _)| *id);
+        for (_, node) in nodes {
             node.outbox.try_send(order.clone()).ok();
         }
     }

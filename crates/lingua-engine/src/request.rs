@@ -9,7 +9,8 @@ use std::sync::Arc;
 use lingua_core::job::{Failure, JobState};
 use lingua_core::{Attempt, InstanceId, JobId, LangPair, Needs, NodeId};
 use lingua_store::contract::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 
 /// What the speaker said, in one of three forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,26 +101,98 @@ pub struct Try {
     /// Which.
     pub attempt: u32,
     /// Where.
-    pub node: String,
+    #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
+    pub node: NodeId,
     /// When it got its slot.
     pub reserved_ms: u64,
     /// When the node confirmed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acked_ms: Option<u64>,
     /// When it was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
     /// Why it came to nothing, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
+fn write_name<S: Serializer>(node: &NodeId, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(node.as_str())
+}
+
+fn read_name<'de, D: Deserializer<'de>>(from: D) -> Result<NodeId, D::Error> {
+    NodeId::new(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
+/// What a node made of a job: JSON that is passed on as it came, and never copied.
+#[derive(Clone)]
+pub struct JobResult(Arc<RawValue>);
+
+impl JobResult {
+    /// The JSON.
+    pub fn as_str(&self) -> &str {
+        self.0.get()
+    }
+
+    /// The JSON, to be put into another.
+    pub fn raw(&self) -> Arc<RawValue> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl From<Arc<RawValue>> for JobResult {
+    fn from(raw: Arc<RawValue>) -> Self {
+        Self(raw)
+    }
+}
+
+/// A text that is no JSON becomes a JSON text.
+impl From<String> for JobResult {
+    fn from(text: String) -> Self {
+        let raw = RawValue::from_string(text.clone());
+        let raw = raw.or_else(|_| serde_json::value::to_raw_value(&text));
+        Self(raw.expect("a text can be written as JSON").into())
+    }
+}
+
+impl Serialize for JobResult {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(out)
+    }
+}
+
+impl<'de> Deserialize<'de> for JobResult {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(Self(Box::<RawValue>::deserialize(from)?.into()))
+    }
+}
+
+impl PartialEq for JobResult {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for JobResult {}
+
+impl fmt::Debug for JobResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// How a job ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ended {
     /// The code of its failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// What went wrong, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The result, as the node's JSON.
-    pub result: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<JobResult>,
     /// Its tries.
     pub tries: Vec<Try>,
     /// When it was accepted.
@@ -150,6 +223,8 @@ pub struct Progress {
     pub tries: Vec<Try>,
     /// How it ended, if it has.
     pub ended: Option<Arc<Ended>>,
+    /// The latest part of the text, while the attempt that gave it goes on.
+    pub partial: Option<Arc<str>>,
 }
 
 /// A job as people see it.

@@ -11,26 +11,30 @@
 //!
 //! Invariant: nobody is told of an end that was not written; a job that cannot be written is let go of.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use lingua_core::job::{Cause, Effect, Event, Job, JobState, Refusal, RetryPolicy, Stage};
+use lingua_core::planted::{self, Bug};
 use lingua_core::{JobId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::{CommitReply, LeaseKey};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, watch};
 
+use crate::alarm::Alarm;
 use crate::clock::Timer;
-use crate::live::{Answer, NodeWord, Said, ToJob};
-use crate::metrics::Metrics;
-use crate::node::{Assignment, ToNode};
-use crate::request::{Ended, JobRequest, Progress, Try};
-use crate::shared::Shared;
+use crate::live::{Answer, Heard, LiveJob, NodeWord, Said, ToJob};
+use crate::node::{Assignment, LocalNode, ToNode};
+use crate::request::{Ended, JobRequest, Try};
+use crate::shared::{Shared, timed};
 
 mod record;
 mod slot;
 
 use slot::NoSlot;
+
+/// A job's life.
+pub(crate) type Life = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) struct Runner<S, T> {
     shared: Arc<Shared<S, T>>,
@@ -38,8 +42,7 @@ pub(crate) struct Runner<S, T> {
     job: Job,
     /// What the store knows.
     written: Stage,
-    inbox: mpsc::Receiver<ToJob>,
-    progress: watch::Sender<Progress>,
+    live: Arc<LiveJob>,
     ended: Ended,
     deadline_ms: u64,
     /// Until then nodes may still be on their way back, so that none is no answer.
@@ -53,17 +56,21 @@ pub(crate) struct Runner<S, T> {
     /// Leases of the node when this attempt got its slot.
     used: u16,
     sent_ms: u64,
+    /// The connection of the node that has the job.
+    link: Option<Arc<LocalNode>>,
+    alarm: Alarm,
+}
+
+/// However a runner ends, nobody waits for it any longer.
+impl<S, T> Drop for Runner<S, T> {
+    fn drop(&mut self) {
+        self.live.close();
+    }
 }
 
 impl<S: Store, T: Timer> Runner<S, T> {
-    pub(crate) fn new(
-        shared: Arc<Shared<S, T>>,
-        request: Arc<JobRequest>,
-        job: Job,
-        inbox: mpsc::Receiver<ToJob>,
-        progress: watch::Sender<Progress>,
-        accepted_ms: u64,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<Shared<S, T>>, live: Arc<LiveJob>, job: Job) -> Self {
+        let (request, accepted_ms) = (Arc::clone(&live.request), live.accepted_ms);
         let deadline_ms = match request.deadline_ms {
             Some(ms) => accepted_ms.saturating_add(ms),
             None => u64::MAX,
@@ -83,8 +90,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             request,
             job,
             written,
-            inbox,
-            progress,
+            live,
             ended,
             deadline_ms,
             patient_until_ms: 0,
@@ -93,12 +99,25 @@ impl<S: Store, T: Timer> Runner<S, T> {
             abandoned: false,
             used: 0,
             sent_ms: 0,
+            link: None,
+            alarm: Alarm::new(),
         }
     }
 
-    pub(crate) async fn run(mut self, before: Option<Event>) {
+    /// The job as others see it.
+    pub(crate) fn live(&self) -> Arc<LiveJob> {
+        Arc::clone(&self.live)
+    }
+
+    /// Lives the job's life, after something that has happened to it before. In a box from the start:
+    /// it is large, and it is handed on before it begins.
+    pub(crate) fn run(self, before: Option<Event>) -> Life {
+        Box::pin(self.live_through(before))
+    }
+
+    async fn live_through(mut self, before: Option<Event>) {
         if let Some(event) = before {
-            self.take_over(event).await;
+            Box::pin(self.take_over(event)).await;
         }
         while !self.job.stage().state.is_terminal() && !self.abandoned {
             match self.job.stage().state {
@@ -114,6 +133,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
         }
         self.shared.live.remove(self.request.id);
+        for word in self.live.close() {
+            if let ToJob::Node(word, answer) = word {
+                self.refuse(&word, answer);
+            }
+        }
         self.shared.ended_bell.notify_waiters();
     }
 
@@ -152,7 +176,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 self.used = used;
                 self.ended.tries.push(Try {
                     attempt: self.job.stage().attempt.0,
-                    node: grant.node.to_string(),
+                    node: grant.node.clone(),
                     reserved_ms: self.shared.now_ms(),
                     acked_ms: None,
                     ended_ms: None,
@@ -173,16 +197,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// Writes where the job goes, then sends it.
     async fn dispatch(&mut self) {
         let Some(grant) = self.job.grant().cloned() else { return };
-        let moved = match &self.request.bind_key {
-            Some(key) => self.shared.bindings.remember(key, &grant),
-            None => false,
-        };
         let attempt = self.job.stage().attempt;
         let effects = self.apply(Event::Dispatch).await;
         if !effects.contains(&Effect::Send) {
             return;
         }
         let now_ms = self.shared.now_ms();
+        // Told and remembered in one breath: jobs of one key may be on their way together.
+        let bound = self.request.bind_key.clone();
+        let moved = bound.as_ref().is_some_and(|key| self.shared.bindings.moves(key, &grant));
         let assignment = Assignment {
             job: self.id(),
             attempt,
@@ -191,18 +214,21 @@ impl<S: Store, T: Timer> Runner<S, T> {
             deadline_ms: self.deadline_ms.min(now_ms + self.shared.options.times.run_ms),
             moved,
         };
-        let node = self.shared.nodes.get(&grant.node).filter(|n| n.place.epoch == grant.epoch);
-        let sent = node.map(|n| n.outbox.try_send(ToNode::Assign(assignment)));
+        self.link = self.shared.nodes.get(&grant.node).filter(|n| n.place.epoch == grant.epoch);
+        let sent = self.link.as_ref().map(|n| n.outbox.try_send(ToNode::Assign(assignment)));
+        if let (Some(Ok(())), Some(key)) = (&sent, &bound) {
+            self.shared.bindings.remember(key, &grant);
+        }
         if let Some(Err(TrySendError::Full(_))) = sent {
             // It does not read what it is told: nothing more is buffered for it.
             tracing::warn!(node_id = %grant.node, "node is too slow, cutting it off");
-            Metrics::count(&self.shared.metrics.node_rejected, "reason", "too_slow");
+            self.shared.metrics.node_rejected.count("too_slow");
             self.shared.cut_off(&grant.node, grant.epoch).await.ok();
         }
         let sent = matches!(sent, Some(Ok(())));
         self.sent_ms = now_ms;
         let outcome = if sent { "sent" } else { "send_failed" };
-        Metrics::count(&self.shared.metrics.dispatch, "outcome", outcome);
+        self.shared.metrics.dispatch.count(outcome);
         let since_ms = now_ms - self.ended.accepted_ms;
         self.shared.metrics.dispatch_seconds.observe(since_ms as f64 / 1000.0);
         if sent {
@@ -221,40 +247,48 @@ impl<S: Store, T: Timer> Runner<S, T> {
             (JobState::Dispatched, None) => (times.ack_ms, Event::AckTimeout { attempt }),
             (_, None) => (times.run_ms, Event::RunTimeout { attempt }),
         };
-        let now_ms = self.shared.now_ms();
         let end_ms = self.sent_ms.saturating_add(limit_ms);
-        let (wait_ms, too_late) = match end_ms <= self.deadline_ms {
-            true => (end_ms.saturating_sub(now_ms), too_late),
-            false => (self.deadline_ms.saturating_sub(now_ms), Event::DeadlinePassed),
+        let (end_ms, too_late) = match end_ms <= self.deadline_ms {
+            true => (end_ms, too_late),
+            false => (self.deadline_ms, Event::DeadlinePassed),
         };
-        let shared = Arc::clone(&self.shared);
-        let message = tokio::select! {
+        let word = tokio::select! {
             biased;
-            message = self.inbox.recv() => message,
-            () = shared.timer.sleep(wait_ms) => {
-                if matches!(too_late, Event::AckTimeout { .. }) {
-                    shared.metrics.ack_timeouts.inc();
-                }
-                self.unless_heard = None;
-                self.apply(too_late).await;
-                return;
+            heard = self.live.next() => match heard {
+                Heard::Word(word) => word,
+                // It has a slot.
+                Heard::Room => return,
+            },
+            () = self.alarm.at(&self.shared.timer, end_ms) => {
+                return self.time_is_up(too_late).await;
             }
         };
-        match message {
-            Some(ToJob::Cancel) | None => {
+        match word {
+            // A node that talks without end does not stop the clock.
+            ToJob::Partial(_) if self.shared.now_ms() >= end_ms => self.time_is_up(too_late).await,
+            ToJob::Partial(partial) => self.hear_partial(*partial),
+            ToJob::Cancel => {
                 self.apply(Event::Cancel).await;
             }
-            Some(ToJob::NodeLost(lost)) => {
+            ToJob::NodeLost(lost) => {
                 if lost == attempt {
                     self.apply(Event::NodeLost { attempt }).await;
                 }
             }
-            Some(ToJob::Node(word, answer)) => self.hear(word, answer).await,
+            ToJob::Node(word, answer) => self.hear(word, answer).await,
         }
     }
 
-    async fn hear(&mut self, word: Box<NodeWord>, answer: Option<Answer>) {
-        let NodeWord { report, said } = *word;
+    async fn time_is_up(&mut self, event: Event) {
+        if matches!(event, Event::AckTimeout { .. }) {
+            self.shared.metrics.ack_timeouts.inc();
+        }
+        self.unless_heard = None;
+        self.apply(event).await;
+    }
+
+    async fn hear(&mut self, word: NodeWord, answer: Option<Answer>) {
+        let NodeWord { report, said } = word;
         let (node, key) =
             (report.node.clone(), LeaseKey { job: self.id(), attempt: report.attempt });
         let is_last_word = !matches!(said, Said::Acked);
@@ -263,12 +297,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Said::Acked => (Event::Acked(report), None, None),
             Said::Done { result } => (Event::Done(report), None, Some(result)),
             Said::Refused => (Event::Refused(report), Some("refused".to_owned()), None),
+            Said::Overtaken => (Event::Overtaken(report), Some("overtaken".to_owned()), None),
             Said::Failed { reason, retryable } => {
                 (Event::NodeFailed { report, retryable }, Some(reason), None)
             }
         };
-        // Tried on a copy: what is refused must leave no trace.
-        let heard = self.job.clone().apply(event.clone(), self.retry_policy()).map(|_| ());
+        // What is refused must leave no trace.
+        let heard = self.job.check(&event);
         if heard.is_ok() {
             self.unless_heard = None;
             if let Some(last) = self.ended.tries.last_mut() {
@@ -281,14 +316,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 }
             }
             if matches!(event, Event::NodeFailed { .. })
-                && let Some(local) = self.shared.nodes.get(&node)
+                && let Some(local) = self.link_to(&node)
             {
                 local.failed();
             }
             if let Some(result) = result {
                 self.ended.result = Some(result);
                 self.shared.metrics.stage("run", took_ms);
-                if let Some(local) = self.shared.nodes.get(&node) {
+                if let Some(local) = self.link_to(&node) {
                     local.learn(took_ms, self.used);
                 }
             } else if matches!(event, Event::NodeFailed { retryable: false, .. }) {
@@ -323,19 +358,26 @@ impl<S: Store, T: Timer> Runner<S, T> {
         answer: Option<Answer>,
     ) {
         if heard.is_err() {
-            Metrics::count(&self.shared.metrics.node_rejected, "reason", "stale_attempt");
+            self.shared.metrics.node_rejected.count("stale_attempt");
         }
         match answer {
             // A caller that has gone away does not mind.
             Some(answer) => drop(answer.send(heard)),
             None if is_last_word => {
-                if let Some(local) = self.shared.nodes.get(node) {
+                if let Some(local) = self.link_to(node) {
                     let accepted = heard.is_ok();
                     local.outbox.try_send(ToNode::Confirmed { key, accepted }).ok();
                 }
             }
             None => {}
         }
+    }
+
+    /// The connection that a node has now: usually the one that the job was sent by.
+    fn link_to(&self, node: &NodeId) -> Option<Arc<LocalNode>> {
+        let known = self.link.as_ref();
+        let known = known.filter(|link| link.node == *node && !link.is_over());
+        known.cloned().or_else(|| self.shared.nodes.get(node))
     }
 
     fn retry_policy(&self) -> RetryPolicy {
@@ -368,7 +410,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             self.carry_out(effect).await;
         }
         if self.abandoned {
-            self.let_go().await;
+            Box::pin(self.let_go()).await;
             return vec![];
         }
         if state.is_terminal() {
@@ -386,7 +428,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     fn note_retry(&mut self, cause: Cause) {
-        Metrics::count(&self.shared.metrics.retries, "reason", cause.as_str());
+        self.shared.metrics.retries.count(cause.as_str());
+        self.forget_partial();
         let now_ms = self.shared.now_ms();
         if let Some(last) = self.ended.tries.last_mut() {
             last.ended_ms = Some(now_ms);
@@ -400,11 +443,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Effect::Commit => {
                 let Some(cell) = self.job.grant().map(|grant| grant.cell) else { return };
                 let (key, lease_ms) = (self.key(), self.shared.options.times.run_lease_ms);
-                let commit = self.shared.store.commit(cell, key, lease_ms);
-                let committed = self.shared.timed("commit", commit).await;
+                let store = &self.shared.store;
+                let (committed, _) =
+                    timed!(self.shared, "commit", store.commit(cell, key, lease_ms));
                 if matches!(committed, Ok(CommitReply::Gone | CommitReply::Stale)) {
                     // The node runs it without a lease: not here, then.
-                    Metrics::count(&self.shared.metrics.node_rejected, "reason", "late_ack");
+                    self.shared.metrics.node_rejected.count("late_ack");
                     self.shared.live.lost(self.id(), key.attempt);
                 }
             }
@@ -415,14 +459,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     local.outbox.try_send(cancel).ok();
                 }
             }
+            Effect::Release { .. } if planted::is(Bug::NeverReleased) => {}
             Effect::Release { grant, attempt } => {
                 let key = LeaseKey { job: self.id(), attempt: *attempt };
                 // If the store does not answer, the lease runs out by itself.
-                let finish = self.shared.store.finish(grant.cell, key);
-                let freed = self.shared.timed("finish", finish).await;
+                let store = &self.shared.store;
+                let (freed, _) = timed!(self.shared, "finish", store.finish(grant.cell, key));
                 if let Ok(Some(_)) = freed {
                     self.shared.routes.freed(self.request.pair, grant.cell);
-                    if let Some(local) = self.shared.nodes.get(&grant.node) {
+                    if let Some(local) = self.link_to(&grant.node) {
                         self.shared.queue.wake_for(&local.profile());
                     }
                 }

@@ -3,9 +3,7 @@
 use std::future::Future;
 
 use lingua_core::Term;
-use lingua_core::job::JobState;
 use lingua_store::Store;
-use lingua_store::contract::JobFilter;
 use prometheus_client::registry::Registry;
 
 use crate::clock::Timer;
@@ -39,12 +37,15 @@ impl<S: Store, T: Timer> Service<S, T> {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         let handle = &self.handle;
         self.recover().await;
+        // Biased, here and elsewhere: which branch comes first must not be tokio's own luck, or no
+        // simulation could repeat what it found.
         tokio::select! {
+            biased;
+            () = shutdown => {}
             () = handle.follow() => {}
             () = self.presence() => {}
             () = self.upkeep() => {}
             () = self.leading() => {}
-            () = shutdown => {}
         }
         self.leave().await;
     }
@@ -52,23 +53,9 @@ impl<S: Store, T: Timer> Service<S, T> {
     /// Takes up the jobs that a former life of this instance left behind.
     async fn recover(&self) {
         let shared = &self.handle.shared;
-        // By state, because a shared store keeps many more ended jobs than open ones. All of them before the
-        // first is taken up: from then on they move.
-        let mut left = vec![];
-        for state in JobState::ALL.into_iter().filter(|state| !state.is_terminal()) {
-            let filter = JobFilter {
-                owner: Some(shared.options.instance.clone()),
-                state: Some(state),
-                limit: usize::MAX,
-                ..JobFilter::default()
-            };
-            match shared.store.jobs(filter).await {
-                Ok(records) => left.extend(records),
-                Err(error) => tracing::warn!(%error, "cannot look for jobs left behind"),
-            }
-        }
-        for record in left {
-            self.handle.adopt(record).await;
+        if let Err(error) = self.handle.take_up_own().await {
+            tracing::warn!(%error, "cannot look for jobs left behind; will look again");
+            shared.amends.want();
         }
         shared.set_recovered();
     }
@@ -114,6 +101,7 @@ impl<S: Store, T: Timer> Service<S, T> {
                 tracing::warn!(%error, what = "leading", "the store did not answer");
             }
             tokio::select! {
+                biased;
                 () = shared.timer.sleep(times.leader_renew_ms) => {}
                 () = shared.table_bell.notified() => shared.timer.sleep(times.table_ms).await,
             }
@@ -135,6 +123,7 @@ impl<S: Store, T: Timer> Service<S, T> {
             }
         };
         tokio::select! {
+            biased;
             () = all_ended => {}
             () = shared.timer.sleep(shared.options.times.drain_ms) => {
                 tracing::warn!(open_jobs = shared.live.len(), "stopping with open jobs");

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lingua_core::{Epoch, NodeId};
+use lingua_core::{Epoch, NodeId, Term};
 use lingua_store::Store;
-use lingua_store::contract::{Incarnation, LeaseKey, Order, StateReply};
+use lingua_store::contract::{Identity, Incarnation, LeaseKey, Order, StateReply};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, SetOnce, broadcast};
 
+use crate::amends::Amends;
 use crate::binding::Bindings;
 use crate::clock::Timer;
+use crate::doubt::Doubt;
 use crate::error::NodeError;
 use crate::events::Event;
 use crate::live::LiveJobs;
@@ -22,6 +24,30 @@ use crate::options::Options;
 use crate::queue::Queue;
 use crate::routes::Routes;
 use crate::table::PoolTable;
+
+/// Waits for a call to the store, and notes how long it took. An answer that is there at once, as the embedded
+/// store's nearly always is, took no time: looking at the clock would take longer. Gives the answer and the seconds.
+///
+/// A macro, because a function would keep the call twice: as its argument and where it is waited for.
+macro_rules! timed {
+    ($shared:expr, $operation:literal, $call:expr) => {{
+        let mut call = std::pin::pin!($call);
+        let at_once =
+            std::future::poll_fn(|context| std::task::Poll::Ready(call.as_mut().poll(context)));
+        let (reply, seconds) = match at_once.await {
+            std::task::Poll::Ready(reply) => (reply, 0.0),
+            std::task::Poll::Pending => {
+                let started = tokio::time::Instant::now();
+                let reply = call.await;
+                (reply, started.elapsed().as_secs_f64())
+            }
+        };
+        $shared.note_call($operation, seconds, reply.is_ok());
+        (reply, seconds)
+    }};
+}
+
+pub(crate) use timed;
 
 #[derive(Debug)]
 pub(crate) struct Shared<S, T> {
@@ -42,8 +68,12 @@ pub(crate) struct Shared<S, T> {
     /// Rung when a job has ended.
     pub(crate) ended_bell: Notify,
     pub(crate) incarnation: Incarnation,
+    pub(crate) amends: Amends,
+    pub(crate) doubt: Doubt,
+    /// The term that this instance leads in, and in which life of the store it began.
+    pub(crate) led: Mutex<Option<(Term, Identity)>>,
     /// Whether jobs that a former life left behind have been taken up.
-    recovered: watch::Sender<bool>,
+    recovered: SetOnce<()>,
     stopping: AtomicBool,
     luck: Mutex<ChaCha8Rng>,
 }
@@ -52,7 +82,11 @@ impl<S: Store, T: Timer> Shared<S, T> {
     pub(crate) fn new(options: Options, store: S, timer: T, metrics: Metrics) -> Self {
         let mut luck = ChaCha8Rng::seed_from_u64(options.seed);
         let incarnation = Incarnation(luck.next_u64());
+        let identity = store.identity();
         Self {
+            amends: Amends::new(identity),
+            doubt: Doubt::new(identity),
+            led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic),
             bindings: Bindings::new(options.bounds.bindings_max),
             events: broadcast::channel(options.bounds.events_max).0,
@@ -67,7 +101,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
             table_bell: Notify::new(),
             ended_bell: Notify::new(),
             incarnation,
-            recovered: watch::Sender::new(false),
+            recovered: SetOnce::new(),
             stopping: AtomicBool::new(false),
             luck: Mutex::new(luck),
         }
@@ -85,23 +119,17 @@ impl<S: Store, T: Timer> Shared<S, T> {
         self.timer.now_ms()
     }
 
-    /// Waits for the store, and notes how long it took and whether it answered.
-    pub(crate) async fn timed<R>(
-        &self,
-        operation: &'static str,
-        call: impl Future<Output = lingua_store::Result<R>>,
-    ) -> lingua_store::Result<R> {
-        let started = tokio::time::Instant::now();
-        let reply = call.await;
-        let took = started.elapsed().as_secs_f64();
-        self.metrics.store_seconds.get_or_create(&[("op", operation)]).observe(took);
-        self.metrics.store_up.set(i64::from(reply.is_ok()));
-        reply
+    /// Notes how long a call to the store took and whether it was answered.
+    pub(crate) fn note_call(&self, operation: &'static str, seconds: f64, is_ok: bool) {
+        self.metrics.store_seconds.observe(operation, seconds);
+        self.metrics.store_up.set(i64::from(is_ok));
     }
 
-    pub(crate) fn tell(&self, event: Event) {
-        // Nobody watching is no failure.
-        self.events.send(event).ok();
+    /// Tells whoever watches; an event that nobody watches is not even made.
+    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+        if self.events.receiver_count() > 0 {
+            self.events.send(event()).ok();
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -113,15 +141,13 @@ impl<S: Store, T: Timer> Shared<S, T> {
     }
 
     pub(crate) fn set_recovered(&self) {
-        self.recovered.send_replace(true);
+        // Said once is enough.
+        self.recovered.set(()).ok();
     }
 
     /// New jobs wait until old ones are taken up: else they would be taken for old ones.
     pub(crate) async fn recovered(&self) {
-        if !*self.recovered.borrow() {
-            // The sender lives as long as we do.
-            self.recovered.subscribe().wait_for(|recovered| *recovered).await.ok();
-        }
+        self.recovered.wait().await;
     }
 
     /// Ends a node's connection, if it is still this epoch's; its jobs are retried at once.

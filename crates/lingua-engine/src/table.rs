@@ -44,6 +44,12 @@ pub struct PoolTable {
     pub used: u32,
     /// Slots in all.
     pub slots: u32,
+    /// The term it was published in; told by the store, not part of the table.
+    #[serde(skip)]
+    pub term: u64,
+    /// Its version, likewise.
+    #[serde(skip)]
+    pub version: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]

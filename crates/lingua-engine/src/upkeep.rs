@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
+use lingua_core::Term;
 use lingua_core::job::{Event, Job, JobState, Stage};
+use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{
     Advance, Candidate, Change, Election, JobRecord, Order, Presence, Publish, PublishReply,
@@ -31,6 +33,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Ends what is over and lets the first of each line look again.
     pub(crate) async fn clean_up(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
+        shared.compare_store().await?;
+        self.make_amends().await?;
         for cell in shared.store.cells().await? {
             let reaped = shared.store.reap(cell, REAP_LIMIT).await?;
             shared.leases_lost(reaped.expired.iter().map(|expired| expired.key));
@@ -56,14 +60,21 @@ impl<S: Store, T: Timer> Handle<S, T> {
             lease_ms: shared.options.times.leader_lease_ms,
         };
         shared.store.announce(presence).await?;
-        for orphan in shared.store.claim_orphans(&shared.options.instance, CLAIM_LIMIT).await? {
-            self.adopt(orphan).await;
+        let now_ms = shared.store.now_ms().await?;
+        let claimed = shared.store.claim_orphans(&shared.options.instance, CLAIM_LIMIT).await;
+        if claimed.is_err() {
+            // They may be ours by now.
+            shared.amends.want();
+        }
+        for orphan in claimed? {
+            self.adopt(orphan, now_ms).await;
         }
         Ok(())
     }
 
     /// Goes on with a job of a dead instance, or ends it if what it needs died too.
-    pub(crate) async fn adopt(&self, record: JobRecord) {
+    /// `now_ms` is the store's time: its records' ages must not be told by another clock.
+    pub(crate) async fn adopt(&self, record: JobRecord, now_ms: u64) {
         let Some(request) = self.shared.options.decode.request(record.id, &record.spec) else {
             tracing::error!(job_id = %record.id, "an orphan's request cannot be read");
             self.bury(record).await;
@@ -73,7 +84,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
         tracing::info!(job_id = %record.id, recoverable, "took over a job");
         let event = if recoverable { Event::Reclaimed } else { Event::InstanceLost };
         let job = Job::recovered(record.stage, record.grant);
-        self.start(Arc::new(request), job, record.created_ms, Some(event));
+        let age_ms = now_ms.saturating_sub(record.created_ms);
+        let accepted_ms = match planted::is(Bug::AgeByTwoClocks) {
+            false => self.shared.now_ms().saturating_sub(age_ms),
+            true => record.created_ms.min(self.shared.now_ms()),
+        };
+        self.start(Arc::new(request), job, accepted_ms, Some(event));
     }
 
     /// Ends a job that nobody can go on with.
@@ -94,9 +110,21 @@ impl<S: Store, T: Timer> Handle<S, T> {
             incarnation: shared.incarnation,
             lease_ms: shared.options.times.leader_lease_ms,
         };
-        let election = shared.store.elect(candidate).await?;
+        let led = *shared.led.lock();
+        let mut election = match led.filter(|_| planted::is(Bug::LeaderWithoutTerm)) {
+            Some((term, _)) => Election::Leading { term, until_ms: 0 },
+            None => shared.store.elect(candidate.clone()).await?,
+        };
+        if let Election::Leading { term, .. } = election
+            && self.led_another_store(term)
+        {
+            // Versions may have gone back with the store; a new term puts them above those that were seen.
+            shared.store.resign(&candidate.instance, term).await?;
+            election = shared.store.elect(candidate).await?;
+        }
         shared.metrics.leader.set(i64::from(matches!(election, Election::Leading { .. })));
         let Election::Leading { term, .. } = election else { return Ok(()) };
+        self.led_another_store(term);
         let mut views = vec![];
         for cell in shared.store.cells().await? {
             views.push(shared.store.view(cell).await?);
@@ -105,7 +133,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         self.show(&table);
         let before = shared.table.lock().clone();
         table.generated_by = shared.options.instance.to_string();
-        if before.is_some_and(|before| same_pools(&before, &table)) {
+        if before.is_some_and(|before| before.term == term.0 && same_pools(&before, &table)) {
             return Ok(());
         }
         table.generated_ms = shared.now_ms();
@@ -117,6 +145,19 @@ impl<S: Store, T: Timer> Handle<S, T> {
             tracing::debug!(version, term = term.0, "published the pool table");
         }
         Ok(())
+    }
+
+    /// Whether this term began in another life of the store; notes a term that is new.
+    fn led_another_store(&self, term: Term) -> bool {
+        let identity = self.shared.store.identity();
+        let mut led = self.shared.led.lock();
+        match *led {
+            Some((known, of)) if known == term => of != identity,
+            _ => {
+                *led = Some((term, identity));
+                false
+            }
+        }
     }
 
     fn show(&self, table: &PoolTable) {
@@ -166,6 +207,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
             if let Err(error) = read {
                 shared.metrics.store_up.set(0);
                 tracing::warn!(%error, "the change feed cannot be read");
+                // It may be another store by then, whose numbers mean something else.
+                after = None;
                 shared.timer.sleep(PAUSE_MS).await;
             }
         }
@@ -182,7 +225,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
     async fn load_table(&self) -> lingua_store::Result<()> {
         let Some(published) = self.shared.store.table().await? else { return Ok(()) };
         match serde_json::from_slice::<PoolTable>(&published.table) {
-            Ok(table) => {
+            Ok(mut table) => {
+                (table.term, table.version) = (published.term.0, published.version);
+                let at = |table: &PoolTable| (table.term, table.version);
+                let held = self.shared.table.lock().as_ref().map(|held| at(held));
+                if held > Some(at(&table)) && !planted::is(Bug::TableGoesBack) {
+                    // A store that forgot its last writes: the leader will publish anew.
+                    return Ok(());
+                }
                 self.show_pools(&table);
                 let lag_ms = self.shared.now_ms().saturating_sub(published.published_ms);
                 self.shared.metrics.table_lag_seconds.set(lag_ms as f64 / 1000.0);
@@ -200,15 +250,15 @@ impl<S: Store, T: Timer> Handle<S, T> {
             Change::Node { cell, node, epoch, .. } => {
                 shared.routes.changed(cell);
                 shared.table_bell.notify_one();
-                shared.tell(events::Event::Node { node, epoch });
+                shared.tell(|| events::Event::Node { node, epoch });
             }
             Change::Leader(term) => {
                 shared.metrics.leader_changes.inc();
-                shared.tell(events::Event::Leader { term });
+                shared.tell(|| events::Event::Leader { term });
             }
             Change::Table(version) => {
                 self.load_table().await.ok();
-                shared.tell(events::Event::Pools { version });
+                shared.tell(|| events::Event::Pools { version });
             }
             Change::Instance(_) => {}
         }

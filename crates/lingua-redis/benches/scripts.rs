@@ -54,6 +54,7 @@ impl World {
                 health: lingua_core::Health::Ready,
                 cost_ms: COST_MS + n as u32,
                 fresh_ms: FRESH_MS,
+                version: None,
             };
             store.register(registration).await.unwrap();
             places.push(place);

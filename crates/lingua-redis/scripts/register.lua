@@ -3,7 +3,8 @@
 -- KEYS     hot cold fresh nodes index leases due news
 -- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 node, 6 health, 7 cost_ms, 8 fresh_ms, 9 slots_max, 10 flexibility,
 --          11 overload bits of a node without load,
---          12 capabilities: facts, '|', and the sets the node is in, in order, separated by spaces
+--          12 capabilities: facts, '|', and the sets the node is in, in order, separated by spaces,
+--          13 version of its software, if it has said one
 -- RETURNS  {'stale', epoch known here} or {'registered', change or '', lost}: lost is job attempt, again and again
 -- WHY ATOMIC  the old epoch's leases end in the same moment in which the new one can get its first
 local hot, cold, fresh, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -57,6 +58,11 @@ write_hot(hot, slot, cost, used, max, flexibility)
 call('SETRANGE', cold, slot * COLD_BYTES,
   pack(COLD, epoch, now, cpu, gpu, memory, cost, used, max, flexibility, gate, health, drain, 0, 1))
 call('HSET', nodes, slot, text(epoch) .. ' ' .. node, slot .. 'c', capabilities)
+if ARGV[13] then
+  call('HSET', nodes, slot .. 'v', ARGV[13])
+else
+  call('HDEL', nodes, slot .. 'v')
+end
 
 local is_news = present == 0 or known ~= epoch or floor(old_gate / 8) ~= state
   or old_capabilities ~= capabilities or old_max ~= max

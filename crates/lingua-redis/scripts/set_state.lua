@@ -32,7 +32,7 @@ if order == 'retire' then
   local sets = { '+there', '+open' }
   for name in each_set(call('HGET', nodes, slot .. 'c')) do sets[#sets + 1] = name end
   set_member(index, sets, slot, false)
-  call('HDEL', nodes, slot, slot .. 'c')
+  call('HDEL', nodes, slot, slot .. 'c', slot .. 'v')
   call('SETRANGE', hot, HOT_HEAD + slot * HOT_BYTES, string.rep('\0', HOT_BYTES))
   -- The epoch stays: who had this slot cannot come back to it.
   call('SETRANGE', cold, slot * COLD_BYTES, pack(COLD, epoch, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))

@@ -39,12 +39,16 @@ impl RedisStore {
     pub(crate) async fn register_node(&self, r: Registration) -> Result<RegisterReply> {
         let keys = self.keys.cell(r.place.cell).all();
         let rule = self.rules.semantic;
-        let call = REGISTER.call(self.now_ms(), &keys);
+        let call = REGISTER.call(self.script_ms(), &keys);
         let call = call.arg(r.place.cell.index()).arg(r.place.slot.index()).arg(r.place.epoch.0);
         let call = call.arg(r.node.as_str()).arg(health_code(r.health));
         let call = call.arg(r.cost_ms).arg(span(r.fresh_ms));
         let call = call.arg(r.profile.slots_max()).arg(r.profile.flexibility(rule));
         let call = call.arg(self.overload(Load::default())).arg(profile::encode(&r.profile, rule));
+        let call = match &r.version {
+            Some(version) => call.arg(&**version),
+            None => call,
+        };
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         match reply.text()?.as_str() {
             "stale" => Ok(RegisterReply::Stale { current: Epoch(reply.number()?) }),
@@ -58,7 +62,7 @@ impl RedisStore {
     pub(crate) async fn beat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
         let cell = beat.place.cell;
         let keys = self.keys.cell(cell).all();
-        let call = HEARTBEAT.call(self.now_ms(), &keys);
+        let call = HEARTBEAT.call(self.script_ms(), &keys);
         let call = call.arg(cell.index()).arg(beat.place.slot.index()).arg(beat.place.epoch.0);
         let call = call.arg(beat.health.map_or(String::new(), |h| health_code(h).to_string()));
         let [cpu, gpu, memory] = Resource::ALL.map(|resource| beat.load.permille(resource));
@@ -97,7 +101,7 @@ impl RedisStore {
             Order::Offline => "offline",
             Order::Retire => "retire",
         };
-        let call = SET_STATE.call(self.now_ms(), &keys).arg(place.cell.index());
+        let call = SET_STATE.call(self.script_ms(), &keys).arg(place.cell.index());
         let call = call.arg(place.slot.index()).arg(place.epoch.0).arg(word);
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         if reply.text()? == "stale" {
@@ -117,7 +121,7 @@ impl RedisStore {
             Policy::LeastLoaded => ("least_loaded", 0),
             Policy::Random => ("random", 0),
         };
-        let call = RESERVE.call(self.now_ms(), &keys);
+        let call = RESERVE.call(self.script_ms(), &keys);
         let call = call.arg(job_text(r.key.job)).arg(r.key.attempt.0).arg(span(r.ack_lease_ms));
         let call = call.arg(r.random).arg(policy).arg(k).arg(u8::from(r.query.keep_last));
         let call = match r.pin {
@@ -157,7 +161,7 @@ impl RedisStore {
         run_lease_ms: u64,
     ) -> Result<CommitReply> {
         let keys = self.keys.cell(cell);
-        let call = COMMIT.call(self.now_ms(), &[keys.leases, keys.due]);
+        let call = COMMIT.call(self.script_ms(), &[keys.leases, keys.due]);
         let call = call.arg(job_text(key.job)).arg(key.attempt.0).arg(span(run_lease_ms));
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         Ok(match reply.text()?.as_str() {
@@ -169,7 +173,7 @@ impl RedisStore {
 
     pub(crate) async fn finish_lease(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
         let keys = self.keys.cell(cell);
-        let call = FINISH.call(self.now_ms(), &[keys.hot, keys.cold, keys.leases, keys.due]);
+        let call = FINISH.call(self.script_ms(), &[keys.hot, keys.cold, keys.leases, keys.due]);
         let call = call.arg(job_text(key.job)).arg(key.attempt.0);
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         match reply.is_empty() {
@@ -185,7 +189,7 @@ impl RedisStore {
         let keys = self.keys.cell(cell);
         let (leases, due) = (&keys.leases, &keys.due);
         let keys = [&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, leases, due, &keys.news];
-        let call = REAP.call(self.now_ms(), &keys).arg(limit.min(REAP_MAX));
+        let call = REAP.call(self.script_ms(), &keys).arg(limit.min(REAP_MAX));
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         let expired = expired(reply.list()?)?;
         let (mut silent, mut lapsed) = (reply.list()?, vec![]);
@@ -204,8 +208,8 @@ impl RedisStore {
 
     pub(crate) async fn view_cell(&self, cell: CellId) -> Result<CellView> {
         let keys = self.keys.cell(cell);
-        let call =
-            VIEW.call(self.now_ms(), &[keys.cold, keys.fresh, keys.nodes, keys.leases, keys.due]);
+        let call = VIEW
+            .call(self.script_ms(), &[keys.cold, keys.fresh, keys.nodes, keys.leases, keys.due]);
         view::read(cell, Reply::new(self.line.run(&call).await?)?)
     }
 

@@ -13,7 +13,7 @@ impl RedisStore {
     pub(crate) async fn assign_place(&self, request: Assign) -> Result<Place> {
         let Assign { node, incarnation, class } = request;
         let keys = self.keys.directory();
-        let call = ASSIGN.call(self.now_ms(), &keys);
+        let call = ASSIGN.call(self.script_ms(), &keys);
         let call = call.arg(node.as_str()).arg(incarnation.0).arg(class.0);
         let call = call.arg(CELL_NODES_MAX).arg(CELLS_MAX).arg(SPREAD_FROM);
         let mut reply = Reply::new(self.line.run(&call).await?)?;
@@ -44,7 +44,7 @@ impl RedisStore {
 
     pub(crate) async fn release_place(&self, node: &NodeId, epoch: Epoch) -> Result<bool> {
         let [places, counts, taken, classes, _] = self.keys.directory();
-        let call = RELEASE.call(self.now_ms(), &[places, counts, taken, classes]);
+        let call = RELEASE.call(self.script_ms(), &[places, counts, taken, classes]);
         let call = call.arg(node.as_str()).arg(epoch.0);
         Ok(number_of(self.line.run(&call).await?)? == 1)
     }

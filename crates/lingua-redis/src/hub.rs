@@ -15,7 +15,7 @@ use crate::store::RedisStore;
 impl RedisStore {
     pub(crate) async fn take_lead(&self, candidate: Candidate) -> Result<Election> {
         let [feed, head] = self.keys.feed();
-        let call = ELECT.call(self.now_ms(), &[self.keys.leader(), feed, head]);
+        let call = ELECT.call(self.script_ms(), &[self.keys.leader(), feed, head]);
         let call = call.arg(candidate.instance.as_str()).arg(candidate.incarnation.0);
         let call = call.arg(candidate.lease_ms).arg(self.limits.feed_max);
         let mut reply = Reply::new(self.line.run(&call).await?)?;
@@ -28,7 +28,7 @@ impl RedisStore {
     }
 
     pub(crate) async fn give_up_lead(&self, instance: &InstanceId, term: Term) -> Result<bool> {
-        let call = RESIGN.call(self.now_ms(), &[self.keys.leader()]);
+        let call = RESIGN.call(self.script_ms(), &[self.keys.leader()]);
         let call = call.arg(instance.as_str()).arg(term.0);
         Ok(number_of(self.line.run(&call).await?)? == 1)
     }
@@ -40,7 +40,7 @@ impl RedisStore {
         }
         let [feed, head] = self.keys.feed();
         let call =
-            PUBLISH.call(self.now_ms(), &[self.keys.leader(), self.keys.table(), feed, head]);
+            PUBLISH.call(self.script_ms(), &[self.keys.leader(), self.keys.table(), feed, head]);
         let call = call.arg(publish.instance.as_str()).arg(publish.term.0).arg(publish.replaces);
         let call = call.arg(&publish.table[..]).arg(self.limits.feed_max);
         let mut reply = Reply::new(self.line.run(&call).await?)?;
@@ -85,7 +85,7 @@ impl RedisStore {
     }
 
     pub(crate) async fn tell(&self, change: &[u8]) -> Result<()> {
-        let call = FEED_ADD.call(self.now_ms(), &self.keys.feed());
+        let call = FEED_ADD.call(self.script_ms(), &self.keys.feed());
         let call = call.arg(self.limits.feed_max).arg(change);
         self.line.run(&call).await.map(drop)
     }
@@ -103,7 +103,7 @@ impl RedisStore {
     pub(crate) async fn changes_after(&self, after: u64, limit: usize) -> Result<Changes> {
         let keys = self.keys.feed();
         loop {
-            let call = FEED_READ.call(self.now_ms(), &keys);
+            let call = FEED_READ.call(self.script_ms(), &keys);
             let name = format!("{:016x}", rand::random::<u64>());
             let call = call.arg(after).arg(limit.max(1)).arg(name);
             let mut reply = Reply::new(self.line.run(&call).await?)?;

@@ -1,6 +1,6 @@
 //! Whether it is still the same store.
 //!
-//! Start at [`Identity`]. A server that was restarted, or a replica that became the master, may have
+//! Start at [`Servers`]; the contract's identity is its `changes`. A server that was restarted, or a replica that became the master, may have
 //! forgotten writes that were answered. Who the servers are is looked at whenever a connection is
 //! opened, before anything is asked on it, and then once in a while; whoever watches is told.
 //!
@@ -15,7 +15,7 @@ use crate::dial::Link;
 
 /// Who the servers are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Identity {
+pub struct Servers {
     /// How often it has become another store since this process began.
     pub changes: u64,
     /// The masters, by address; a single server has none.
@@ -33,17 +33,22 @@ pub struct ServerIdentity {
 
 /// Remembers the identity and tells whoever watches.
 #[derive(Debug)]
-pub(crate) struct IdentityWatch(watch::Sender<Identity>);
+pub(crate) struct IdentityWatch(watch::Sender<Servers>);
 
 impl Default for IdentityWatch {
     fn default() -> Self {
-        Self(watch::Sender::new(Identity::default()))
+        Self(watch::Sender::new(Servers::default()))
     }
 }
 
 impl IdentityWatch {
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Identity> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Servers> {
         self.0.subscribe()
+    }
+
+    /// How often it has become another store. Costs no more than a lock that is free but for moments.
+    pub(crate) fn changes(&self) -> u64 {
+        self.0.borrow().changes
     }
 
     /// Asks the servers who they are.
@@ -73,7 +78,7 @@ impl IdentityWatch {
 }
 
 /// Takes over who the servers are; says whether that is different from before.
-fn note(known: &mut Identity, servers: BTreeMap<String, ServerIdentity>) -> bool {
+fn note(known: &mut Servers, servers: BTreeMap<String, ServerIdentity>) -> bool {
     if known.servers == servers {
         return false;
     }
@@ -117,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_restarted_server_is_another_store() {
-        let mut identity = Identity::default();
+        let mut identity = Servers::default();
         assert!(note(&mut identity, servers("one")));
         assert_eq!(identity.servers[""].run_id, "one");
         assert_eq!(identity.servers[""].replication_id, "abc");

@@ -29,7 +29,7 @@ impl RedisStore {
         }
         self.put_on_list(&p.instance).await?;
         let keys = self.keys.instance(&p.instance);
-        let call = ANNOUNCE.call(self.now_ms(), &keys);
+        let call = ANNOUNCE.call(self.script_ms(), &keys);
         let call = call.arg(p.incarnation.0).arg(&p.address).arg(p.lease_ms);
         let call = call.arg(PRESENCE_RECORD_MS.max(p.lease_ms.saturating_mul(2)));
         let mut reply = Reply::new(self.line.run(&call).await?)?;
@@ -77,7 +77,8 @@ impl RedisStore {
         instance: &InstanceId,
         incarnation: Incarnation,
     ) -> Result<bool> {
-        let call = WITHDRAW.call(self.now_ms(), &self.keys.instance(instance)).arg(incarnation.0);
+        let call =
+            WITHDRAW.call(self.script_ms(), &self.keys.instance(instance)).arg(incarnation.0);
         if number_of(self.line.run(&call).await?)? == 0 {
             return Ok(false);
         }
@@ -100,10 +101,7 @@ impl RedisStore {
         while !names.is_empty() {
             known.push(names.parse::<InstanceId>()?);
         }
-        let now_ms = match self.now_ms() {
-            0 => self.server_time().await?,
-            now_ms => now_ms,
-        };
+        let now_ms = self.clock_ms().await?;
         let views =
             try_join_all(known.iter().map(|name| self.look_at_instance(name, now_ms))).await?;
         let mut views: Vec<InstanceView> = views.into_iter().flatten().collect();
@@ -131,7 +129,11 @@ impl RedisStore {
         Ok(Some(InstanceView { instance, incarnation, address, until_ms, alive }))
     }
 
-    async fn server_time(&self) -> Result<u64> {
+    /// The test's clock, or the server's.
+    pub(crate) async fn clock_ms(&self) -> Result<u64> {
+        if let now_ms @ 1.. = self.script_ms() {
+            return Ok(now_ms);
+        }
         let mut time = Reply::new(self.line.send(&redis::cmd("TIME")).await?)?;
         Ok(time.number()? * 1000 + time.number()? / 1000)
     }
@@ -141,7 +143,7 @@ impl RedisStore {
             let what = "a message in bytes";
             return Err(Error::LimitReached { what, limit: MESSAGE_BYTES_MAX });
         }
-        let call = SEND.call(self.now_ms(), &self.keys.instance(to));
+        let call = SEND.call(self.script_ms(), &self.keys.instance(to));
         let call = call.arg(self.limits.inbox_max).arg(&message[..]);
         match self.line.run_as(&call, Repeat::Never).await? {
             Value::BulkString(word) => match &word[..] {
@@ -161,7 +163,7 @@ impl RedisStore {
     ) -> Result<Vec<Envelope>> {
         let [_, inbox] = self.keys.instance(me);
         loop {
-            let call = RECEIVE.call(self.now_ms(), &[&inbox]).arg(after).arg(limit.max(1));
+            let call = RECEIVE.call(self.script_ms(), &[&inbox]).arg(after).arg(limit.max(1));
             let mut reply = Reply::new(self.line.run(&call).await?)?;
             let mut messages = Vec::with_capacity(reply.len() / 2);
             while !reply.is_empty() {

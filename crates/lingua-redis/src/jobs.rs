@@ -29,7 +29,7 @@ impl RedisStore {
         check_size("a job's specification in bytes", job.spec.len())?;
         let id = job_text(job.id);
         let limits = &self.limits;
-        let call = JOB_CREATE.call(self.now_ms(), &self.job_keys(job.id));
+        let call = JOB_CREATE.call(self.script_ms(), &self.job_keys(job.id));
         let call = call.arg(&id).arg(job.owner.as_str()).arg(&job.spec[..]);
         let call = call.arg(job.deadline_ms.map_or("-".to_owned(), |ms| ms.to_string()));
         let call = call.arg(u8::from(job.recoverable)).arg(limits.job_record_ms);
@@ -49,7 +49,7 @@ impl RedisStore {
         check_size("a job's outcome in bytes", step.outcome().map_or(0, |bytes| bytes.len()))?;
         let (from, to) = (step.from(), step.to());
         let limits = &self.limits;
-        let call = JOB_ADVANCE.call(self.now_ms(), &self.job_keys(step.job()));
+        let call = JOB_ADVANCE.call(self.script_ms(), &self.job_keys(step.job()));
         let call = call.arg(job_text(step.job())).arg(step.owner().as_str());
         let call = call.arg(format!("{} {}", code(from.state), from.attempt));
         let call = call.arg(code(to.state)).arg(to.attempt.0).arg(step.token());
@@ -87,7 +87,7 @@ impl RedisStore {
     /// by hand does not.
     fn is_old(&self, record: &JobRecord) -> bool {
         let ends_ms = record.updated_ms.saturating_add(self.limits.job_record_ms);
-        record.stage.state.is_terminal() && ends_ms < self.now_ms()
+        record.stage.state.is_terminal() && ends_ms < self.script_ms()
     }
 
     /// Removes the records of jobs that were taken off the lists before their time. They would expire

@@ -39,7 +39,7 @@ mod store;
 mod url;
 
 pub use error::ConnectError;
-pub use identity::{Identity, ServerIdentity};
+pub use identity::{ServerIdentity, Servers};
 pub use options::{Options, Patience};
 pub use store::RedisStore;
 pub use url::{Address, Login, StoreUrl, Topology, UrlError};

@@ -173,14 +173,13 @@ impl Line {
         }
     }
 
-    /// Looks at who the servers are, on the present connection.
+    /// Looks at who the servers are, on the present connection. If one of them does not say, the connection is given
+    /// up: a Cluster's finds the successor of a dead master by itself, and who that is must be known before it answers.
     pub(crate) async fn look_at_identity(&self) {
         let Ok((generation, mut link)) = self.link().await else { return };
         if let Err(error) = self.identity.look(&mut link).await {
-            let trouble = Trouble::of(&error);
-            if matches!(trouble, Trouble::Broken | Trouble::Silent | Trouble::NotMaster) {
-                self.discard(generation);
-            }
+            tracing::debug!(%error, "a server does not say who it is");
+            self.discard(generation);
         }
     }
 

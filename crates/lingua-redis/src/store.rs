@@ -7,9 +7,10 @@ use std::sync::Arc;
 use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
 use lingua_store::contract::{
     Advance, AdvanceReply, Announced, Assign, Bytes, Candidate, CellView, Changes, CommitReply,
-    CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply, Incarnation,
-    InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place, Presence, Publish,
-    PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, StateReply, Table,
+    CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply, Identity,
+    Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place, Presence,
+    Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, StateReply,
+    Table,
 };
 use lingua_store::{Clock, Limits, ManualClock, Result, Store};
 use parking_lot::Mutex;
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::dial::Dialer;
 use crate::error::ConnectError;
-use crate::identity::Identity;
+use crate::identity::Servers;
 use crate::keys::Keys;
 use crate::line::Line;
 use crate::options::Options;
@@ -67,12 +68,12 @@ impl RedisStore {
     }
 
     /// Who the servers are. When `changes` rises, writes that were answered may be forgotten.
-    pub fn identity(&self) -> watch::Receiver<Identity> {
+    pub fn watch_servers(&self) -> watch::Receiver<Servers> {
         self.line.identity.subscribe()
     }
 
     /// The time for the scripts: 0 means the server's own.
-    pub(crate) fn now_ms(&self) -> u64 {
+    pub(crate) fn script_ms(&self) -> u64 {
         self.clock.as_ref().map_or(0, ManualClock::now_ms)
     }
 }
@@ -90,6 +91,14 @@ fn watch_identity(line: &Arc<Line>, options: &Options) {
 }
 
 impl Store for RedisStore {
+    fn identity(&self) -> Identity {
+        Identity(self.line.identity.changes())
+    }
+
+    async fn now_ms(&self) -> Result<u64> {
+        self.clock_ms().await
+    }
+
     async fn assign(&self, request: Assign) -> Result<Place> {
         self.assign_place(request).await
     }

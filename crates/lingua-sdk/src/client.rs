@@ -6,6 +6,7 @@
 //! Invariant: nothing is sent twice; whoever wants to repeat a request asks
 //! [`ClientError::is_safe_to_retry`] or gives it a key ([`Client::dispatch_once`]).
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +26,7 @@ mod transport;
 
 pub use error::ClientError;
 
+use crate::tls::Trust;
 use transport::{Answer, Call, Transport, header_value};
 
 /// How long a request may take besides the time that it asks the scheduler to wait.
@@ -48,8 +50,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the scheduler at this address, such as `http://127.0.0.1:7410`. Nothing is
-    /// connected yet.
+    /// A client of the scheduler at this address, such as `http://127.0.0.1:7410`; `https://` takes what
+    /// this machine trusts. Nothing is connected yet.
     pub fn new(base_url: &str) -> Result<Self, ClientError> {
         Ok(Self { transport: Transport::new(base_url)? })
     }
@@ -57,6 +59,13 @@ impl Client {
     /// Shows this token with every request.
     pub fn with_token(mut self, token: &str) -> Result<Self, ClientError> {
         self.transport.set_token(token)?;
+        Ok(self)
+    }
+
+    /// Trusts the certificates in this PEM file instead of those of this machine.
+    pub fn with_ca(mut self, path: &Path) -> Result<Self, ClientError> {
+        let trust = Trust::file(path).map_err(|detail| ClientError::BadCa { detail })?;
+        self.transport.set_trust(&trust);
         Ok(self)
     }
 

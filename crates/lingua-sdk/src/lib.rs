@@ -12,6 +12,7 @@
 
 pub mod client;
 pub mod node;
+mod tls;
 
 pub use client::{Client, ClientError};
 pub use node::{Context, Failure, Handler, Job, Node, NodeOptions, Output, Sound, Stats};

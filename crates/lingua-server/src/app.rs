@@ -1,28 +1,28 @@
-//! What all routes share: the state, the guards, the request ids.
+//! What all routes share: the state and the guards.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use lingua_engine::{Handle, Timer};
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use crate::auth::{Denied, Role};
-use crate::listen;
+use crate::front::Front;
+use crate::limit::{Caller, Limiter};
+use crate::listen::{self, Manners, Peer};
 use crate::mailbox::Mailboxes;
+use crate::metrics::Metrics;
 use crate::options::{InsecureListen, ServerOptions};
 use crate::reply::Failed;
 use crate::table;
-
-const REQUEST_ID: &str = "x-request-id";
+use crate::tls::Tls;
 
 /// Where a server is made from.
 #[derive(Debug)]
@@ -59,17 +59,18 @@ pub(crate) struct Inner<S, T> {
     pub(crate) options: ServerOptions,
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Mailboxes,
-    pub(crate) connections: Family<[(&'static str, &'static str); 1], Gauge>,
+    pub(crate) metrics: Arc<Metrics>,
+    limiter: Option<Limiter>,
 }
 
 impl<S: Store, T: Timer> Server<S, T> {
     /// Makes a server.
     pub fn new(parts: Parts<S, T>) -> Self {
         let Parts { engine, options, mut registry } = parts;
-        let connections = Family::default();
-        registry.register("connections", "Open connections, by kind", connections.clone());
+        let metrics = Arc::new(Metrics::new(&mut registry));
         let mailboxes = Mailboxes::default();
-        let inner = Inner { engine, options, registry, mailboxes, connections };
+        let limiter = options.rate_limit.map(Limiter::new);
+        let inner = Inner { engine, options, registry, mailboxes, metrics, limiter };
         Self { app: App { shared: Arc::new(inner) } }
     }
 
@@ -83,7 +84,12 @@ impl<S: Store, T: Timer> Server<S, T> {
             self.app.shared.options.check_listen(address)?;
         }
         let header_ms = self.app.shared.options.first_message_ms;
-        listen::serve(listener, router(self.app), header_ms, shutdown).await;
+        let metrics = Arc::clone(&self.app.shared.metrics);
+        let tell_peer = self.app.shared.limiter.is_some();
+        let tls = self.app.shared.options.tls.as_ref().map(Tls::acceptor);
+        let manners = Manners { header_ms, tell_peer, tls };
+        let front = Front::new(self.app.clone(), router(self.app));
+        listen::serve(listener, front, manners, &metrics, shutdown).await;
         Ok(())
     }
 }
@@ -106,7 +112,6 @@ fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
         .fallback(|| async { not_found() })
         .method_not_allowed_fallback(|| async { wrong_method() })
         .layer(DefaultBodyLimit::max(body_bytes_max))
-        .layer(axum::middleware::from_fn(with_request_id))
         .with_state(app)
 }
 
@@ -124,27 +129,52 @@ fn wrong_method() -> Response {
     answer
 }
 
-/// Turns away who may not call.
 async fn guarded<S: Store, T: Timer>(
     app: &App<S, T>,
     role: Role,
     request: Request,
     next: Next,
 ) -> Response {
-    let headers = request.headers();
+    let peer = request.extensions().get().copied();
+    match admit(app, role, request.headers(), peer) {
+        Ok(()) => next.run(request).await,
+        Err(failed) => failed.into_response(),
+    }
+}
+
+/// Turns away who may not call.
+pub(crate) fn admit<S: Store, T: Timer>(
+    app: &App<S, T>,
+    role: Role,
+    headers: &HeaderMap,
+    peer: Option<Peer>,
+) -> Result<(), Failed> {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if let Some(limiter) = &app.shared.limiter {
+        // Before the token is looked at: guessing tokens is asking, too.
+        let caller = match app.shared.options.tokens.holder(authorization) {
+            Some((token, _)) => Caller::Token(token),
+            None => Caller::at(peer.map(|Peer(address)| address)),
+        };
+        if let Err(wait_ms) = limiter.check(caller) {
+            app.shared.metrics.rate_limited.inc();
+            let detail = format!("too many requests; try again in {wait_ms} ms");
+            let failed = Failed::new(ErrorCode::RateLimited, detail);
+            return Err(failed.with_retry_after_ms(wait_ms));
+        }
+    }
     if let Err(denied) = app.shared.options.tokens.allow(authorization, role) {
         let code = match denied {
             Denied::Unknown => ErrorCode::Unauthorized,
             Denied::NotAllowed { .. } => ErrorCode::Forbidden,
         };
-        return Failed::new(code, denied.to_string()).into_response();
+        return Err(Failed::new(code, denied.to_string()));
     }
     if let Some(origin) = foreign_origin(headers, &app.shared.options.allowed_origins) {
         let detail = format!("pages of {origin} may not call; add it to server.allowed_origins");
-        return Failed::new(ErrorCode::Forbidden, detail).into_response();
+        return Err(Failed::new(ErrorCode::Forbidden, detail));
     }
-    next.run(request).await
+    Ok(())
 }
 
 /// The origin of a page that is neither our own nor on the list.
@@ -155,23 +185,13 @@ fn foreign_origin<'a>(headers: &'a HeaderMap, allowed: &[String]) -> Option<&'a 
     (!own && !allowed.iter().any(|known| known == origin)).then_some(origin)
 }
 
-/// Every answer names its request, so that people can find it in the logs.
-async fn with_request_id(request: Request, next: Next) -> Response {
-    let given = request.headers().get(REQUEST_ID).filter(|id| id.len() <= 64).cloned();
-    let id = given.unwrap_or_else(|| {
-        let id = uuid::Uuid::now_v7().simple().to_string();
-        HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("none"))
-    });
-    let mut response = next.run(request).await;
-    response.headers_mut().insert(REQUEST_ID, id);
-    response
-}
-
 /// Reads the app from a route's state.
 pub(crate) type Shared<S, T> = State<App<S, T>>;
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     #[test]

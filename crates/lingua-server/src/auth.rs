@@ -108,13 +108,18 @@ impl Tokens {
         if self.is_empty() {
             return Ok(());
         }
-        let token = authorization.and_then(|header| header.strip_prefix("Bearer "));
-        let role = token.and_then(|token| self.0.get(&TokenHash::of(token.trim())));
-        match role {
+        match self.holder(authorization) {
             None => Err(Denied::Unknown),
-            Some(role) if role.covers(needed) => Ok(()),
-            Some(role) => Err(Denied::NotAllowed { role: *role, needed }),
+            Some((_, role)) if role.covers(needed) => Ok(()),
+            Some((_, role)) => Err(Denied::NotAllowed { role, needed }),
         }
+    }
+
+    /// Whose token this header has, if it is a known one.
+    pub(crate) fn holder(&self, authorization: Option<&str>) -> Option<(TokenHash, Role)> {
+        let token = authorization?.strip_prefix("Bearer ")?;
+        let hash = TokenHash::of(token.trim());
+        self.0.get(&hash).map(|role| (hash, *role))
     }
 }
 

@@ -4,11 +4,12 @@
 //! back, without inline audio: that lives in memory only.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use lingua_core::{JobId, NodeId};
+use lingua_core::JobId;
+use lingua_core::id::hex;
 use lingua_engine::node::Assignment;
-use lingua_engine::request::{Input, JobRequest, JobView, Try};
+use lingua_engine::request::{Input, JobRequest, JobResult, JobView, Try};
 use lingua_store::contract as store;
 use lingua_wire::audio::Audio;
 use lingua_wire::client::{Ask, Dispatch, Payload};
@@ -18,7 +19,7 @@ use lingua_wire::view::{self, AttemptView, Timings};
 use lingua_wire::{RawJson, RequestError, parse, to_json};
 
 /// Session of a job whose client did not name one.
-const NO_SESSION: &str = "none";
+static NO_SESSION: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from("none"));
 
 /// Reads a dispatch body.
 pub(crate) fn request(id: JobId, body: &[u8], wait_ms: u64) -> Result<JobRequest, RequestError> {
@@ -34,9 +35,15 @@ pub(crate) fn request(id: JobId, body: &[u8], wait_ms: u64) -> Result<JobRequest
             data: bytes.into(),
         },
     };
-    let session = order.session_id.as_deref().unwrap_or(NO_SESSION);
-    let trace = order.trace_id.unwrap_or_else(|| format!("{:032x}", id.number()));
-    Ok(from_ask(id, order.ask, input, session.into(), trace.into(), spec, wait_ms))
+    let session = match order.session_id {
+        Some(session) => session.into(),
+        None => Arc::clone(&NO_SESSION),
+    };
+    let trace = match order.trace_id {
+        Some(trace) => trace.into(),
+        None => std::str::from_utf8(&hex(id.number())).unwrap_or_default().into(),
+    };
+    Ok(from_ask(id, order.ask, input, session, trace, spec, wait_ms))
 }
 
 /// Reads a question about a job: nothing has to be said in it.
@@ -136,6 +143,14 @@ pub(crate) fn assign<'a>(a: &'a Assignment, now_ms: u64, inline: bool) -> JobAss
     }
 }
 
+/// A node's result, as the engine passes it on.
+pub(crate) fn result(result: Option<RawJson>) -> JobResult {
+    match result {
+        Some(result) => result.into_raw().into(),
+        None => "{}".to_owned().into(),
+    }
+}
+
 /// A job as people see it.
 pub(crate) fn job_view(job: &JobView) -> view::JobView {
     let asked = job.request.clone().or_else(|| decode(job.id, &job.spec).map(Arc::new));
@@ -163,7 +178,8 @@ pub(crate) fn job_view(job: &JobView) -> view::JobView {
         trace_id: asked.as_ref().map(|asked| asked.trace.to_string()),
         timings: timings(job),
         attempts: tries,
-        result: ended.and_then(|e| e.result.clone()).and_then(|text| RawJson::new(text).ok()),
+        partial: progress.partial.as_deref().map(str::to_owned),
+        result: ended.and_then(|e| e.result.as_ref()).map(|result| result.raw().into()),
         error: ended.and_then(|e| e.error.clone()),
         detail: ended.and_then(|e| e.detail.clone()),
         created_ms: job.accepted_ms,
@@ -180,7 +196,7 @@ fn attempt_view(t: &Try, is_last: bool, job: &JobView) -> AttemptView {
     };
     AttemptView {
         attempt_id: lingua_core::Attempt(t.attempt),
-        node_id: NodeId::new(&t.node).ok(),
+        node_id: Some(t.node.clone()),
         state,
         reason: t.reason.clone(),
         reserved_ms: Some(t.reserved_ms),
@@ -225,7 +241,7 @@ pub(crate) fn node_view(
         pairs: caps.pair_count(rule) as u64,
         accept_public_jobs: n.profile.accepts_public(),
         drain_ordered: n.drain_ordered,
-        version: None,
+        version: n.version.as_deref().map(str::to_owned),
         last_heartbeat_ms: n.heartbeat_ms,
     }
 }

@@ -4,13 +4,19 @@
 //! |---|---|
 //! | [`options`] | how it is set up |
 //! | [`auth`] | tokens and what they allow |
-//! | [`listen`] | connections: timeouts, graceful stop |
+//! | [`limit`] | how often one caller may ask |
+//! | `listen` | connections: timeouts, graceful stop |
+//! | `front` | what every request passes: its id, and the way to the busiest route |
+//! | [`tls`] | certificate and key |
+//! | `metrics` | what is counted here |
 //! | `app` | what all routes share |
-//! | `table` | the table of routes, and their description |
+//! | `table` | the table of routes |
+//! | `openapi`, `docs` | its description, for machines and for people |
 //! | `routes` | one file for each kind of caller |
 //! | `socket` | the node WebSocket |
 //! | `mailbox` | nodes without WebSocket |
 //! | `convert` | between the wire's words and the engine's |
+//! | `sent` | bodies of requests |
 //! | `reply` | answers and errors |
 //!
 //! Start at [`Server::serve`], then `app`.
@@ -20,13 +26,20 @@
 mod app;
 pub mod auth;
 mod convert;
-pub mod listen;
+mod docs;
+mod front;
+pub mod limit;
+mod listen;
 mod mailbox;
+mod metrics;
+mod openapi;
 pub mod options;
 mod reply;
 mod routes;
+mod sent;
 mod socket;
 mod table;
+pub mod tls;
 
 pub use app::{Parts, Server};
 pub use convert::decode;

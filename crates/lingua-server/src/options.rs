@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 
 use crate::auth::Tokens;
+use crate::limit::RateLimit;
+use crate::tls::Tls;
 
 /// Everything that can be set.
 #[derive(Debug, Clone)]
@@ -19,12 +21,19 @@ pub struct ServerOptions {
     pub translate_ms: u64,
     /// Longest body.
     pub body_bytes_max: usize,
+    /// How long a body may take to arrive.
+    pub body_ms: u64,
     /// Longest frame of a WebSocket.
     pub frame_bytes_max: usize,
-    /// How long a connection may take to send its headers, and a node to register.
+    /// How long a connection may take to send its headers, and a node to register; a body may take three
+    /// times as long.
     pub first_message_ms: u64,
     /// Longest long poll.
     pub poll_ms_max: u64,
+    /// How often one caller may ask; as often as it likes if there is none.
+    pub rate_limit: Option<RateLimit>,
+    /// Certificate and key; without them everything is said in the clear.
+    pub tls: Option<Tls>,
     /// The name of the store, for people.
     pub store_kind: String,
 }
@@ -38,9 +47,12 @@ impl Default for ServerOptions {
             default_wait_ms: 2_000,
             translate_ms: 30_000,
             body_bytes_max: 4 << 20,
+            body_ms: 30_000,
             frame_bytes_max: 4 << 20,
             first_message_ms: 10_000,
             poll_ms_max: 60_000,
+            rate_limit: None,
+            tls: None,
             store_kind: "embedded".to_owned(),
         }
     }
@@ -62,6 +74,11 @@ impl ServerOptions {
             true => Err(InsecureListen(address)),
             false => Ok(()),
         }
+    }
+
+    /// Whether tokens go over a network where others can read them.
+    pub fn shows_tokens(&self, address: SocketAddr) -> bool {
+        !self.tokens.is_empty() && self.tls.is_none() && !address.ip().is_loopback()
     }
 }
 

@@ -40,6 +40,11 @@ impl Failed {
         self
     }
 
+    pub(crate) fn with_retry_after_ms(mut self, retry_after_ms: u64) -> Self {
+        *self.body = self.body.with_retry_after_ms(retry_after_ms);
+        self
+    }
+
     pub(crate) fn code(&self) -> ErrorCode {
         self.code
     }

@@ -6,13 +6,15 @@
 //!
 //! Invariant: when the connection ends, for whatever reason, the engine is told once.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message as Frame, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
-use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use lingua_core::NodeId;
 use lingua_engine::handle::{Registered as Joined, Registration};
@@ -29,6 +31,7 @@ use tokio::sync::mpsc;
 
 use crate::app::{App, Shared};
 use crate::convert;
+use crate::metrics::Kind;
 use crate::reply::Failed;
 use crate::routes::nodes::{log_steps, new_node_id, take_beat};
 
@@ -57,22 +60,20 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
         .write_buffer_size(READ_BUFFER_BYTES)
         .max_write_buffer_size(2 * max)
         .on_upgrade(move |socket| async move {
-            let open = app.shared.connections.get_or_create_owned(&[("kind", "node")]);
-            open.inc();
+            let open = app.shared.metrics.open(Kind::Node);
             serve(&app, socket).await;
-            open.dec();
+            drop(open);
         })
 }
 
-async fn serve<S: Store, T: Timer>(app: &App<S, T>, socket: WebSocket) {
-    let (mut sink, mut stream) = socket.split();
+async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket) {
     let wait = Duration::from_millis(app.shared.options.first_message_ms);
-    let joined = tokio::time::timeout(wait, join(app, &mut stream)).await.unwrap_or_else(|_| {
+    let joined = tokio::time::timeout(wait, join(app, &mut socket)).await.unwrap_or_else(|_| {
         Err(Failed::new(ErrorCode::InvalidRequest, "send a register message first, and soon"))
     });
     let (node, joined, inbox) = match joined {
         Ok(joined) => joined,
-        Err(failed) => return hang_up(&mut sink, &failed).await,
+        Err(failed) => return hang_up(&mut socket, &failed).await,
     };
     let hello = Registered {
         node_id: node.clone(),
@@ -80,9 +81,9 @@ async fn serve<S: Store, T: Timer>(app: &App<S, T>, socket: WebSocket) {
         heartbeat_interval_ms: joined.heartbeat_ms,
         pairs: joined.pairs as u64,
     };
-    if sink.send(text(&hello)).await.is_ok() {
-        let connection = Connection { app, node: node.clone(), sink, announced: None };
-        connection.run(stream, inbox, joined.heartbeat_ms).await;
+    if socket.send(text(&hello)).await.is_ok() {
+        let connection = Connection { app, node: node.clone(), socket, announced: None };
+        connection.run(inbox, joined.heartbeat_ms).await;
     }
     // Not registered any more: a later connection has taken over, or it said goodbye.
     app.shared.engine.disconnect(&node, joined.place.epoch).await.ok();
@@ -94,10 +95,10 @@ type Member = (NodeId, Joined, mpsc::Receiver<ToNode>);
 /// Waits for the node to introduce itself.
 async fn join<S: Store, T: Timer>(
     app: &App<S, T>,
-    stream: &mut SplitStream<WebSocket>,
+    socket: &mut WebSocket,
 ) -> Result<Member, Failed> {
     let first = loop {
-        match stream.next().await {
+        match socket.next().await {
             Some(Ok(Frame::Text(first))) => break first,
             Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
             _ => {
@@ -115,7 +116,8 @@ async fn join<S: Store, T: Timer>(
     log_steps(&node, &parts.profile);
     let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
     let (profile, health) = (Arc::new(parts.profile), parts.health);
-    let registration = Registration { node: node.clone(), profile, health, outbox };
+    let version = parts.version.map(Into::into);
+    let registration = Registration { node: node.clone(), profile, health, version, outbox };
     tracing::info!(step = "register_store_write", node_id = %node, "writing to the store");
     let joined = app.shared.engine.register(registration).await?;
     tracing::info!(step = "register_store_success", node_id = %node, "written");
@@ -129,19 +131,19 @@ fn text<M: Message + Serialize>(message: &M) -> Frame {
     Frame::Text(to_json(message).into())
 }
 
-async fn hang_up(sink: &mut SplitSink<WebSocket, Frame>, failed: &Failed) {
+async fn hang_up(socket: &mut WebSocket, failed: &Failed) {
     let error = NodeError::new(failed.code(), failed.detail(), true);
     // A peer that is gone does not mind.
-    sink.send(text(&error)).await.ok();
+    socket.send(text(&error)).await.ok();
     let reason = failed.code().as_str().into();
-    sink.send(Frame::Close(Some(CloseFrame { code: 1008, reason }))).await.ok();
+    socket.send(Frame::Close(Some(CloseFrame { code: 1008, reason }))).await.ok();
 }
 
 /// A node that has registered.
 struct Connection<'a, S, T> {
     app: &'a App<S, T>,
     node: NodeId,
-    sink: SplitSink<WebSocket, Frame>,
+    socket: WebSocket,
     /// A result whose audio is in the next frame.
     announced: Option<Announced>,
 }
@@ -157,49 +159,76 @@ struct Over;
 
 /// A peer that does not read makes every write wait: not for ever.
 async fn in_time(step: impl Future<Output = Result<(), Over>>) -> Result<(), Over> {
-    tokio::time::timeout(WRITE_LIMIT, step).await.unwrap_or(Err(Over))
+    let mut step = pin!(step);
+    // Nearly always there is nothing to wait for, and no timer is needed.
+    let at_once = poll_fn(|context| Poll::Ready(step.as_mut().poll(context))).await;
+    match at_once {
+        Poll::Ready(done) => done,
+        Poll::Pending => tokio::time::timeout(WRITE_LIMIT, step).await.unwrap_or(Err(Over)),
+    }
 }
 
 impl<S: Store, T: Timer> Connection<'_, S, T> {
-    async fn run(
-        mut self,
-        mut stream: SplitStream<WebSocket>,
-        mut inbox: mpsc::Receiver<ToNode>,
-        heartbeat_ms: u64,
-    ) {
-        let silence = Duration::from_millis(heartbeat_ms) * SILENT_BEATS;
-        let mut deadline = tokio::time::Instant::now() + silence;
-        let mut ping = tokio::time::interval(Duration::from_millis(heartbeat_ms));
+    async fn run(mut self, mut inbox: mpsc::Receiver<ToNode>, heartbeat_ms: u64) {
+        let beat = Duration::from_millis(heartbeat_ms);
+        let mut ping = tokio::time::interval(beat);
+        let mut silent_beats = 0;
         loop {
             let step = tokio::select! {
-                frame = stream.next() => {
-                    deadline = tokio::time::Instant::now() + silence;
-                    match frame {
-                        Some(Ok(frame)) => in_time(self.read(frame)).await,
-                        Some(Err(error)) => {
-                            tracing::debug!(node_id = %self.node, %error, "socket failed");
-                            Err(Over)
-                        }
-                        None => Err(Over),
-                    }
+                frame = self.socket.next() => {
+                    silent_beats = 0;
+                    self.read_all(frame).await
                 }
                 order = inbox.recv() => match order {
-                    Some(order) => in_time(self.write(order, &mut inbox)).await,
+                    Some(order) => {
+                        // Whoever else is ready goes first: what they have for this node leaves in
+                        // the same packet.
+                        tokio::task::yield_now().await;
+                        in_time(self.write(order, &mut inbox)).await
+                    }
                     None => Err(Over),
                 },
                 _ = ping.tick() => {
-                    let ping = self.sink.send(Frame::Ping(Bytes::new()));
-                    in_time(async { ping.await.map_err(|_| Over) }).await
-                }
-                () = tokio::time::sleep_until(deadline) => {
-                    tracing::info!(node_id = %self.node, "node is silent");
-                    Err(Over)
+                    silent_beats += 1;
+                    in_time(self.ping(silent_beats)).await
                 }
             };
             if step.is_err() {
                 return;
             }
         }
+    }
+
+    /// Reads this frame, and those that have come with it.
+    async fn read_all(&mut self, first: Option<Result<Frame, axum::Error>>) -> Result<(), Over> {
+        let mut next = first;
+        for _ in 0..BATCH {
+            match next {
+                Some(Ok(frame)) => in_time(self.read(frame)).await?,
+                Some(Err(error)) => {
+                    tracing::debug!(node_id = %self.node, %error, "socket failed");
+                    return Err(Over);
+                }
+                None => return Err(Over),
+            }
+            let ready = poll_fn(|context| Poll::Ready(self.socket.poll_next_unpin(context))).await;
+            let Poll::Ready(frame) = ready else { return Ok(()) };
+            next = frame;
+        }
+        // Too much at once: this one is read, and then others have their turn.
+        match next {
+            Some(Ok(frame)) => in_time(self.read(frame)).await,
+            _ => Err(Over),
+        }
+    }
+
+    /// Asks for a sign of life; gives up on a node that has given none for too long.
+    async fn ping(&mut self, silent_beats: u32) -> Result<(), Over> {
+        if silent_beats > SILENT_BEATS {
+            tracing::info!(node_id = %self.node, "node is silent");
+            return Err(Over);
+        }
+        self.socket.send(Frame::Ping(Bytes::new())).await.map_err(|_| Over)
     }
 
     /// Writes what has gathered, then flushes once.
@@ -213,7 +242,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             let Some(next) = order.take().or_else(|| inbox.try_recv().ok()) else { break };
             self.tell(next).await?;
         }
-        self.sink.flush().await.map_err(|_| Over)
+        self.socket.flush().await.map_err(|_| Over)
     }
 
     async fn tell(&mut self, order: ToNode) -> Result<(), Over> {
@@ -235,14 +264,14 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             ToNode::Superseded => {
                 let detail = "another connection registered with this node id; this one is over";
                 let failed = Failed::new(ErrorCode::StaleEpoch, detail);
-                hang_up(&mut self.sink, &failed).await;
+                hang_up(&mut self.socket, &failed).await;
                 Err(Over)
             }
         }
     }
 
     async fn feed(&mut self, frame: Frame) -> Result<(), Over> {
-        self.sink.feed(frame).await.map_err(|_| Over)
+        self.socket.feed(frame).await.map_err(|_| Over)
     }
 
     async fn confirm(&mut self, key: LeaseKey, accepted: bool) -> Result<(), Over> {
@@ -262,7 +291,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             Err(failed) => {
                 let fatal = failed.code() == ErrorCode::StaleEpoch;
                 let error = NodeError::new(failed.code(), failed.detail(), fatal);
-                self.sink.send(text(&error)).await.map_err(|_| Over)?;
+                self.socket.send(text(&error)).await.map_err(|_| Over)?;
                 if fatal { Err(Over) } else { Ok(()) }
             }
         }
@@ -278,7 +307,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             NodeMessage::Heartbeat(beat) => {
                 let (cancel, drain) = take_beat(self.app, &self.node, &beat).await?;
                 let ack = HeartbeatAck { cancel, drain };
-                return Ok(self.sink.send(text(&ack)).await.map_err(|_| Over));
+                return Ok(self.socket.send(text(&ack)).await.map_err(|_| Over));
             }
             NodeMessage::JobAck(ack) => {
                 let report = ack.report(self.node.clone());
@@ -292,7 +321,9 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
                 let heard = engine.failed(fail.job_id, report, reason, retryable, false).await;
                 return self.answer(key, heard).await;
             }
-            NodeMessage::JobPartial(_) => {}
+            NodeMessage::JobPartial(partial) => {
+                engine.partial(partial.job_id, partial.report(self.node.clone()), &partial.text);
+            }
             NodeMessage::Bye(_) => return Ok(Err(Over)),
             NodeMessage::Register(_) => {
                 let what =
@@ -313,7 +344,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
                 Ok(Ok(()))
             }
             (result, _) => {
-                let result = result.map_or("{}".into(), RawJson::into_text).into_string();
+                let result = convert::result(result);
                 let heard = self.app.shared.engine.done(key.job, report, result, false).await;
                 self.answer(key, heard).await
             }
@@ -324,7 +355,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
         let Some(Announced { key, report, result }) = self.announced.take() else {
             return Err(RequestError::invalid("", "a binary frame that nothing announced").into());
         };
-        let result = embed_audio(&result, audio)?.into_text().into_string();
+        let result = convert::result(Some(embed_audio(&result, audio)?));
         let heard = self.app.shared.engine.done(key.job, report, result, false).await;
         self.answer(key, heard).await
     }
@@ -342,7 +373,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             Err(_) => {
                 let told = self.confirm(key, false).await;
                 Ok(match told {
-                    Ok(()) => self.sink.flush().await.map_err(|_| Over),
+                    Ok(()) => self.socket.flush().await.map_err(|_| Over),
                     over => over,
                 })
             }

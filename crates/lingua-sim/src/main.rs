@@ -1,15 +1,18 @@
 //! The command line of the simulations; the only place that prints.
 //!
-//! Start at [`main`]. `quality` measures how well jobs are placed and ends with code 1 if a goal is
-//! missed.
+//! Start at [`main`]. `quality` measures how well jobs are placed, `world` looks for faults that are not
+//! survived; both end with code 1 if they are not content.
 
 // The lints keep libraries from printing; printing is what this binary is for.
 #![allow(clippy::print_stdout)]
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::{Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
 use lingua_sim::quality::{self, JOBS_DEFAULT, JOBS_MAX, JOBS_MIN, Options};
+use lingua_sim::world::{self, Batch, Progress};
 
 /// Simulations of Lingua.
 #[derive(Debug, Parser)]
@@ -35,17 +38,109 @@ enum Simulation {
         #[arg(long)]
         json: bool,
     },
+    /// Run whole worlds under faults and check the rules S1 to S8.
+    World(WorldArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct WorldArgs {
+    /// How many worlds.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// Plant every known bug, one after the other, and say which seed and checker find it.
+    #[arg(long)]
+    planted: bool,
+    /// Only this world, with everything that happens in it.
+    #[arg(long)]
+    seed: Option<u64>,
 }
 
 fn main() -> ExitCode {
-    let Simulation::Quality { jobs, seed, json } = Args::parse().simulation;
-    let report = quality::measure(Options { jobs, seed });
+    let passed = match Args::parse().simulation {
+        Simulation::Quality { jobs, seed, json } => measure(Options { jobs, seed }, json),
+        Simulation::World(WorldArgs { seed: Some(seed), .. }) => replay(seed),
+        Simulation::World(WorldArgs { seeds, planted: true, .. }) => find_planted(seeds),
+        Simulation::World(WorldArgs { seeds, from, .. }) => search(from, seeds),
+    };
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn measure(options: Options, json: bool) -> bool {
+    let report = quality::measure(options);
     match json {
         true => println!("{}", report.to_json()),
         false => println!("{report}"),
     }
-    match report.all_goals_met() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    report.all_goals_met()
+}
+
+fn replay(seed: u64) -> bool {
+    let outcome = world::run(seed, None);
+    print!("{}", outcome.trace);
+    println!("{}", outcome.report());
+    outcome.violation.is_none()
+}
+
+fn find_planted(seeds: u64) -> bool {
+    let mut all_found = true;
+    for plant in world::PLANTS {
+        let found = (1..=seeds).find_map(|seed| {
+            let outcome = world::run(seed, Some(plant.bug));
+            outcome.violation.map(|violation| (seed, violation))
+        });
+        match found {
+            Some((seed, found)) => {
+                let as_expected = plant.found_by.contains(&found.checker) && seed <= plant.within;
+                all_found &= as_expected;
+                let mark = if as_expected { "ok" } else { "UNEXPECTED" };
+                println!(
+                    "{mark} {:?}: seed {seed}, {}: {:.120}",
+                    plant.bug, found.checker, found.text
+                );
+            }
+            None => {
+                all_found = false;
+                println!("MISSED {:?}: not in {seeds} seeds", plant.bug);
+            }
+        }
     }
+    all_found
+}
+
+struct Bar(ProgressBar);
+
+impl Progress for Bar {
+    fn one_more(&self) {
+        self.0.inc(1);
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "people want to know how fast it was")]
+fn search(from: u64, seeds: u64) -> bool {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} worlds  {per_sec}  {eta} left");
+    let bar =
+        Bar(ProgressBar::new(seeds)
+            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let started = Instant::now();
+    let batch = Batch::run(from..from.saturating_add(seeds), threads, None, &bar);
+    bar.0.finish_and_clear();
+    for failure in &batch.failures {
+        println!("{}", failure.report());
+    }
+    let tally = &batch.tally;
+    let took_s = started.elapsed().as_secs_f64();
+    let simulated_s = tally.sim_ms as f64 / 1000.0;
+    println!("{}", tally.table());
+    println!(
+        "{} worlds, {} jobs, {simulated_s:.0} s simulated in {took_s:.1} s on {threads} threads: {:.0} times real time for each",
+        tally.worlds,
+        tally.jobs(),
+        simulated_s / took_s / threads as f64,
+    );
+    println!("{} of {} seeds broke a rule", batch.failures.len(), tally.worlds);
+    batch.failures.is_empty()
 }

@@ -38,7 +38,8 @@ fn place_of(store: &Embedded, n: usize, class: u32) -> Place {
 
 fn registration(n: usize, place: Place, profile: Arc<Profile>) -> Registration {
     let (health, cost_ms) = (Health::Ready, 800 + (n % 7) as u32 * 100);
-    Registration { place, node: node(n), profile, health, cost_ms, fresh_ms: FOREVER_MS }
+    let (fresh_ms, version) = (FOREVER_MS, None);
+    Registration { place, node: node(n), profile, health, cost_ms, fresh_ms, version }
 }
 
 /// A store with this many cells of 100 nodes with 4 slots each.

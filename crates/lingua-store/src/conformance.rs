@@ -156,6 +156,7 @@ macro_rules! conformance_rules {
             messages_stay_until_they_are_acknowledged,
             a_waiting_reader_wakes_up,
             the_feed_names_what_changed_and_admits_a_gap,
+            the_identity_stays_while_nothing_is_lost_and_the_clock_is_the_stores,
         );
     };
     (@each $factory:expr, $module:ident: $($rule:ident,)*) => {

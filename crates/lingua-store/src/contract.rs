@@ -30,6 +30,20 @@ use crate::error::Result;
 /// Operations on a cell are atomic: each one sees the cell as the one before left it, from however
 /// many instances they come.
 pub trait Store: Send + Sync + 'static {
+    /// Which life of the store the answers come from. It changes whenever confirmed writes may have
+    /// been lost (another primary, a restart without its data), and it has changed before the first
+    /// answer from the new life is given. Reading it costs nothing.
+    fn identity(&self) -> Identity;
+
+    /// Whether it can lose writes that it confirmed. If not, its identity never changes, and nobody
+    /// needs to remember what it was told.
+    fn may_forget(&self) -> bool {
+        true
+    }
+
+    /// The store's clock: what deadlines in its records are held against.
+    fn now_ms(&self) -> impl Future<Output = Result<u64>> + Send;
+
     /// Gives a node its place: the one it had, or a new one. A new incarnation of a known node gets
     /// a higher epoch. Idempotent by incarnation.
     fn assign(&self, request: Assign) -> impl Future<Output = Result<Place>> + Send;
@@ -114,7 +128,7 @@ pub trait Store: Send + Sync + 'static {
     /// A job's record.
     fn job(&self, job: JobId) -> impl Future<Output = Result<Option<JobRecord>>> + Send;
 
-    /// Job records in the order of their ids.
+    /// Job records in the order of their ids, rising or falling.
     fn jobs(&self, filter: JobFilter) -> impl Future<Output = Result<Vec<JobRecord>>> + Send;
 
     /// Takes over up to `limit` open jobs whose instances are dead. If the reply is lost, they are
@@ -171,6 +185,10 @@ pub struct LeaseKey {
 
 /// Opaque content: a store keeps and returns it, and never looks inside.
 pub type Bytes = std::sync::Arc<[u8]>;
+
+/// Tells one life of a store from the next: see [`Store::identity`]. Only equality means something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity(pub u64);
 
 /// Tells one life of a process or connection from the next: a random number drawn at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -14,8 +14,10 @@
 //! | `feed.rs` | change feed |
 //! | `open.rs` | opening a data directory |
 //! | `journal.rs` | writing to it |
+//! | `snapshot.rs` | going back to an earlier state, for simulations (a feature) |
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lingua_core::{CELLS_MAX, CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
 use parking_lot::{Mutex, MutexGuard};
@@ -25,9 +27,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::contract::{
     Advance, AdvanceReply, Announced, Assign, Bytes, Candidate, CellView, Change, Changes,
     CommitReply, CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply,
-    Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place, Presence,
-    Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, StateReply,
-    Store, Table,
+    Identity, Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place,
+    Presence, Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply,
+    StateReply, Store, Table,
 };
 use crate::error::Result;
 
@@ -39,8 +41,12 @@ mod jobs;
 mod journal;
 mod leader;
 mod open;
+#[cfg(feature = "snapshot")]
+mod snapshot;
 
 pub use open::OpenError;
+#[cfg(feature = "snapshot")]
+pub use snapshot::{Lost, Snapshot};
 
 use cell::{Cell, Changed};
 use directory::Directory;
@@ -98,6 +104,8 @@ struct Inner<C> {
     feed: Mutex<Feed>,
     news: Notify,
     journal: Option<Journal>,
+    /// Rises when writes are lost, which only a simulation does.
+    identity: AtomicU64,
 }
 
 /// Keeps neighbouring cells' locks out of each other's cache lines.
@@ -119,6 +127,7 @@ impl<C> Inner<C> {
             feed: Mutex::new(Feed::new(limits.feed_max)),
             news: Notify::new(),
             journal: None,
+            identity: AtomicU64::new(0),
         }
     }
 }
@@ -203,6 +212,18 @@ impl<C: Clock> Embedded<C> {
 }
 
 impl<C: Clock> Store for Embedded<C> {
+    fn identity(&self) -> Identity {
+        Identity(self.inner.identity.load(Ordering::SeqCst))
+    }
+
+    fn may_forget(&self) -> bool {
+        cfg!(feature = "snapshot")
+    }
+
+    async fn now_ms(&self) -> Result<u64> {
+        Ok(Embedded::now_ms(self))
+    }
+
     async fn assign(&self, request: Assign) -> Result<Place> {
         self.durably(&self.inner.directory, |nodes, now| nodes.assign(request, now)).await?
     }
@@ -231,7 +252,18 @@ impl<C: Clock> Store for Embedded<C> {
     }
 
     async fn set_state(&self, place: Place, order: Order) -> Result<StateReply> {
-        let changed = self.cell(place.cell).set_state(place, order);
+        let (changed, ordered) = {
+            let mut cell = self.cell(place.cell);
+            let changed = cell.set_state(place, order);
+            let is_order = matches!(order, Order::Drain | Order::Resume);
+            let carried_out = is_order && changed.reply != StateReply::Stale;
+            (changed, carried_out.then(|| cell.last_order(place.slot)).flatten())
+        };
+        if let (Some((node, number)), Some(_)) = (ordered, &self.inner.journal) {
+            let drain = order == Order::Drain;
+            let note = |nodes: &mut Directory, _| nodes.note_order(node, number, drain);
+            self.durably(&self.inner.directory, note).await?;
+        }
         Ok(self.tell(changed))
     }
 

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorCode, RequestError};
@@ -25,7 +26,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// A piece of sound.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Audio<'a> {
     /// `pcm16`, `wav`, `opus`, …
     #[serde(borrow)]

@@ -9,10 +9,12 @@
 
 use lingua_core::job::JobState;
 use lingua_core::{Attempt, JobId, NodeId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Message;
 use crate::plain;
+use crate::schema::Shown;
 
 mod dispatch;
 mod order;
@@ -21,16 +23,19 @@ pub use dispatch::{Dispatch, DispatchOptions};
 pub use order::{Ask, Order, OrderOptions, Payload};
 
 /// The answer of `POST /v1/dispatch/f2f`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DispatchReply {
     /// Which job.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<JobId>")]
     pub job_id: JobId,
     /// Where it was sent.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<NodeId>")]
     pub node_id: NodeId,
     /// Which try that was.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Attempt>")]
     pub attempt_id: Attempt,
 }
 
@@ -39,12 +44,13 @@ impl Message for DispatchReply {
 }
 
 /// The answer of `POST /v1/jobs/{id}/cancel`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CancelReply {
     /// Always true.
     pub ok: bool,
     /// How the job ended: `CANCELLED`, or another end that came first.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<JobState>")]
     pub state: JobState,
 }
 

@@ -7,11 +7,13 @@
 //! characters, never between bytes.
 
 use lingua_core::JobId;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{DETAIL_CHARS_MAX, LABEL_BYTES_MAX, SHOWN_CHARS_MAX};
 use crate::message::Message;
 use crate::plain;
+use crate::schema::Shown;
 
 mod code;
 
@@ -57,9 +59,10 @@ impl RequestError {
 }
 
 /// The JSON of every answer that is not a success.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
     /// The code. A text, so that a client can read codes that are newer than itself.
+    #[schemars(with = "Shown<ErrorCode>")]
     pub error: String,
     /// What happened and what to do.
     pub detail: String,
@@ -71,6 +74,7 @@ pub struct ErrorBody {
     pub retry_after_ms: Option<u64>,
     /// The job that it is about, which may still be going on.
     #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Shown<JobId>>")]
     pub job_id: Option<JobId>,
 }
 

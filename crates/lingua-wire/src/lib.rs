@@ -12,6 +12,7 @@
 //! | [`error`] | every error code, and what is wrong with a request |
 //! | [`limits`] | how much of everything a message may carry |
 //! | [`raw`] | JSON that is passed on as it came |
+//! | [`schema`] | the JSON Schema of every message |
 //!
 //! Start at [`NodeMessage::parse`](node::NodeMessage::parse) and
 //! [`Dispatch::into_order`](client::Dispatch::into_order). The types are the JSON, field by field;
@@ -31,6 +32,7 @@ pub mod node;
 mod plain;
 pub mod raw;
 pub mod scheduler;
+pub mod schema;
 mod text;
 pub mod view;
 

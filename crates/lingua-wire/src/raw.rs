@@ -4,23 +4,23 @@
 //! scheduler does not pay for them.
 
 use std::fmt;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::error::RequestError;
 
-/// A well-formed JSON value as text.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct RawJson(Box<RawValue>);
+/// A well-formed JSON value as text, cheap to clone.
+#[derive(Clone)]
+pub struct RawJson(Arc<RawValue>);
 
 impl RawJson {
     /// Checks that the text is JSON and takes it.
     pub fn new(text: String) -> Result<Self, RequestError> {
         let raw = RawValue::from_string(text)
             .map_err(|error| RequestError::invalid("", &format!("not JSON: {error}")))?;
-        Ok(Self(raw))
+        Ok(Self(raw.into()))
     }
 
     /// The text.
@@ -28,14 +28,32 @@ impl RawJson {
         self.0.get()
     }
 
-    /// The text, to be kept elsewhere.
-    pub fn into_text(self) -> Box<str> {
-        self.0.into()
+    /// The value, to be kept elsewhere.
+    pub fn into_raw(self) -> Arc<RawValue> {
+        self.0
     }
 
     /// Whether it is an object.
     pub fn is_object(&self) -> bool {
         self.as_str().starts_with('{')
+    }
+}
+
+impl From<Arc<RawValue>> for RawJson {
+    fn from(raw: Arc<RawValue>) -> Self {
+        Self(raw)
+    }
+}
+
+impl Serialize for RawJson {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(out)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawJson {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(Self(Box::<RawValue>::deserialize(from)?.into()))
     }
 }
 

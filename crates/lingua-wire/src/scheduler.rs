@@ -6,12 +6,14 @@
 use std::borrow::Cow;
 
 use lingua_core::{Attempt, Epoch, JobId, NodeId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorCode, RequestError};
 use crate::message::{Message, parse_text};
 use crate::node::{JobRef, peek_type, unknown_type};
 use crate::plain;
+use crate::schema::Shown;
 
 mod assign;
 
@@ -72,14 +74,17 @@ impl<'a> SchedulerMessage<'a> {
 }
 
 /// The registration was taken.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "registered")]
+#[schemars(rename = "Registered")]
 pub struct Registered {
     /// Its name from now on.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<NodeId>")]
     pub node_id: NodeId,
     /// Number of this incarnation.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Epoch>")]
     pub epoch: Epoch,
     /// How often it has to say that it is alive.
     pub heartbeat_interval_ms: u64,
@@ -93,8 +98,9 @@ impl Message for Registered {
 }
 
 /// The heartbeat was taken.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "heartbeat_ack")]
+#[schemars(rename = "HeartbeatAck")]
 pub struct HeartbeatAck {
     /// Attempts that it should stop: nobody waits for them.
     pub cancel: Vec<JobRef>,
@@ -107,14 +113,17 @@ impl Message for HeartbeatAck {
 }
 
 /// A job to stop.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "job_cancel")]
+#[schemars(rename = "JobCancel")]
 pub struct JobCancel<'a> {
     /// Which job.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<JobId>")]
     pub job_id: JobId,
     /// Which try.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Attempt>")]
     pub attempt_id: Attempt,
     /// Why.
     #[serde(borrow)]
@@ -126,14 +135,17 @@ impl Message for JobCancel<'_> {
 }
 
 /// A result or a failure has arrived; the node may forget it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "job_confirmed")]
+#[schemars(rename = "JobConfirmed")]
 pub struct JobConfirmed {
     /// Which job.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<JobId>")]
     pub job_id: JobId,
     /// Which try.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Attempt>")]
     pub attempt_id: Attempt,
     /// Whether it was used; if not, the job had moved on.
     pub accepted: bool,
@@ -144,8 +156,9 @@ impl Message for JobConfirmed {
 }
 
 /// Finish what you have and take no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "drain")]
+#[schemars(rename = "Drain")]
 pub struct Drain {}
 
 impl Message for Drain {
@@ -153,8 +166,9 @@ impl Message for Drain {
 }
 
 /// Something was wrong with what the node said, or with the node being there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "error")]
+#[schemars(rename = "NodeError")]
 pub struct NodeError<'a> {
     /// The code; a text, so that a node can read codes that are newer than itself.
     #[serde(borrow)]

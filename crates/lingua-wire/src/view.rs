@@ -6,17 +6,20 @@
 //! | `node.rs` | [`NodeView`] |
 //! | `pool.rs` | [`PoolView`] |
 //! | `cluster.rs` | [`ClusterView`] |
+//! | `event.rs` | what `GET /v1/events` tells |
 //! | `explain.rs` | [`ExplainReply`]: why each node would or would not be chosen |
 //!
 //! Times are milliseconds since the epoch; names that end in `_ms` and say how long are lengths.
 
 mod cluster;
+mod event;
 mod explain;
 mod job;
 mod node;
 mod pool;
 
 pub use cluster::{ClusterView, InstanceView, StoreView};
+pub use event::{JobEvent, JobEventKind, LeaderEvent, NodeEvent, PoolEvent};
 pub use explain::{ExplainReply, ExplainedNode};
 pub use job::{AttemptView, JobList, JobView, Timings};
 pub use node::{LoadView, NodeList, NodeView};

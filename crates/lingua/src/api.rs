@@ -2,6 +2,8 @@
 //!
 //! Start at [`Api`]. Answers are kept as bytes, so that `--json` prints what the server said.
 
+use std::path::PathBuf;
+
 use anyhow::Context;
 use bytes::Bytes;
 use clap::Args;
@@ -19,6 +21,9 @@ pub(crate) struct Target {
     /// Token to show it, if it wants one.
     #[arg(long, global = true, env = "LINGUA_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+    /// Trust the certificates in this PEM file [default: those that this machine trusts].
+    #[arg(long, global = true, env = "LINGUA_CA", value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// Print the scheduler's JSON as it is.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -27,7 +32,11 @@ pub(crate) struct Target {
 impl Target {
     /// The scheduler to ask; nothing is connected yet.
     pub(crate) fn api(&self) -> Result<Api, ApiError> {
-        Api::new(&self.url, self.token.as_deref())
+        let mut api = Api::new(&self.url, self.token.as_deref())?;
+        if let Some(ca) = &self.ca {
+            api.client = api.client.with_ca(ca)?;
+        }
+        Ok(api)
     }
 }
 
@@ -105,7 +114,7 @@ mod tests {
     #[test]
     fn a_bad_address_says_what_a_good_one_looks_like() {
         assert!(Api::new("http://127.0.0.1:7410/", None).is_ok());
-        for url in ["https://example.org", "ws://127.0.0.1:7410", "127.0.0.1:7410", "http://a b"] {
+        for url in ["ftp://example.org", "ws://127.0.0.1:7410", "127.0.0.1:7410", "http://a b"] {
             let error = Api::new(url, None).unwrap_err();
             assert!(error.to_string().contains("http://127.0.0.1:7410"), "{error}");
         }

@@ -26,13 +26,8 @@ impl Background {
         let (stop, stopped) = oneshot::channel::<()>();
         let (listening, address) = oneshot::channel();
         let scheduler = move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(config.server.threads.max(1))
-                .enable_all()
-                .build()
-                .context("cannot start the runtime")?;
             let stop = async { drop(stopped.await) };
-            runtime.block_on(serve::serve(config, stop, |address| {
+            serve::runtime(config.server.threads)?.block_on(serve::serve(config, stop, |address| {
                 listening.send(address).ok();
             }))
         };

@@ -2,233 +2,176 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `load.rs` | the clients: a closed loop, or an open one at a rate |
-//! | `score.rs` | what came of it, as a table and as JSON |
+//! | `args.rs` | the flags |
+//! | `compare.rs` | `--compare`: scheduler, bare relay and Gearman in turn |
+//! | `fleet.rs` | `--fleet`: many nodes at once |
+//! | `remote.rs`, `load.rs` | `--url`: a scheduler that runs already, through the SDK |
+//! | `broker.rs` | what is measured, in a process of its own |
+//! | `relay.rs` | the bare relay, which is that process, too |
+//! | `lean.rs`, `crew.rs`, `gearman.rs` | clients and nodes that cost little |
+//! | `score.rs`, `timeline.rs` | what came of it |
+//! | `report.rs` | the same as a page |
+//! | `machine.rs` | cores, CPU times, memory |
 //!
-//! Start at [`run`]. Nodes answer at once, so that what is measured is the scheduler, the sockets
-//! and this program, all of which share the machine unless `--url` says otherwise.
+//! Start at [`run`]. Nodes answer at once, so that what is measured is the broker and the sockets.
 
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
-use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
-use lingua_core::NodeId;
-use lingua_sdk::{Node, NodeOptions};
-use lingua_wire::client::Dispatch;
-use lingua_wire::to_json;
-use parking_lot::Mutex;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, timeout};
+use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::background::Background;
-use crate::config::Config;
 use crate::screen::{colours, say};
 use crate::serve::stop_signal;
-use crate::simulated::{Quit, Simulated, node_url, until_registered};
 
+mod args;
+mod broker;
+mod compare;
+mod crew;
+mod fleet;
+mod gearman;
+mod lean;
 mod load;
+mod machine;
+mod progress;
+mod relay;
+mod remote;
+mod report;
 mod score;
+mod timeline;
 
-use load::{Load, Mode};
-use score::{Score, Setup};
+pub(crate) use args::BenchArgs;
+use args::{Part, SECONDS, SHAPE};
+use broker::{Broker, Kind};
+use crew::{Crew, Shape};
+use lean::Length;
+use machine::{Machine, Pins, Usage};
+use progress::Progress;
+use report::Page;
+use score::Setup;
 
 /// What is done before counting starts: connections open, caches warm.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// How long all may take to end.
-const END_MAX: Duration = Duration::from_secs(5);
+/// Jobs a second while many nodes are connected, unless it is said.
+const FLEET_RATE: f64 = 1000.0;
 
-/// Languages for private use: nobody's real jobs reach these nodes, nor these jobs real ones.
-const SRC: &str = "qaa";
-const TGT: &str = "qab";
+/// How much others may have of the machine before the figures are doubted.
+const OTHERS_MAX: f64 = 0.1;
 
-/// Flags of `lingua bench`.
-#[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// The scheduler to load [default: one of its own, in this process].
-    #[arg(long)]
-    url: Option<String>,
-    /// Token to show it, if it wants one; an admin's, as nodes are registered with it, too.
-    #[arg(long, env = "LINGUA_TOKEN", hide_env_values = true)]
-    token: Option<String>,
-    /// Open loop: so many jobs a second, and latencies from when each should have been sent.
-    #[arg(long, conflicts_with = "concurrency", value_parser = positive)]
-    rate: Option<f64>,
-    /// Closed loop: so many clients, each with one job at a time [default: 50].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    concurrency: Option<u32>,
-    /// How long to measure, after a second of warming up.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    seconds: u64,
-    /// How many simulated nodes; 0 uses those that are there.
-    #[arg(long, default_value_t = 4)]
-    nodes: u16,
-    /// How many jobs each of them does at once.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
-    slots: u16,
-    /// What the jobs are spoken in [default: a language for private use].
-    #[arg(long, default_value = SRC, hide_default_value = true)]
-    src: String,
-    /// What they become [default: a language for private use].
-    #[arg(long, default_value = TGT, hide_default_value = true)]
-    tgt: String,
-    /// Print the figures as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    let found = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
-    found.ok_or_else(|| "give a number above 0".to_owned())
-}
-
-impl BenchArgs {
-    fn mode(&self) -> Mode {
-        match (self.rate, self.concurrency) {
-            (Some(per_s), _) => Mode::Open { per_s },
-            (None, clients) => Mode::Closed { clients: clients.unwrap_or(50) },
-        }
-    }
-
-    fn body(&self) -> Bytes {
-        Bytes::from(to_json(&Dispatch {
-            src_lang: self.src.as_str().into(),
-            tgt_lang: self.tgt.as_str().into(),
-            text: Some("Where is the nearest station?".into()),
-            ..Dispatch::default()
-        }))
-    }
+/// What came of a benchmark, in the forms that people ask for.
+struct Findings {
+    text: String,
+    json: Value,
+    page: Page,
 }
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
-    if args.nodes == 0 && args.url.is_none() {
-        bail!("a scheduler of its own has no nodes: leave out '--nodes 0', or give --url");
+    if let Some(Part::Relay(args)) = args.part {
+        return relay::run(args).await;
     }
-    if args.nodes == 0 && args.src == SRC {
-        bail!("with '--nodes 0', say what the nodes translate, such as --src zh --tgt en");
+    if let Some(file) = &args.report {
+        // Rather now than when the figures are there.
+        write_page(file, "")?;
     }
-    let own = match &args.url {
-        Some(_) => None,
-        None => {
-            let mut config = Config::default();
-            "127.0.0.1:0".clone_into(&mut config.server.listen);
-            Some(Background::start(config).await?)
+    let progress = Progress::new(args.json);
+    let machine = Machine::here();
+    let is_own = args.url.is_none();
+    let pins = machine.pins().filter(|_| is_own && !args.no_pin);
+    if let Some(pins) = &pins {
+        pins.pin_self()?;
+    }
+    let before = Usage::now();
+    let found = tokio::select! {
+        found = measure(&args, pins.as_ref(), &progress) => found?,
+        // The one with --url ends early with what it has.
+        () = stop_signal(), if is_own => bail!("stopped"),
+    };
+    progress.finish();
+    let mut facts = machine.facts(pins.as_ref());
+    let others = Usage::now().zip(before).map(|(now, then)| now.others_since(&then));
+    facts
+        .extend(others.map(|share| ("other load", format!("{:.0} % of all cores", share * 100.0))));
+    if let Some(file) = &args.report {
+        write_page(file, &found.page.html(&facts))?;
+    }
+    match (args.json, found.json) {
+        (true, mut json) => {
+            json["machine"] = machine::facts_json(&facts);
+            say(json);
         }
-    };
-    let own_url = own.as_ref().map(Background::url);
-    let url = args.url.clone().or(own_url).context("there is no address")?;
-    let api = Api::new(&url, args.token.as_deref())?;
-    let quit = Quit::new();
-    let names = format!("bench-{:08x}-", rand::random::<u32>());
-    let mut nodes = start_nodes(&args, &names, &url, &quit)?;
-    let measured = tokio::select! {
-        measured = measure(&args, &names, &api) => measured,
-        Some(ended) = nodes.join_next(), if args.nodes > 0 => match ended.context("a task failed") {
-            Ok(Err(error)) => Err(error.into()),
-            Ok(Ok(())) => Err(anyhow::anyhow!("a node ended early")),
-            Err(error) => Err(error),
-        },
-    };
-    quit.now();
-    let leaving = async {
-        while nodes.join_next().await.is_some() {}
-        drop(api);
-        if let Some(own) = own {
-            own.stop().await.ok();
+        (false, _) => {
+            say(found.text);
+            if let Some(share) = others.filter(|share| *share > OTHERS_MAX) {
+                say(format_args!(
+                    "\nOther programs had {:.0} % of this machine meanwhile: repeat it when it is quiet.",
+                    share * 100.0
+                ));
+            }
+            if let Some(file) = &args.report {
+                say(format_args!("\nreport: {}", file.display()));
+            }
         }
-    };
-    // The figures are there; what does not end in time ends with the process.
-    timeout(END_MAX, leaving).await.ok();
-    let (score, setup) = measured?;
-    match args.json {
-        true => say(score.json(&setup)),
-        false => say(score.table(&setup, colours())),
-    }
-    if score.done() == 0 {
-        bail!("not a single job was done; see the errors above");
     }
     Ok(())
 }
 
-type Nodes = JoinSet<Result<(), lingua_sdk::node::Error>>;
+fn write_page(file: &Path, html: &str) -> anyhow::Result<()> {
+    std::fs::write(file, html).with_context(|| {
+        format!("cannot write the report to {}; give another file with --report", file.display())
+    })
+}
 
-/// Starts the nodes; their names are this run's own, so that two runs at once do not take over
-/// each other's.
-fn start_nodes(args: &BenchArgs, names: &str, url: &str, quit: &Quit) -> anyhow::Result<Nodes> {
-    let mut nodes = JoinSet::new();
-    for number in 1..=args.nodes {
-        let name = NodeId::new(&format!("{names}{number}")).context("no name for a node")?;
-        let langs = [args.src.as_str(), args.tgt.as_str()];
-        let mut options = NodeOptions::new(node_url(url))
-            .node_id(name)
-            .languages(&langs, &langs, &langs)
-            .slots(args.slots)
-            .grace(Duration::from_secs(1));
-        if let Some(token) = &args.token {
-            options = options.token(token);
+async fn measure(
+    args: &BenchArgs,
+    pins: Option<&Pins>,
+    progress: &Progress,
+) -> anyhow::Result<Findings> {
+    match (args.compare, args.fleet, &args.url) {
+        (true, ..) => {
+            let compared = compare::run(args.comparison(), pins, progress).await?;
+            let (text, json) = (compared.table(colours()), json!({"comparison": compared.json()}));
+            Ok(Findings { text, json, page: Page::of_comparison(&compared) })
         }
-        nodes.spawn(Node::new(options, Simulated::new(0, 0.0, 0)).run(quit.wait()));
-    }
-    Ok(nodes)
-}
-
-/// Waits for the nodes, warms up, measures.
-async fn measure(args: &BenchArgs, names: &str, api: &Api) -> anyhow::Result<(Score, Setup)> {
-    let is_ours = |name: &str| name.starts_with(names);
-    until_registered(api, args.nodes.into(), is_ours).await?;
-    let (mode, length) = (args.mode(), Duration::from_secs(args.seconds));
-    let start = Instant::now();
-    let score = Arc::new(Mutex::new(Score::new()?));
-    let load = Load {
-        api: api.clone(),
-        body: args.body(),
-        score: Arc::clone(&score),
-        count_from: start + WARM_UP,
-        until: start + WARM_UP + length,
-    };
-    tokio::select! {
-        () = load.run(mode) => {}
-        () = show_progress(&score, start, WARM_UP + length, args.json) => {}
-        () = stop_signal() => {}
-    }
-    let measured = start.elapsed().saturating_sub(WARM_UP).min(length);
-    let score = score.lock().take()?;
-    Ok((score, Setup { mode, seconds: measured.as_secs_f64(), nodes: args.nodes }))
-}
-
-/// A bar on the terminal, for ever; none where nobody sees it.
-async fn show_progress(score: &Mutex<Score>, start: Instant, length: Duration, hidden: bool) {
-    let bar = match hidden {
-        true => ProgressBar::hidden(),
-        false => ProgressBar::new(length.as_millis() as u64),
-    };
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}") {
-        bar.set_style(style);
-    }
-    let mut tick = interval(Duration::from_millis(200));
-    loop {
-        tick.tick().await;
-        bar.set_position(start.elapsed().as_millis() as u64);
-        bar.set_message(score.lock().progress());
+        (_, Some(nodes), _) => {
+            let shape = Shape { nodes, slots: args.shape(SHAPE).slots };
+            let rate = args.rate.unwrap_or(FLEET_RATE);
+            let length = args.length(SECONDS);
+            let fleet = fleet::run(shape, rate, length, &args.state(), pins, progress).await?;
+            let (text, json) = (fleet.table(colours()), json!({"fleet": fleet.json()}));
+            Ok(Findings { text, json, page: Page::of_fleet(&fleet) })
+        }
+        (.., url) => {
+            let (score, setup) = match url {
+                Some(url) => remote::run(args.remote(url), progress).await?,
+                None => own(args, pins, progress).await?,
+            };
+            if score.done() == 0 {
+                say(score.table(&setup, colours()));
+                bail!("not a single job was done; see the errors above");
+            }
+            let (text, json) = (score.table(&setup, colours()), score.json(&setup));
+            Ok(Findings { text, json, page: Page::of_load(&score, &setup) })
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_above_zero() {
-        assert_eq!(positive("0.5"), Ok(0.5));
-        assert!(["0", "-1", "inf", "NaN", "x"].iter().all(|text| positive(text).is_err()));
+/// A scheduler of its own under one load.
+async fn own(
+    args: &BenchArgs,
+    pins: Option<&Pins>,
+    progress: &Progress,
+) -> anyhow::Result<(score::Score, Setup)> {
+    if args.nodes == Some(0) {
+        bail!("a scheduler of its own has no nodes: leave out '--nodes 0', or give --url");
     }
-
-    #[test]
-    fn the_private_languages_are_languages() {
-        assert!(lingua_wire::lang::pool("pair", &format!("{SRC}:{TGT}")).is_ok());
-    }
+    let (mode, measured, shape) = (args.mode(), args.length(SECONDS), args.shape(SHAPE));
+    progress.expect(1);
+    let broker = Broker::start(Kind::Scheduler, &args.state(), pins).await?;
+    let mut crew = Crew::join(&broker, shape, |_| {}).await?;
+    progress.say(format!("measuring for {} s", (WARM_UP + measured).as_secs()));
+    let outcome = lean::measure(&broker, mode, Length { warm_up: WARM_UP, measured }).await?;
+    crew.check().context("the scheduler lost a node")?;
+    broker.stop().await;
+    Ok((outcome.score, Setup { mode, seconds: outcome.seconds, nodes: shape.nodes }))
 }

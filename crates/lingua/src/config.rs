@@ -3,6 +3,7 @@
 //! Start at [`Config::load`]. Unknown keys are errors, so that a typing mistake is not a silent
 //! default. `LINGUA_SERVER__LISTEN=…` sets `server.listen`.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,9 +11,15 @@ use anyhow::Context;
 use clap::Subcommand;
 use lingua_core::{Policy, Rules, SemanticRule, Thresholds};
 use lingua_server::auth::{Role, TokenHash, Tokens};
+use lingua_server::limit::RateLimit;
+use lingua_server::tls::Tls;
 use serde::{Deserialize, Serialize};
 
 use crate::backing;
+
+mod environment;
+
+pub(crate) use environment::strays_here;
 
 /// Something in the configuration is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +44,7 @@ pub(crate) struct Config {
     pub(crate) pools: Pools,
     pub(crate) log: Log,
     pub(crate) auth: Auth,
+    pub(crate) limits: Limits,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -46,7 +54,13 @@ pub(crate) struct Server {
     pub(crate) threads: usize,
     pub(crate) allowed_origins: Vec<String>,
     pub(crate) body_bytes_max: usize,
+    pub(crate) body_ms: u64,
     pub(crate) first_message_ms: u64,
+    /// PEM files; both or none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -123,6 +137,15 @@ pub(crate) struct Auth {
     pub(crate) tokens: Vec<Token>,
 }
 
+/// How often one caller (a token, else an address) may ask; `requests_per_second = 0` means without limit.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Limits {
+    pub(crate) requests_per_second: u32,
+    /// How many at once; 0 means as many as in a second.
+    pub(crate) burst: u32,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Token {
@@ -140,7 +163,10 @@ impl Default for Server {
             threads: 1,
             allowed_origins: vec![],
             body_bytes_max: 4 << 20,
+            body_ms: 30_000,
             first_message_ms: 10_000,
+            tls_cert: None,
+            tls_key: None,
         }
     }
 }
@@ -234,6 +260,7 @@ impl Config {
         if loaded.store.url != "embedded:" {
             backing::redis_options(&loaded)?;
         }
+        loaded.tls()?;
         Ok(loaded)
     }
 
@@ -264,6 +291,25 @@ impl Config {
                 return Err(BadConfig(format!("selection.policy is {other:?}; {known}")));
             }
         })
+    }
+
+    pub(crate) fn tls(&self) -> Result<Option<Tls>, BadConfig> {
+        match (&self.server.tls_cert, &self.server.tls_key) {
+            (None, None) => Ok(None),
+            (Some(cert), Some(key)) => {
+                Tls::from_files(cert, key).map(Some).map_err(|error| BadConfig(error.to_string()))
+            }
+            _ => {
+                let what = "server.tls_cert and server.tls_key belong together; give both or none";
+                Err(BadConfig(what.to_owned()))
+            }
+        }
+    }
+
+    pub(crate) fn rate_limit(&self) -> Option<RateLimit> {
+        let per_second = NonZeroU32::new(self.limits.requests_per_second)?;
+        let burst = NonZeroU32::new(self.limits.burst).unwrap_or(per_second);
+        Some(RateLimit { per_second, burst })
     }
 
     pub(crate) fn tokens(&self) -> Result<Tokens, BadConfig> {
@@ -301,6 +347,9 @@ pub(crate) enum ConfigCommand {
 }
 
 pub(crate) fn run(command: ConfigCommand) -> anyhow::Result<()> {
+    for stray in strays_here() {
+        eprintln!("lingua: {stray}");
+    }
     match command {
         ConfigCommand::Check { config } => {
             Config::load(config.as_deref())?;

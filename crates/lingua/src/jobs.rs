@@ -116,6 +116,9 @@ fn show(job: &JobView, now_ms: u64) -> String {
     if let Some(detail) = &job.detail {
         fields.push(("detail", detail.clone()));
     }
+    if let Some(partial) = &job.partial {
+        fields.push(("text so far", partial.clone()));
+    }
     if let Some(result) = &job.result {
         fields.push(("result", result.as_str().to_owned()));
     }

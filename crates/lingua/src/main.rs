@@ -134,6 +134,18 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
+/// The environment variables that commands read by themselves.
+fn known_variables() -> Vec<String> {
+    fn gather(command: &clap::Command, names: &mut Vec<String>) {
+        let given = command.get_arguments().filter_map(|argument| argument.get_env());
+        names.extend(given.filter_map(|name| Some(name.to_str()?.to_owned())));
+        command.get_subcommands().for_each(|inner| gather(inner, names));
+    }
+    let mut names = vec![];
+    gather(&Cli::command(), &mut names);
+    names
+}
+
 /// Runs a command that asks a scheduler and ends: one thread is plenty.
 fn ask(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -150,5 +162,13 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn variables_of_commands_are_known() {
+        let known = known_variables();
+        for name in ["LINGUA_URL", "LINGUA_TOKEN", "LINGUA_CA"] {
+            assert!(known.contains(&name.to_owned()), "{name}: {known:?}");
+        }
     }
 }

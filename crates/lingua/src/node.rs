@@ -1,6 +1,7 @@
 //! `lingua node`: simulated nodes, through the Rust SDK.
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -26,6 +27,9 @@ pub(crate) struct NodeArgs {
     /// Token to show it, if it wants one.
     #[arg(long, env = "LINGUA_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Trust the certificates in this PEM file [default: those that this machine trusts].
+    #[arg(long, env = "LINGUA_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Languages that it recognises.
     #[arg(long, value_delimiter = ',', default_value = "zh,en")]
     asr: Vec<String>,
@@ -70,6 +74,9 @@ impl NodeArgs {
             .grace(GRACE);
         if let Some(token) = &self.token {
             options = options.token(token);
+        }
+        if let Some(ca) = &self.ca {
+            options = options.ca(ca)?;
         }
         if let Some(prefix) = &self.id {
             options = options.node_id(name(prefix, number, self.count)?);

@@ -14,6 +14,7 @@ use lingua_server::{Parts, Server, ServerOptions, decode};
 use lingua_store::Store;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 use crate::backing::{self, Backing};
@@ -53,14 +54,22 @@ impl ServeArgs {
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     let config = args.load()?;
     start_logging(&config);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(config.server.threads.max(1))
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    runtime.block_on(serve(config, stop_signal(), |address| {
+    for stray in crate::config::strays_here() {
+        tracing::warn!("{stray}");
+    }
+    runtime(config.server.threads)?.block_on(serve(config, stop_signal(), |address| {
         tracing::info!(%address, "listening");
     }))
+}
+
+/// What an instance runs on. One thread of its own is faster than several that wake each other: what
+/// is ready in one turn of its loop leaves together.
+pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
+    let mut builder = match threads {
+        0 | 1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    builder.worker_threads(threads.max(1)).enable_all().build().context("cannot start the runtime")
 }
 
 /// Logs as text from this level on, for commands that have no configuration.
@@ -113,6 +122,12 @@ async fn serve_on<S: Store>(
     let service = Service::new(options, store, timer, &mut registry);
     let server_options = server_options(&config)?;
     server_options.check_listen(address)?;
+    if server_options.shows_tokens(address) {
+        tracing::warn!(
+            %address,
+            "tokens go over the network in the clear: set server.tls_cert and server.tls_key"
+        );
+    }
     let parts = Parts { engine: service.handle(), options: server_options, registry };
     let server = Server::new(parts);
 
@@ -185,8 +200,11 @@ fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
         allowed_origins: config.server.allowed_origins.clone(),
         default_wait_ms: config.scheduler.wait_ms,
         body_bytes_max: config.server.body_bytes_max,
+        body_ms: config.server.body_ms,
         first_message_ms: config.server.first_message_ms,
         store_kind: backing::kind(&config.store.url).to_owned(),
+        rate_limit: config.rate_limit(),
+        tls: config.tls()?,
         ..ServerOptions::default()
     })
 }

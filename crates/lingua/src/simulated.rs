@@ -131,9 +131,12 @@ pub(crate) async fn until_registered(
 
 /// The address of the node socket, also for somebody who gives that of the HTTP side.
 pub(crate) fn node_url(url: &str) -> String {
-    match url.strip_prefix("http://") {
-        Some(rest) => format!("ws://{}/v1/node/ws", rest.trim_end_matches('/')),
-        None => url.to_owned(),
+    let socket =
+        |scheme: &str, rest: &str| format!("{scheme}://{}/v1/node/ws", rest.trim_end_matches('/'));
+    match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(rest), _) => socket("ws", rest),
+        (_, Some(rest)) => socket("wss", rest),
+        _ => url.to_owned(),
     }
 }
 

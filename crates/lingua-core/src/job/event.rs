@@ -36,8 +36,10 @@ pub enum Event {
         /// Whether another try could help.
         retryable: bool,
     },
-    /// The node had no room, or knew a newer fence.
+    /// The node had no room.
     Refused(Report),
+    /// The node knew a newer fence: this order was overtaken by a later one. That says nothing about the node.
+    Overtaken(Report),
     /// It could not be sent.
     SendFailed {
         /// Which attempt.
@@ -85,6 +87,7 @@ impl Event {
             Self::Acked(report)
             | Self::Done(report)
             | Self::Refused(report)
+            | Self::Overtaken(report)
             | Self::NodeFailed { report, .. } => Some(report),
             _ => None,
         }
@@ -99,7 +102,7 @@ impl Event {
             Self::Acked(_) | Self::Done(_) | Self::NodeFailed { .. } => {
                 matches!(state, Dispatched | Acked)
             }
-            Self::Refused(_) | Self::AckTimeout { .. } => state == Dispatched,
+            Self::Refused(_) | Self::Overtaken(_) | Self::AckTimeout { .. } => state == Dispatched,
             Self::SendFailed { .. } => matches!(state, Reserved | Dispatched),
             Self::RunTimeout { .. } => state == Acked,
             Self::NodeLost { .. } => matches!(state, Reserved | Dispatched | Acked),
@@ -167,6 +170,17 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Every cause.
+    pub const ALL: [Self; 7] = [
+        Self::SendFailed,
+        Self::AckTimeout,
+        Self::RunTimeout,
+        Self::NodeFailed,
+        Self::NodeLost,
+        Self::Refused,
+        Self::Reclaimed,
+    ];
+
     /// The word in metrics and messages.
     pub fn as_str(self) -> &'static str {
         match self {

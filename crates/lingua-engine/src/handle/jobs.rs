@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use lingua_core::JobId;
 use lingua_core::job::{Event, Job, JobState};
+use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
-use lingua_store::contract::{CreateReply, JobFilter, JobRecord, NewJob};
-use tokio::sync::{mpsc, watch};
+use lingua_store::contract::{CreateReply, JobFilter, JobRecord};
+
+use tokio::runtime::Handle as Runtime;
 
 use super::Handle;
 use crate::clock::Timer;
 use crate::error::SubmitError;
-use crate::live::{LiveJob, ToJob};
+use crate::live::{LiveJob, ToJob, Until};
 use crate::request::{Ended, JobRequest, JobView, Progress};
-use crate::runner::Runner;
+use crate::runner::{Life, Runner};
+use crate::shared::timed;
 
 /// How often the record of a job that runs elsewhere is looked at by who waits for it.
 const LOOK_AGAIN_MS: u64 = 50;
@@ -45,6 +48,44 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Accepts a job: from here on it ends exactly once, and is known by its id. Waits until
     /// [`Service::run`](crate::Service::run) has taken up what a former life left behind.
     pub async fn submit(&self, request: JobRequest) -> Result<Submitted, SubmitError> {
+        let id = request.id;
+        let runner = self.accept(request).await?;
+        let existed = runner.is_none();
+        if let Some(runner) = runner {
+            tokio::spawn(runner.run(None));
+        }
+        Ok(Submitted { id, existed })
+    }
+
+    /// Accepts a job and waits for its end. The caller's task does the job's work, which spares a
+    /// task and its wake-ups; if the caller leaves or has waited long enough, the job goes on by itself.
+    pub async fn translate(
+        &self,
+        request: JobRequest,
+        wait_ms: u64,
+    ) -> Result<Waited, SubmitError> {
+        let id = request.id;
+        let Some(runner) = self.accept(request).await? else {
+            return Box::pin(self.wait_ended(id, wait_ms)).await;
+        };
+        let live = runner.live();
+        let mut work = Work(Some(runner.run(None)));
+        let has_ended = tokio::select! {
+            biased;
+            () = work.done() => true,
+            () = self.shared.timer.sleep(wait_ms) => false,
+        };
+        let progress = live.progress();
+        match progress.ended.is_some() {
+            true => Ok(Waited::Reached(self.view_of(id, &live, progress))),
+            false if !has_ended => Ok(Waited::NotYet(self.view_of(id, &live, progress))),
+            // It was let go of: whoever has it now writes how it ended.
+            false => Box::pin(self.wait_elsewhere(id, wait_ms, Until::Ended)).await,
+        }
+    }
+
+    /// Writes a job down and makes its runner; `None` if it was there already.
+    async fn accept(&self, request: JobRequest) -> Result<Option<Runner<S, T>>, SubmitError> {
         let shared = &self.shared;
         if shared.is_stopping() {
             return Err(SubmitError::Stopping);
@@ -54,20 +95,32 @@ impl<S: Store, T: Timer> Handle<S, T> {
             return Err(SubmitError::Overloaded { limit });
         }
         shared.recovered().await;
-        let id = request.id;
         let accepted_ms = shared.now_ms();
-        let new = NewJob {
-            id,
-            owner: shared.options.instance.clone(),
-            spec: Arc::clone(&request.spec),
-            deadline_ms: request.deadline_ms.map(|ms| accepted_ms.saturating_add(ms)),
-            recoverable: request.is_recoverable(),
-        };
-        match shared.timed("create_job", shared.store.create_job(new)).await? {
-            CreateReply::Created => self.start(Arc::new(request), Job::new(), accepted_ms, None),
-            CreateReply::Exists(_) => return Ok(Submitted { id, existed: true }),
+        let Some(handing_in) = shared.amends.hand_in(request.id) else { return Ok(None) };
+        let new = shared.new_job(&request, accepted_ms);
+        let (created, _) = timed!(shared, "create_job", shared.store.create_job(new));
+        let created = created?;
+        handing_in.settled();
+        if let CreateReply::Exists(record) = created {
+            self.take_up(record, request);
+            return Ok(None);
         }
-        Ok(Submitted { id, existed: false })
+        Ok(Some(self.runner(Arc::new(request), Job::new(), accepted_ms)))
+    }
+
+    /// A job that is there already may be one that nobody runs, because the answer to the first request was lost.
+    fn take_up(&self, record: JobRecord, request: JobRequest) {
+        let shared = &self.shared;
+        let is_ours = record.owner == shared.options.instance && shared.is_nobodys(record.id);
+        match record.stage.state {
+            _ if !is_ours || planted::is(Bug::NobodyLooks) => {}
+            JobState::New => {
+                let job = Job::recovered(record.stage, None);
+                self.start(Arc::new(request), job, shared.now_ms(), None);
+            }
+            state if !state.is_terminal() => shared.amends.want(),
+            _ => {}
+        }
     }
 
     /// Starts a job's runner; with something that has happened to the job before, if it was taken
@@ -79,8 +132,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
         accepted_ms: u64,
         before: Option<Event>,
     ) {
+        tokio::spawn(self.runner(request, job, accepted_ms).run(before));
+    }
+
+    /// Makes a job's runner, and makes the job known here.
+    fn runner(&self, request: Arc<JobRequest>, job: Job, accepted_ms: u64) -> Runner<S, T> {
         let shared = &self.shared;
-        let (inbox, messages) = mpsc::channel(shared.options.bounds.job_inbox_max);
         let stage = job.stage();
         let progress = Progress {
             state: stage.state,
@@ -88,38 +145,34 @@ impl<S: Store, T: Timer> Handle<S, T> {
             node: None,
             tries: vec![],
             ended: None,
+            partial: None,
         };
-        let (sender, progress) = watch::channel(progress);
-        let live = LiveJob { inbox, progress, request: Arc::clone(&request), accepted_ms };
-        shared.live.insert(request.id, live);
-        let runner = Runner::new(Arc::clone(shared), request, job, messages, sender, accepted_ms);
-        tokio::spawn(runner.run(before));
+        let words_max = shared.options.bounds.job_inbox_max;
+        let id = request.id;
+        let live = Arc::new(LiveJob::new(request, accepted_ms, progress, words_max));
+        shared.live.insert(id, Arc::clone(&live));
+        Runner::new(Arc::clone(shared), live, job)
     }
 
     /// Waits until the job was sent to a node, or has ended.
     pub async fn wait_sent(&self, id: JobId, wait_ms: u64) -> Result<Waited, SubmitError> {
-        self.wait(id, wait_ms, |progress| progress.node.is_some() || progress.ended.is_some()).await
+        self.wait(id, wait_ms, Until::Sent).await
     }
 
     /// Waits until the job has ended.
     pub async fn wait_ended(&self, id: JobId, wait_ms: u64) -> Result<Waited, SubmitError> {
-        self.wait(id, wait_ms, |progress| progress.ended.is_some()).await
+        self.wait(id, wait_ms, Until::Ended).await
     }
 
-    async fn wait(
-        &self,
-        id: JobId,
-        wait_ms: u64,
-        until: impl Fn(&Progress) -> bool + Send,
-    ) -> Result<Waited, SubmitError> {
-        if let Some(mut live) = self.shared.live.get(id) {
+    async fn wait(&self, id: JobId, wait_ms: u64, until: Until) -> Result<Waited, SubmitError> {
+        if let Some(live) = self.shared.live.get(id) {
             let timer = self.shared.timer.clone();
             let reached = tokio::select! {
                 biased;
-                reached = live.progress.wait_for(|progress| until(progress)) => reached.is_ok(),
+                reached = live.reached(until) => reached,
                 () = timer.sleep(wait_ms) => false,
             };
-            let progress = live.progress.borrow().clone();
+            let progress = live.progress();
             if reached || !progress.state.is_terminal() && self.shared.live.get(id).is_some() {
                 let view = self.view_of(id, &live, progress);
                 return Ok(if reached { Waited::Reached(view) } else { Waited::NotYet(view) });
@@ -133,7 +186,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         &self,
         id: JobId,
         wait_ms: u64,
-        until: impl Fn(&Progress) -> bool + Send,
+        until: Until,
     ) -> Result<Waited, SubmitError> {
         let give_up_ms = self.shared.now_ms().saturating_add(wait_ms);
         loop {
@@ -141,7 +194,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 return Ok(Waited::NoSuchJob);
             };
             let view = view_of_record(record);
-            if until(&view.progress) {
+            if until.is_reached(&view.progress) {
                 return Ok(Waited::Reached(view));
             }
             let left_ms = give_up_ms.saturating_sub(self.shared.now_ms());
@@ -154,13 +207,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// A job as it stands.
     pub async fn job(&self, id: JobId) -> Result<Option<JobView>, SubmitError> {
-        match self.wait(id, 0, |_| true).await? {
-            Waited::Reached(view) | Waited::NotYet(view) => Ok(Some(view)),
-            Waited::NoSuchJob => Ok(None),
+        if let Some(live) = self.shared.live.get(id) {
+            return Ok(Some(self.view_of(id, &live, live.progress())));
         }
+        Ok(self.shared.store.job(id).await?.map(view_of_record))
     }
 
-    /// Jobs in the order of their ids.
+    /// Jobs, the newest first. Only jobs that got their id from an idempotency key can stand out of
+    /// turn: beyond `limit`, ids decide who is listed.
     pub async fn jobs(
         &self,
         state: Option<JobState>,
@@ -169,25 +223,27 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let mut views = vec![];
         let mut after = None;
         while views.len() < limit {
-            let filter = JobFilter { after, limit: PAGE, ..JobFilter::default() };
+            let filter =
+                JobFilter { after, limit: PAGE, newest_first: true, ..JobFilter::default() };
             let page = self.shared.store.jobs(filter).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.id);
             // What is live is ahead of its record: only some of its steps are written.
             let page = page.into_iter().map(|record| match self.shared.live.get(record.id) {
-                Some(live) => self.view_of(record.id, &live, live.progress.borrow().clone()),
+                Some(live) => self.view_of(record.id, &live, live.progress()),
                 None => view_of_record(record),
             });
             let wanted = page.filter(|view| state.is_none_or(|state| view.progress.state == state));
             views.extend(wanted.take(limit - views.len()));
         }
+        views.sort_by_key(|view| std::cmp::Reverse(view.accepted_ms));
         Ok(views)
     }
 
     /// Calls a job off and waits until it has ended, one way or the other.
     pub async fn cancel(&self, id: JobId) -> Result<Option<JobView>, SubmitError> {
         if let Some(live) = self.shared.live.get(id) {
-            live.inbox.send(ToJob::Cancel).await.ok();
+            self.tell(&live, ToJob::Cancel).await;
             return match self.wait_ended(id, self.shared.options.times.ack_ms).await? {
                 Waited::Reached(view) | Waited::NotYet(view) => Ok(Some(view)),
                 Waited::NoSuchJob => Ok(None),
@@ -205,6 +261,27 @@ impl<S: Store, T: Timer> Handle<S, T> {
             spec: Arc::clone(&live.request.spec),
             accepted_ms: live.accepted_ms,
             updated_ms: self.shared.now_ms(),
+        }
+    }
+}
+
+/// The work on a job, done by whoever waits for it. Left alone, it goes on as a task of its own.
+struct Work(Option<Life>);
+
+impl Work {
+    async fn done(&mut self) {
+        if let Some(life) = &mut self.0 {
+            life.await;
+            self.0 = None;
+        }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // Without a runtime the process is ending, and the job is found in the store.
+        if let (Some(life), Ok(runtime)) = (self.0.take(), Runtime::try_current()) {
+            runtime.spawn(life);
         }
     }
 }
@@ -233,6 +310,7 @@ fn view_of_record(record: JobRecord) -> JobView {
         node: record.grant.map(|grant| grant.node),
         tries,
         ended,
+        partial: None,
     };
     JobView {
         id: record.id,

@@ -14,9 +14,16 @@ use tokio::sync::oneshot;
 use super::Handle;
 use crate::clock::Timer;
 use crate::error::NodeError;
-use crate::live::{Answer, NodeWord, Said, ToJob};
-use crate::metrics::Metrics;
+use crate::live::{Answer, LiveJob, NodeWord, Partial, Said, ToJob, Unheard};
 use crate::node::Outbox;
+use crate::request::JobResult;
+use crate::shared::timed;
+
+/// How long a word waits until a job whose inbox is full may have room.
+const FULL_PAUSE_MS: u64 = 5;
+
+/// Longest partial text that is kept and shown, in bytes.
+pub const PARTIAL_BYTES_MAX: usize = 16 * 1024;
 
 /// A node that connects.
 #[derive(Debug, Clone)]
@@ -27,6 +34,8 @@ pub struct Registration {
     pub profile: Arc<Profile>,
     /// How it feels.
     pub health: Health,
+    /// Version of its software.
+    pub version: Option<Arc<str>>,
     /// The way to it.
     pub outbox: Outbox,
 }
@@ -83,15 +92,18 @@ impl<S: Store, T: Timer> Handle<S, T> {
             health: r.health,
             cost_ms: cost_ms.unwrap_or(lingua_core::node::COST_MS_UNKNOWN),
             fresh_ms: shared.options.times.stale_ms,
+            version: r.version.clone(),
         };
-        match shared.timed("register", shared.store.register(registration)).await? {
+        match timed!(shared, "register", shared.store.register(registration)).0? {
             RegisterReply::Registered { lost } => shared.leases_lost(lost),
             RegisterReply::Stale { current } => return Err(NodeError::StaleEpoch { current }),
         }
-        let attached = shared.nodes.attach(&r.node, place, Arc::clone(&r.profile), r.outbox);
-        if attached.is_none() {
+        let profile = Arc::clone(&r.profile);
+        let attached = shared.nodes.attach(&r.node, place, profile, r.version, r.outbox);
+        let Some(attached) = attached else {
             return Err(NodeError::StaleEpoch { current: place.epoch });
-        }
+        };
+        attached.set_health(r.health);
         shared.routes.changed(place.cell);
         self.offer(&r.profile);
         let pairs = r.profile.capabilities().pair_count(shared.options.rules.semantic);
@@ -111,11 +123,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let node = shared.nodes.get(&beat.node).ok_or(NodeError::NotRegistered)?;
         let place = node.place;
         if beat.epoch.is_some_and(|epoch| epoch != place.epoch) {
-            Metrics::count(&shared.metrics.node_rejected, "reason", "stale_epoch");
+            shared.metrics.node_rejected.count("stale_epoch");
             return Err(NodeError::StaleEpoch { current: place.epoch });
         }
+        if let Some(health) = beat.health {
+            node.set_health(health);
+        }
         if let Some(profile) = beat.profile.filter(|new| **new != *node.profile()) {
-            self.change_profile(&beat.node, place, &profile, beat.health).await?;
+            self.change_profile(&beat.node, place, &profile, node.health()).await?;
             node.set_profile(profile);
         }
         node.forgive();
@@ -128,8 +143,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
             fresh_ms: shared.options.times.stale_ms,
             lease_ms: shared.options.times.run_lease_ms,
         };
-        match shared.timed("heartbeat", shared.store.heartbeat(heartbeat)).await? {
-            HeartbeatReply::Beaten { drain, unknown } => Ok(Beaten { cancel: unknown, drain }),
+        match timed!(shared, "heartbeat", shared.store.heartbeat(heartbeat)).0? {
+            HeartbeatReply::Beaten { drain, unknown } => {
+                // The node will stop; whoever waits for it must not wait for its timer.
+                shared.leases_lost(unknown.iter().copied());
+                Ok(Beaten { cancel: unknown, drain })
+            }
             HeartbeatReply::Reregister => Err(NodeError::NotRegistered),
         }
     }
@@ -139,15 +158,17 @@ impl<S: Store, T: Timer> Handle<S, T> {
         node: &NodeId,
         place: Place,
         profile: &Arc<Profile>,
-        health: Option<Health>,
+        health: Health,
     ) -> Result<(), NodeError> {
+        let local = self.shared.nodes.get(node);
         let registration = contract::Registration {
             place,
             node: node.clone(),
             profile: Arc::clone(profile),
-            health: health.unwrap_or_default(),
-            cost_ms: self.shared.nodes.get(node).map_or(0, |node| node.cost_ms()),
+            health,
+            cost_ms: local.as_ref().map_or(0, |local| local.cost_ms()),
             fresh_ms: self.shared.options.times.stale_ms,
+            version: local.and_then(|local| local.version.clone()),
         };
         match self.shared.store.register(registration).await? {
             RegisterReply::Registered { lost } => self.shared.leases_lost(lost),
@@ -183,10 +204,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
         &self,
         job: JobId,
         report: Report,
-        result: String,
+        result: impl Into<JobResult>,
         wait: bool,
     ) -> Result<(), NodeError> {
-        self.say(job, NodeWord { report, said: Said::Done { result } }, wait).await
+        let said = Said::Done { result: result.into() };
+        self.say(job, NodeWord { report, said }, wait).await
     }
 
     /// The node gave up. `BUSY` and `STALE_FENCE` are refusals: not the node's fault, nor the job's.
@@ -199,15 +221,31 @@ impl<S: Store, T: Timer> Handle<S, T> {
         wait: bool,
     ) -> Result<(), NodeError> {
         let said = match reason.as_str() {
-            "BUSY" | "STALE_FENCE" => Said::Refused,
+            "BUSY" => Said::Refused,
+            "STALE_FENCE" => Said::Overtaken,
             _ => Said::Failed { reason, retryable },
         };
         self.say(job, NodeWord { report, said }, wait).await
     }
 
+    /// The node has a part of the text; of no use to anybody but those who watch, so it is dropped
+    /// rather than waited for. Says whether it was taken: the attempt may still turn out to be over.
+    pub fn partial(&self, job: JobId, report: Report, text: &str) -> bool {
+        let partial = Partial { report, text: cut(text, PARTIAL_BYTES_MAX).into() };
+        let rejected = match self.shared.live.get(job) {
+            None => "job_over",
+            Some(live) => match live.tell(ToJob::Partial(Box::new(partial))) {
+                Ok(()) => return true,
+                Err(_) => "partial_dropped",
+            },
+        };
+        self.shared.metrics.node_rejected.count(rejected);
+        false
+    }
+
     async fn say(&self, job: JobId, word: NodeWord, wait: bool) -> Result<(), NodeError> {
         let Some(live) = self.shared.live.get(job) else {
-            Metrics::count(&self.shared.metrics.node_rejected, "reason", "job_over");
+            self.shared.metrics.node_rejected.count("job_over");
             return Err(self.why_not_live(job).await?);
         };
         let (answer, heard): (Option<Answer>, _) = match wait {
@@ -217,7 +255,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             }
             false => (None, None),
         };
-        if live.inbox.send(ToJob::Node(Box::new(word), answer)).await.is_err() {
+        if !self.tell(&live, ToJob::Node(word, answer)).await {
             return Err(self.why_not_live(job).await?);
         }
         match heard {
@@ -226,6 +264,19 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 Err(_) => Err(self.why_not_live(job).await?),
             },
             None => Ok(()),
+        }
+    }
+
+    /// Tells a job something; not if it is over. One that has too much to hear is waited for, so that
+    /// a node that floods a job waits for itself.
+    pub(super) async fn tell(&self, live: &LiveJob, mut word: ToJob) -> bool {
+        loop {
+            word = match live.tell(word) {
+                Ok(()) => return true,
+                Err(Unheard::Over) => return false,
+                Err(Unheard::Full(word)) => word,
+            };
+            self.shared.timer.sleep(FULL_PAUSE_MS).await;
         }
     }
 
@@ -257,6 +308,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let view = self.shared.store.view(place.cell).await?;
         Ok(view.nodes.iter().find(|n| n.node == *node).map(|n| n.state))
     }
+}
+
+/// The first bytes of a text, never a part of a character.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
 }
 
 /// Nodes that can do the same are of one class. Every instance must come to the same number, so the

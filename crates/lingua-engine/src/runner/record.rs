@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use lingua_core::job::Stage;
+use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
-use lingua_store::contract::{Advance, AdvanceReply, Bytes, JOB_BYTES_MAX};
+use lingua_store::contract::{Advance, AdvanceReply, Bytes, CreateReply, JOB_BYTES_MAX};
 
 use super::Runner;
+use crate::amends::{End, FIRST};
 use crate::clock::Timer;
 use crate::events;
-use crate::metrics::Metrics;
-use crate::request::{Ended, Progress};
+use crate::live::Partial;
+use crate::request::Ended;
+use crate::shared::timed;
 
 /// How often writing is tried before the job is left to the clean-up.
 const WRITE_TRIES: u32 = 40;
@@ -27,44 +30,106 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let now_ms = self.shared.now_ms();
         self.ended.ended_ms = now_ms;
         if to.state.is_terminal() {
-            Metrics::count(&self.shared.metrics.jobs, "state", to.state.as_str());
+            self.shared.metrics.jobs.count(to.state.as_str());
             self.shared.metrics.stage("total", now_ms - self.ended.accepted_ms);
             if let Some(last) = self.ended.tries.last_mut() {
                 last.ended_ms.get_or_insert(now_ms);
             }
         }
-        let owner = self.shared.options.instance.clone();
         let token = self.shared.random_u64();
-        let Ok(step) = Advance::new(self.id(), owner, self.written, to, token) else {
-            tracing::error!(job_id = %self.id(), from = %self.written, to = %to, "illegal step");
-            return false;
-        };
-        let mut step = step.with_grant(self.job.grant().cloned());
-        if to.state.is_terminal() {
-            step = step.with_outcome(self.outcome());
+        let outcome = to.state.is_terminal().then(|| self.outcome());
+        let Some(step) = self.step(to, token, outcome.clone()) else { return false };
+        let store = &self.shared.store;
+        let (reply, _) = timed!(self.shared, "advance_job", store.advance_job(step));
+        match reply {
+            Ok(AdvanceReply::Advanced) => {
+                self.has_written(to, token, outcome);
+                true
+            }
+            reply => Box::pin(self.write_again(to, token, outcome, reply)).await,
         }
+    }
+
+    /// What was told to the store stands there.
+    fn has_written(&mut self, to: Stage, token: u64, outcome: Option<Bytes>) {
+        self.written = to;
+        if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
+            let (request, written_ms) = (Arc::clone(&self.request), self.ended.ended_ms);
+            self.shared.amends.remember(End { request, stage: to, outcome, token, written_ms });
+        }
+    }
+
+    /// Goes on writing after a reply that was not what it should be.
+    async fn write_again(
+        &mut self,
+        to: Stage,
+        token: u64,
+        outcome: Option<Bytes>,
+        mut reply: lingua_store::Result<AdvanceReply>,
+    ) -> bool {
         for _ in 0..WRITE_TRIES {
-            let advance = self.shared.store.advance_job(step.clone());
-            match self.shared.timed("advance_job", advance).await {
+            match reply {
                 Ok(AdvanceReply::Advanced) => {
-                    self.written = to;
+                    self.has_written(to, token, outcome);
                     return true;
                 }
+                // The owner alone moves a job: if it is ours and stands further back, the store has
+                // forgotten our last steps.
+                Ok(AdvanceReply::Conflict { stage, owner })
+                    if owner == self.shared.options.instance
+                        && stage != self.written
+                        && stage.may_reach(to) =>
+                {
+                    self.written = stage;
+                }
+                Ok(AdvanceReply::NotFound) => self.write_anew().await,
                 Ok(reply) => {
                     // Another instance has taken the job over: it is not ours to end.
                     tracing::warn!(job_id = %self.id(), ?reply, "the job is no longer ours");
                     return false;
                 }
+                Err(_) if planted::is(Bug::FailOpen) && !to.state.is_terminal() => return true,
                 Err(error) if error.is_safe_to_retry() => {
                     self.shared.timer.sleep(WRITE_PAUSE_MS).await;
                 }
                 Err(error) => {
                     tracing::error!(job_id = %self.id(), %error, "cannot write the job");
-                    return false;
+                    break;
                 }
             }
+            let Some(step) = self.step(to, token, outcome.clone()) else { return false };
+            let store = &self.shared.store;
+            (reply, _) = timed!(self.shared, "advance_job", store.advance_job(step));
         }
+        // It stands in the store under our name, and soon nobody runs it.
+        self.shared.amends.keep(Arc::clone(&self.request), self.ended.accepted_ms);
         false
+    }
+
+    fn step(&self, to: Stage, token: u64, outcome: Option<Bytes>) -> Option<Advance> {
+        let owner = self.shared.options.instance.clone();
+        let Ok(step) = Advance::new(self.id(), owner, self.written, to, token) else {
+            tracing::error!(job_id = %self.id(), from = %self.written, to = %to, "illegal step");
+            return None;
+        };
+        let step = step.with_grant(self.job.grant().cloned());
+        Some(match outcome {
+            Some(outcome) => step.with_outcome(outcome),
+            None => step,
+        })
+    }
+
+    /// Writes the job down once more, as it was accepted: the store has forgotten it.
+    async fn write_anew(&mut self) {
+        tracing::warn!(job_id = %self.id(), "the store has forgotten the job");
+        let new = self.shared.new_job(&self.request, self.ended.accepted_ms);
+        let store = &self.shared.store;
+        match timed!(self.shared, "create_job", store.create_job(new)).0 {
+            Ok(CreateReply::Created) => self.written = FIRST,
+            // Whose it is and where it stands is found out by the next step.
+            Ok(CreateReply::Exists(_)) => {}
+            Err(_) => self.shared.timer.sleep(WRITE_PAUSE_MS).await,
+        }
     }
 
     /// How the job ended, as it is kept. A result that is too large to be kept is given to whoever
@@ -75,19 +140,49 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if whole.len() <= JOB_BYTES_MAX {
             return whole.into();
         }
-        let bytes = self.ended.result.as_ref().map_or(0, String::len);
+        let bytes = self.ended.result.as_ref().map_or(0, |result| result.as_str().len());
         let detail = format!("the result has {bytes} bytes, too many to be kept");
         let ended = Ended { result: None, detail: Some(detail), ..self.ended.clone() };
         json(&ended).into()
     }
 
     /// Shows everybody who watches where the job stands.
-    pub(super) fn publish(&self) {
+    pub(super) fn publish(&mut self) {
         let Stage { state, attempt } = self.job.stage();
-        let ended = state.is_terminal().then(|| Arc::new(self.ended.clone()));
         let node = self.job.grant().map(|grant| grant.node.clone());
-        self.shared.tell(events::Event::Job { job: self.id(), state, node: node.clone() });
-        let tries = self.ended.tries.clone();
-        self.progress.send_replace(Progress { state, attempt, node, tries, ended });
+        let job = self.request.id;
+        self.shared.tell(|| events::Event::Job { job, attempt, state, node: node.clone() });
+        let ended = &mut self.ended;
+        self.live.set_progress(|progress| {
+            progress.tries.clone_from(&ended.tries);
+            (progress.state, progress.attempt, progress.node) = (state, attempt, node);
+            if state.is_terminal() {
+                progress.ended = Some(Arc::new(std::mem::take(ended)));
+                progress.partial = None;
+            }
+        });
+    }
+
+    /// Shows everybody who watches what the node has so far. Only the latest text is kept, and only
+    /// the attempt that goes on is heard.
+    pub(super) fn hear_partial(&self, partial: Partial) {
+        let Partial { report, text } = partial;
+        if self.job.would_hear(&report).is_err() {
+            return self.refuse_partial();
+        }
+        let Stage { state, attempt } = self.job.stage();
+        let (job, node) = (self.id(), report.node);
+        let told = Arc::clone(&text);
+        self.shared.tell(|| events::Event::Partial { job, attempt, state, node, text: told });
+        self.live.set_progress(|progress| progress.partial = Some(text));
+    }
+
+    pub(super) fn refuse_partial(&self) {
+        self.shared.metrics.node_rejected.count("stale_partial");
+    }
+
+    /// What an attempt had is of no use to the next.
+    pub(super) fn forget_partial(&self) {
+        self.live.set_progress(|progress| progress.partial = None);
     }
 }

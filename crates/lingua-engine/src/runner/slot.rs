@@ -14,9 +14,9 @@ use lingua_store::contract::{Pin, Place, Reserve, Reserved};
 
 use super::Runner;
 use crate::clock::Timer;
-use crate::live::ToJob;
-use crate::metrics::Metrics;
-use crate::queue::Want;
+use crate::live::{Heard, ToJob};
+use crate::queue::{Wake, Want};
+use crate::shared::timed;
 
 /// Why the look for a slot ended without one.
 pub(super) enum NoSlot {
@@ -38,8 +38,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     pub(super) async fn find_slot(&mut self, started_ms: u64) -> Result<(Grant, u16), NoSlot> {
         let wait_until_ms = started_ms.saturating_add(self.request.wait_ms);
         let give_up_ms = wait_until_ms.max(self.patient_until_ms).min(self.deadline_ms);
-        let request = Arc::clone(&self.request);
-        let (pair, priority) = (request.pair, request.priority);
+        let (pair, priority) = (self.request.pair, self.request.priority);
         if !self.shared.queue.has_line(pair, priority)
             && let Some(found) = self.look(true).await?
         {
@@ -48,9 +47,16 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if give_up_ms <= started_ms {
             return Err(NoSlot::Failed(Failure::NoSlot, None));
         }
-        let want = Want { pair, needs: request.needs, public: request.public };
+        // In a box, because most jobs do not wait.
+        Box::pin(self.wait_for_slot(give_up_ms)).await
+    }
+
+    async fn wait_for_slot(&mut self, give_up_ms: u64) -> Result<(Grant, u16), NoSlot> {
+        let (pair, priority) = (self.request.pair, self.request.priority);
+        let want = Want { pair, needs: self.request.needs, public: self.request.public };
         let shared = Arc::clone(&self.shared);
-        let ticket = shared.queue.park(want, priority);
+        let sleeper: Arc<dyn Wake> = Arc::clone(&self.live) as Arc<dyn Wake>;
+        let ticket = shared.queue.park(want, priority, sleeper);
         shared.metrics.queue_jobs.set(shared.queue.len() as i64);
         // Look after having parked: what came free before is seen now, what comes later wakes.
         let mut look = ticket.is_first().then_some(true);
@@ -70,15 +76,19 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     None => Err(NoSlot::Failed(Failure::NoSlot, None)),
                 };
             }
-            tokio::select! {
-                () = ticket.woken() => {
+            let heard = tokio::select! {
+                biased;
+                heard = self.live.next() => heard,
+                () = self.alarm.at(&shared.timer, give_up_ms) => continue,
+            };
+            match heard {
+                Heard::Room => {
                     ticket.take_wake();
                     // A slot came free for this job: last slots are for those who waited.
                     look = Some(false);
                 }
-                () = shared.timer.sleep(left_ms) => {}
-                message = self.inbox.recv() => {
-                    if let Some(event) = self.while_waiting(message) {
+                Heard::Word(word) => {
+                    if let Some(event) = self.while_waiting(word) {
                         return Err(NoSlot::Interrupted(event));
                     }
                 }
@@ -87,20 +97,26 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// Words about earlier attempts are stale by now; only a cancel counts.
-    fn while_waiting(&mut self, message: Option<ToJob>) -> Option<Event> {
+    fn while_waiting(&mut self, message: ToJob) -> Option<Event> {
         match message {
-            Some(ToJob::Cancel) | None => Some(Event::Cancel),
-            Some(ToJob::Node(word, answer)) => {
+            ToJob::Cancel => Some(Event::Cancel),
+            ToJob::Node(word, answer) => {
                 self.refuse(&word, answer);
                 None
             }
-            Some(ToJob::NodeLost(_)) => None,
+            ToJob::Partial(_) => {
+                self.refuse_partial();
+                None
+            }
+            ToJob::NodeLost(_) => None,
         }
     }
 
     /// Asks the cells, once each. `Ok(None)` means that it is worth waiting.
     async fn look(&mut self, keep_last: bool) -> Result<Option<(Grant, u16)>, NoSlot> {
-        if let Some(found) = self.look_at_pinned().await? {
+        // What most jobs do not need has a box of its own, here and below: a job's state stays small.
+        let may_be_pinned = self.request.preferred.is_some() || self.request.bind_key.is_some();
+        if may_be_pinned && let Some(found) = Box::pin(self.look_at_pinned()).await? {
             return Ok(Some(found));
         }
         let tried: Vec<_> = self.job.tried().to_vec();
@@ -108,10 +124,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Looked::Found(found) => Ok(Some(found)),
             Looked::Full { others: true } => Ok(None),
             // Only nodes that failed it before are there: better one of those than none.
-            Looked::Full { others: false } => match self.look_everywhere(keep_last, &[]).await? {
-                Looked::Found(found) => Ok(Some(found)),
-                Looked::Full { .. } => Ok(None),
-            },
+            Looked::Full { others: false } => {
+                match Box::pin(self.look_everywhere(keep_last, &[])).await? {
+                    Looked::Found(found) => Ok(Some(found)),
+                    Looked::Full { .. } => Ok(None),
+                }
+            }
         }
     }
 
@@ -126,7 +144,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             for cell in self.shared.routes.order(pair, self.shared.random(), everywhere) {
                 let tried: SlotSet =
                     tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot).collect();
-                let exclude = tried | self.excluded_in(cell).await?;
+                let exclude = match self.request.exclude.is_empty() {
+                    true => tried,
+                    false => tried | Box::pin(self.excluded_in(cell)).await?,
+                };
                 match self.reserve(cell, exclude, None, keep_last).await? {
                     Reserved::Granted { grant, used, free, .. } => {
                         self.shared.routes.free(pair, cell, free);
@@ -149,8 +170,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return Ok(Looked::Full { others: true });
         }
         self.count_empty_pool();
-        let detail =
-            format!("no registered node can serve {pair}: {}", self.what_is_missing().await);
+        let missing = Box::pin(self.what_is_missing()).await;
+        let detail = format!("no registered node can serve {pair}: {missing}");
         Err(NoSlot::Failed(Failure::NoCapableNode, Some(detail)))
     }
 
@@ -217,6 +238,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
         pin: Option<Pin>,
         keep_last: bool,
     ) -> Result<Reserved, NoSlot> {
+        let exclude = match self.shared.is_in_doubt() {
+            false => exclude,
+            true => {
+                let doubted = Box::pin(self.shared.doubted_in(cell)).await;
+                exclude | doubted.map_err(|_| store_down())?
+            }
+        };
         let query = Query {
             pair: self.request.pair,
             needs: self.request.needs,
@@ -232,12 +260,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
             ack_lease_ms: self.shared.options.times.ack_ms,
             random: self.shared.random(),
         };
-        let started = tokio::time::Instant::now();
-        let reply = self.shared.timed("reserve", self.shared.store.reserve(cell, request)).await;
-        self.shared.metrics.reserve_seconds.observe(started.elapsed().as_secs_f64());
+        let store = &self.shared.store;
+        let (reply, took) = timed!(self.shared, "reserve", store.reserve(cell, request));
+        self.shared.metrics.reserve_seconds.observe(took);
         let reply = reply.map_err(|_| store_down())?;
         self.shared.leases_lost(reply.expired.iter().map(|expired| expired.key));
-        Metrics::count(&self.shared.metrics.reserve, "outcome", outcome_name(&reply.outcome));
+        self.shared.metrics.reserve.count(outcome_name(&reply.outcome));
         Ok(reply.outcome)
     }
 

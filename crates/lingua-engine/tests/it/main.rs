@@ -3,6 +3,7 @@
 mod jobs;
 mod nodes;
 mod operators;
+mod partials;
 mod restart;
 mod waiting;
 mod world;

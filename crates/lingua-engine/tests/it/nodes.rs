@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lingua_core::NodeId;
 use lingua_core::node::NodeState;
+use lingua_core::{Health, NodeId};
 use lingua_engine::handle::Beat;
 use lingua_engine::node::ToNode;
 use lingua_engine::request::JobRequest;
@@ -156,6 +156,7 @@ async fn a_node_that_does_not_read_is_cut_off_and_its_jobs_go_elsewhere() {
         node: NodeId::new("slow").unwrap(),
         profile: profile("zh en", 64),
         health: Default::default(),
+        version: None,
         outbox,
     };
     let preferred = Some(slow.node.clone());
@@ -202,4 +203,21 @@ async fn turns_of_a_session_spread_over_nodes() {
     let shares: Vec<u32> = nodes.iter().map(Node::done).collect();
     assert_eq!(shares.iter().sum::<u32>(), 200);
     assert!(shares.iter().all(|&n| n >= 5), "{shares:?}");
+}
+
+/// What a heartbeat leaves out stays as it was, also when it names other capabilities.
+#[tokio::test(start_paused = true)]
+async fn a_degraded_node_that_changes_what_it_can_do_stays_degraded() {
+    let world = World::new();
+    let node = Node::works(&world, "a", 1, 10).await;
+    let state = async || world.engine.node(&node.id).await.unwrap().expect("known").1.state;
+    let degraded = Beat { health: Some(Health::Degraded), ..beat(&node) };
+    world.engine.heartbeat(degraded).await.unwrap();
+    assert_eq!(state().await, NodeState::Degraded);
+    let more = Beat { profile: Some(profile("zh en ja", 2)), ..beat(&node) };
+    world.engine.heartbeat(more).await.unwrap();
+    assert_eq!(state().await, NodeState::Degraded);
+    let ready = Beat { health: Some(Health::Ready), ..beat(&node) };
+    world.engine.heartbeat(ready).await.unwrap();
+    assert_eq!(state().await, NodeState::Ready);
 }

@@ -76,7 +76,7 @@ async fn events_tell_of_nodes_and_jobs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_are_listed_by_state() {
+async fn jobs_are_listed_by_state_newest_first() {
     let world = World::new();
     Node::works(&world, "a", 1, 10).await;
     for n in 0..5 {
@@ -85,5 +85,9 @@ async fn jobs_are_listed_by_state() {
     world.translate(job(9, "ko:en")).await;
     assert_eq!(world.engine.jobs(Some(JobState::Done), 3).await.unwrap().len(), 3);
     assert_eq!(world.engine.jobs(Some(JobState::Failed), 10).await.unwrap().len(), 1);
-    assert_eq!(world.engine.jobs(None, 100).await.unwrap().len(), 6);
+    let ids = |views: Vec<lingua_engine::request::JobView>| -> Vec<u128> {
+        views.iter().map(|view| view.id.number()).collect()
+    };
+    assert_eq!(ids(world.engine.jobs(None, 100).await.unwrap()), [9, 4, 3, 2, 1, 0]);
+    assert_eq!(ids(world.engine.jobs(None, 2).await.unwrap()), [9, 4]);
 }

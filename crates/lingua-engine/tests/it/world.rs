@@ -159,7 +159,8 @@ impl Node {
         let (outbox, inbox) = mpsc::channel(64);
         let profile = profile(langs, slots);
         let health = Health::Ready;
-        let registration = Registration { node: id.clone(), profile, health, outbox };
+        let version = Some(Arc::from("3.0"));
+        let registration = Registration { node: id.clone(), profile, health, version, outbox };
         let registered = world.engine.register(registration).await.expect("registered");
         let most_at_once = Arc::new(AtomicU16::new(0));
         let jobs_done = Arc::new(AtomicU32::new(0));
@@ -309,7 +310,7 @@ impl Life {
 pub(crate) fn done_by(view: &JobView) -> String {
     assert_eq!(view.progress.state, JobState::Done, "{view:?}");
     let ended = view.progress.ended.as_ref().expect("it ended");
-    ended.tries.last().expect("a try").node.clone()
+    ended.tries.last().expect("a try").node.to_string()
 }
 
 /// The code of its failure.

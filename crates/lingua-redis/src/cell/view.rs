@@ -60,6 +60,7 @@ fn read_node(
     };
     let (epoch, node) = tenant(&text(at.to_string())?)?;
     let profile = profile::decode(&text(format!("{at}c"))?, max)?;
+    let version = texts.get(&format!("{at}v")).map(|bytes| String::from_utf8_lossy(bytes).into());
     let load = Load::new(cpu, gpu, memory).map_err(|error| corrupt(&error.to_string()))?;
     Ok(Some(NodeView {
         node,
@@ -72,6 +73,7 @@ fn read_node(
         used,
         heartbeat_ms,
         fresh_until_ms,
+        version,
     }))
 }
 

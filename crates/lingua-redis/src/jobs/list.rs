@@ -4,7 +4,7 @@ use futures_util::future::{join_all, try_join_all};
 use lingua_core::{InstanceId, JobId};
 use lingua_store::Result;
 use lingua_store::contract::{JobFilter, JobRecord};
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::head;
 use crate::keys::{SHARDS, shard_of};
@@ -23,6 +23,9 @@ impl RedisStore {
         let shards = (0..SHARDS).map(|shard| self.matching_in(shard, &filter));
         let mut found: Vec<JobId> = try_join_all(shards).await?.into_iter().flatten().collect();
         found.sort_unstable();
+        if filter.newest_first {
+            found.reverse();
+        }
         found.truncate(filter.limit);
         let records = try_join_all(found.into_iter().map(|job| self.find_job(job))).await?;
         Ok(records.into_iter().flatten().collect())
@@ -56,7 +59,7 @@ impl RedisStore {
             && !self.is_old(record)
     }
 
-    /// The next ids of a shard, in order. Open jobs of one owner have a list of their own.
+    /// The next ids of a shard, in the order of the list. Open jobs of one owner have a list of their own.
     async fn page_of(
         &self,
         shard: u32,
@@ -64,24 +67,24 @@ impl RedisStore {
         after: Option<JobId>,
     ) -> Result<Vec<JobId>> {
         let keys = self.keys.shard(shard);
-        let mut command = redis::cmd("ZRANGEBYLEX");
         let after = after.map(job_text);
         let open_only = filter.state.is_some_and(|state| !state.is_terminal());
-        let skip = match &filter.owner {
+        // A name has no blank in it, and what stands next to the blank in the order of bytes is "!".
+        let (key, skip, lowest, highest) = match &filter.owner {
             Some(owner) if open_only => {
-                command.arg(keys.open).arg(format!("({owner} {}", after.unwrap_or_default()));
-                command.arg(format!("({owner}!"));
-                owner.as_str().len() + 1
+                let (lowest, highest) = (format!("({owner} "), format!("({owner}!"));
+                (keys.open, owner.as_str().len() + 1, lowest, highest)
             }
-            _ => {
-                command
-                    .arg(keys.all)
-                    .arg(after.map_or("-".to_owned(), |after| format!("({after}")));
-                command.arg("+");
-                0
-            }
+            _ => (keys.all, 0, "-".to_owned(), "+".to_owned()),
         };
-        command.arg("LIMIT").arg(0).arg(PAGE);
+        let after = after.map(|after| match skip {
+            0 => format!("({after}"),
+            _ => format!("{lowest}{after}"),
+        });
+        let command = match filter.newest_first {
+            false => between("ZRANGEBYLEX", key, after.unwrap_or(lowest), highest),
+            true => between("ZREVRANGEBYLEX", key, after.unwrap_or(highest), lowest),
+        };
         let mut reply = Reply::new(self.line.send(&command).await?)?;
         let mut page = Vec::with_capacity(reply.len());
         while !reply.is_empty() {
@@ -132,7 +135,7 @@ impl RedisStore {
         limit: usize,
     ) -> Result<Vec<(InstanceId, JobId)>> {
         let keys = self.keys.shard(shard);
-        let mut call = JOB_ORPHANS.call(self.now_ms(), &[keys.open]).arg(limit);
+        let mut call = JOB_ORPHANS.call(self.script_ms(), &[keys.open]).arg(limit);
         alive.iter().for_each(|name| call.push(name.as_str()));
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         let mut orphans = Vec::with_capacity(reply.len() / 2);
@@ -150,7 +153,7 @@ impl RedisStore {
     ) -> Result<Option<JobRecord>> {
         let shard = self.keys.shard(shard_of(job));
         let keys = [self.keys.job(job), shard.open];
-        let call = JOB_CLAIM.call(self.now_ms(), &keys);
+        let call = JOB_CLAIM.call(self.script_ms(), &keys);
         let call = call.arg(job_text(job)).arg(owner.as_str()).arg(heir.as_str());
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         match reply.is_empty() {
@@ -158,4 +161,11 @@ impl RedisStore {
             false => head::read(job, &mut reply).map(Some),
         }
     }
+}
+
+/// A page of a sorted set in the order of its texts, from one end to the other.
+fn between(order: &str, key: String, from: String, to: String) -> Cmd {
+    let mut command = redis::cmd(order);
+    command.arg(key).arg(from).arg(to).arg("LIMIT").arg(0).arg(PAGE);
+    command
 }

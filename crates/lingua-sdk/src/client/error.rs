@@ -29,6 +29,23 @@ pub enum ClientError {
         /// What happened.
         detail: String,
     },
+    /// Somebody answered who may be somebody else.
+    #[error(
+        "{url} is not trusted: {detail}; if it is yours, give the certificate that vouches for it \
+         with --ca FILE"
+    )]
+    Untrusted {
+        /// The address.
+        url: String,
+        /// Why not.
+        detail: String,
+    },
+    /// The file with the certificates to trust cannot be used.
+    #[error("cannot trust {detail}; give a PEM file of certificates")]
+    BadCa {
+        /// Which file, and what is wrong with it.
+        detail: String,
+    },
     /// The connection was there, but the answer did not come in time.
     #[error(
         "{url} did not answer within {waited_ms} ms; it may still have done what was asked: \
@@ -67,8 +84,11 @@ impl ClientError {
     /// The error code that users see.
     pub fn code(&self) -> &str {
         match self {
-            Self::BadUrl { .. } | Self::BadHeader { .. } => ErrorCode::InvalidRequest.as_str(),
+            Self::BadUrl { .. } | Self::BadHeader { .. } | Self::BadCa { .. } => {
+                ErrorCode::InvalidRequest.as_str()
+            }
             Self::Unreachable { .. } => "UNREACHABLE",
+            Self::Untrusted { .. } => "UNTRUSTED",
             Self::TimedOut { .. } => "TIMED_OUT",
             Self::Refused { body, .. } => &body.error,
             Self::BadAnswer { .. } => "BAD_ANSWER",

@@ -10,12 +10,15 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Request, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Http;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
 use tokio::time::timeout;
 
 use super::error::ClientError;
+use crate::tls::{self, Trust};
 
 /// How long it may take to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,7 +53,7 @@ pub(super) struct Answer {
 /// Connections to one scheduler. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Transport {
-    http: Http<HttpConnector, Full<Bytes>>,
+    http: Http<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Without a slash at the end.
     base: String,
     token: Option<HeaderValue>,
@@ -62,23 +65,21 @@ impl Transport {
         let bad =
             |detail: &str| ClientError::BadUrl { url: base.to_owned(), detail: detail.into() };
         let uri: Uri = base.parse().map_err(|_| bad("it is no address"))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(bad("https is not built in; end TLS in front of it")),
-            _ => return Err(bad("it does not start with http://")),
-        }
+        let tls = match uri.scheme_str() {
+            Some("http") => tls::unused(),
+            Some("https") => Trust::System.config(),
+            _ => return Err(bad("it does not start with http:// or https://")),
+        };
         if uri.query().is_some() {
             return Err(bad("it has a query"));
         }
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.set_nodelay(true);
-        let http = Http::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(IDLE_MAX)
-            .build(connector);
+        let http = connections(&tls);
         Ok(Self { http, base: base.trim_end_matches('/').to_owned(), token: None })
+    }
+
+    /// Trusts these authorities and no others.
+    pub(super) fn set_trust(&mut self, trust: &Trust) {
+        self.http = connections(&trust.config());
     }
 
     /// Shows this token with every request.
@@ -118,6 +119,9 @@ impl Transport {
             .body(body)
             .map_err(|error| ClientError::BadUrl { url, detail: error.to_string() })?;
         let answer = self.http.request(request).await.map_err(|error| {
+            if let Some(detail) = tls::distrust(&error) {
+                return ClientError::Untrusted { url: self.base.clone(), detail };
+            }
             let cause = error.source().map_or_else(|| error.to_string(), deepest);
             self.unreachable(cause)
         })?;
@@ -137,6 +141,23 @@ impl Transport {
     fn unreachable(&self, detail: String) -> ClientError {
         ClientError::Unreachable { url: self.base.clone(), detail }
     }
+}
+
+fn connections(tls: &ClientConfig) -> Http<HttpsConnector<HttpConnector>, Full<Bytes>> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector.set_nodelay(true);
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls.clone())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(connector);
+    Http::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(IDLE_MAX)
+        .build(connector)
 }
 
 /// A value of a header, if it can be one.

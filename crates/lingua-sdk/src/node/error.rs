@@ -23,6 +23,12 @@ pub enum Error {
     /// The token has characters that no header may have.
     #[error("the token has characters that cannot be sent; use printable ASCII")]
     BadToken,
+    /// The file with the certificates to trust cannot be used.
+    #[error("cannot trust {detail}; give a PEM file of certificates")]
+    BadCa {
+        /// Which file, and what is wrong with it.
+        detail: String,
+    },
     /// Another process registered with the same name.
     #[error(
         "another process registered as {node_id} and took over: {detail}; \
@@ -57,7 +63,9 @@ impl Error {
     pub fn code(&self) -> &str {
         match self {
             Self::BadOptions(error) => error.code(),
-            Self::BadUrl { .. } | Self::BadToken => ErrorCode::InvalidRequest.as_str(),
+            Self::BadUrl { .. } | Self::BadToken | Self::BadCa { .. } => {
+                ErrorCode::InvalidRequest.as_str()
+            }
             Self::TakenOver { .. } => ErrorCode::StaleEpoch.as_str(),
             Self::Unauthorized { code, .. } => code.as_str(),
             Self::Refused { code, .. } => code,

@@ -22,11 +22,14 @@ use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, header::AUTHORIZATION};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message as Frame, Utf8Bytes};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+use tokio_tungstenite::{
+    Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
+};
 
 use super::error::{Error, Trouble};
 use super::options::NodeOptions;
 use super::report::Outgoing;
+use crate::tls;
 
 /// How long it may take to connect, and then again to be registered.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -81,7 +84,12 @@ impl Link {
         let config = WebSocketConfig::default()
             .max_message_size(Some(MESSAGE_BYTES_MAX))
             .max_frame_size(Some(MESSAGE_BYTES_MAX));
-        let connecting = Box::pin(connect_async_with_config(request, Some(config), true));
+        let tls = match request.uri().scheme_str() {
+            Some("wss") => Connector::Rustls(options.trust.config()),
+            _ => Connector::Plain,
+        };
+        let connecting = connect_async_tls_with_config(request, Some(config), true, Some(tls));
+        let connecting = Box::pin(connecting);
         let (socket, _) = timeout(OPEN_TIMEOUT, connecting)
             .await
             .map_err(|_| Trouble::lost("the scheduler took too long to accept the connection"))?
@@ -181,8 +189,8 @@ fn request(options: &NodeOptions) -> Result<Request, Trouble> {
         |detail: String| Trouble::Fatal(Error::BadUrl { url: options.url.clone(), detail });
     let mut request =
         options.url.as_str().into_client_request().map_err(|error| bad_url(error.to_string()))?;
-    if request.uri().scheme_str() != Some("ws") {
-        return Err(bad_url("only ws:// is supported; end TLS in front of the scheduler".into()));
+    if !matches!(request.uri().scheme_str(), Some("ws" | "wss")) {
+        return Err(bad_url("it does not start with ws:// or wss://".into()));
     }
     if let Some(token) = &options.token {
         let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
@@ -207,6 +215,11 @@ fn of_handshake(url: &str, error: tungstenite::Error) -> Trouble {
         tungstenite::Error::Url(error) => {
             Trouble::Fatal(Error::BadUrl { url: url.to_owned(), detail: error.to_string() })
         }
-        error => Trouble::Lost(format!("{url}: {error}")),
+        error => match tls::distrust(&error) {
+            Some(why) => Trouble::Lost(format!(
+                "{url} is not trusted: {why}; give the certificate that vouches for it"
+            )),
+            None => Trouble::Lost(format!("{url}: {error}")),
+        },
     }
 }

@@ -3,6 +3,7 @@
 //! Start at [`NodeOptions::new`]. The bounds that nobody needs to change are constants of the files
 //! that keep them.
 
+use std::path::Path;
 use std::time::Duration;
 
 use lingua_core::{Health, NodeId, ServiceSet};
@@ -10,6 +11,7 @@ use lingua_wire::limits::SLOTS_DEFAULT;
 use lingua_wire::node::{CapabilityFields, LanguageLists, Register, ServiceFlags};
 
 use super::error::Error;
+use crate::tls::Trust;
 
 /// Shortest and longest wait before a new connection is tried.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -25,6 +27,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(10);
 pub struct NodeOptions {
     pub(super) url: String,
     pub(super) token: Option<String>,
+    pub(super) trust: Trust,
     pub(super) node_id: Option<NodeId>,
     pub(super) languages: LanguageLists,
     pub(super) services: ServiceFlags,
@@ -39,11 +42,12 @@ pub struct NodeOptions {
 }
 
 impl NodeOptions {
-    /// A node of this scheduler (`ws://host:port/v1/node/ws`), without languages yet.
+    /// A node of this scheduler (`ws://host:port/v1/node/ws`, or `wss://`), without languages yet.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
             token: None,
+            trust: Trust::System,
             node_id: None,
             languages: LanguageLists::default(),
             services: ServiceFlags::default(),
@@ -63,6 +67,12 @@ impl NodeOptions {
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
+    }
+
+    /// Trusts the certificates in this PEM file instead of those of this machine.
+    pub fn ca(mut self, path: &Path) -> Result<Self, Error> {
+        self.trust = Trust::file(path).map_err(|detail| Error::BadCa { detail })?;
+        Ok(self)
     }
 
     /// Its name; the scheduler makes one up otherwise, which is kept for as long as the node runs.

@@ -124,7 +124,7 @@ fn result_json(output: &Output) -> Result<String, Failure> {
         src_lang: output.src_lang.as_deref().map(Cow::Borrowed),
     };
     if output.extra.is_empty() {
-        return Ok(known.to_raw().into_text().into_string());
+        return Ok(known.to_raw().as_str().to_owned());
     }
     let bad = |error: serde_json::Error| {
         Failure::permanent(Failure::BAD_OUTPUT).with_detail(error.to_string())

@@ -257,7 +257,7 @@ async fn options_that_no_scheduler_would_take_are_refused_at_once() {
             (good().token("line\nbreak"), "INVALID_REQUEST"),
             (at("nonsense"), "INVALID_REQUEST"),
             (at("http://127.0.0.1:1/v1/node/ws"), "INVALID_REQUEST"),
-            (at("wss://127.0.0.1:1/v1/node/ws"), "INVALID_REQUEST"),
+            (at("https://127.0.0.1:1/v1/node/ws"), "INVALID_REQUEST"),
         ] {
             let shown = format!("{options:?}");
             let error = start(options).ended().await.unwrap_err();

@@ -1,6 +1,5 @@
 //! What clients call.
 
-use axum::body::Bytes;
 use axum::extract::{Path, Query};
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -14,12 +13,14 @@ use lingua_wire::client::{CancelReply, DispatchReply};
 use lingua_wire::message::check_label;
 use lingua_wire::view::JobList;
 use lingua_wire::{ErrorCode, RequestError};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::app::{App, Shared};
 use crate::convert;
 use crate::reply::{Answer, Failed, json};
+use crate::sent::Sent;
 
 /// Most jobs in one listing.
 const LIST_MAX: usize = 1000;
@@ -34,15 +35,14 @@ const WAIT_MS_MAX: u64 = 60_000;
 pub(crate) async fn dispatch<S: Store, T: Timer>(
     app: Shared<S, T>,
     headers: HeaderMap,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Answer {
     let (id, sent_within_ms) = accept(&app, &headers, &body).await?;
     let waited = app.shared.engine.wait_sent(id, sent_within_ms).await?;
     let view = reached(id, waited)?;
     refuse_if_failed(&view)?;
-    let node = view.progress.node.or_else(|| {
-        view.progress.tries.last().and_then(|last| lingua_core::NodeId::new(&last.node).ok())
-    });
+    let last = view.progress.tries.last().map(|last| last.node.clone());
+    let node = view.progress.node.or(last);
     let Some(node_id) = node else {
         let detail = "the job was cancelled before it was sent";
         return Err(Failed::new(ErrorCode::StaleAttempt, detail).with_job(id));
@@ -50,17 +50,28 @@ pub(crate) async fn dispatch<S: Store, T: Timer>(
     Ok(json(&DispatchReply { job_id: id, node_id, attempt_id: view.progress.attempt }))
 }
 
-/// `POST /v1/translate`: accepts a job and answers with what came of it.
-pub(crate) async fn translate<S: Store, T: Timer>(
+/// The route of [`translate`].
+pub(crate) const TRANSLATE: &str = "/v1/translate";
+
+/// [`translate`] by way of the router: only for who calls it by another method than `POST`.
+pub(crate) async fn translate_routed<S: Store, T: Timer>(
     app: Shared<S, T>,
     headers: HeaderMap,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Answer {
-    let id = job_id(&headers)?;
-    let request = convert::request(id, &body, app.shared.options.default_wait_ms)?;
+    let id = job_id(&app, &headers)?;
+    translate(&app, id, &body).await
+}
+
+/// `POST /v1/translate`: accepts a job and answers with what came of it.
+pub(crate) async fn translate<S: Store, T: Timer>(
+    app: &App<S, T>,
+    id: JobId,
+    body: &[u8],
+) -> Answer {
+    let request = convert::request(id, body, app.shared.options.default_wait_ms)?;
     let wait_ms = request.deadline_ms.unwrap_or(app.shared.options.translate_ms);
-    let submitted = app.shared.engine.submit(request).await?;
-    match app.shared.engine.wait_ended(submitted.id, wait_ms).await? {
+    match app.shared.engine.translate(request, wait_ms).await? {
         Waited::Reached(view) => {
             refuse_if_failed(&view)?;
             Ok(json(&convert::job_view(&view)))
@@ -80,17 +91,28 @@ async fn accept<S: Store, T: Timer>(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<(JobId, u64), Failed> {
-    let id = job_id(headers)?;
+    let id = job_id(app, headers)?;
     let request = convert::request(id, body, app.shared.options.default_wait_ms)?;
     let sent_within_ms = request.wait_ms.saturating_add(app.shared.options.translate_ms);
     let submitted = app.shared.engine.submit(request).await?;
     Ok((submitted.id, sent_within_ms))
 }
 
+/// A header of requests that submit a job; only for the description, [`job_id`] reads it.
+#[derive(Debug, JsonSchema)]
+pub(crate) struct Key {
+    /// Makes it safe to repeat the request: the same key answers with the same job.
+    #[schemars(rename = "Idempotency-Key")]
+    _key: Option<String>,
+}
+
 /// A new id, or the one that belongs to the idempotency key.
-fn job_id(headers: &HeaderMap) -> Result<JobId, Failed> {
+pub(crate) fn job_id<S: Store, T: Timer>(
+    app: &App<S, T>,
+    headers: &HeaderMap,
+) -> Result<JobId, Failed> {
     let Some(key) = headers.get("idempotency-key") else {
-        return Ok(JobId::new(uuid::Uuid::now_v7().as_u128()));
+        return Ok(JobId::new(new_number(app.shared.engine.now_ms())));
     };
     let key =
         key.to_str().map_err(|_| RequestError::invalid("Idempotency-Key", "it is not ASCII"))?;
@@ -99,6 +121,13 @@ fn job_id(headers: &HeaderMap) -> Result<JobId, Failed> {
     let mut id = [0; 16];
     id.copy_from_slice(&hash[..16]);
     Ok(JobId::new(u128::from_be_bytes(id)))
+}
+
+/// A number that nobody else has, and that is larger than those of earlier milliseconds: a UUID of
+/// version 7. The random part comes from the thread's own generator, without a system call.
+pub(crate) fn new_number(now_ms: u64) -> u128 {
+    let random: [u8; 10] = rand::random();
+    uuid::Builder::from_unix_timestamp_millis(now_ms, &random).as_uuid().as_u128()
 }
 
 fn reached(id: JobId, waited: Waited) -> Result<JobView, Failed> {
@@ -131,8 +160,10 @@ fn parse_id(text: &str) -> Result<JobId, Failed> {
     text.parse().map_err(|error| Failed::new(ErrorCode::JobNotFound, format!("{error}")))
 }
 
-#[derive(Debug, Deserialize)]
+/// How long to wait for the end of a job.
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Wait {
+    /// Answer when the job has ended, or after this time, at most 60 s; at once by default.
     wait_ms: Option<u64>,
 }
 
@@ -162,9 +193,12 @@ pub(crate) async fn cancel<S: Store, T: Timer>(
     }
 }
 
-#[derive(Debug, Deserialize)]
+/// Which jobs are listed.
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct List {
+    /// Only jobs in this state.
     state: Option<String>,
+    /// At most this many; 100 by default, 1000 at most.
     limit: Option<usize>,
 }
 

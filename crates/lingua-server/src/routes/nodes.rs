@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
 use axum::extract::{Path, Query};
 use lingua_core::{NodeId, Profile};
 use lingua_engine::Timer;
@@ -10,11 +9,12 @@ use lingua_engine::handle::{Beat, Registration};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 use lingua_wire::node::{
-    Heartbeat, HeartbeatReply, JobAck, JobDone, JobFail, JobRef, Offline, OkReply, Register,
-    RegisterReply,
+    Heartbeat, HeartbeatReply, JobAck, JobDone, JobFail, JobPartial, JobRef, Offline, OkReply,
+    Register, RegisterReply,
 };
 use lingua_wire::scheduler::NodeJobs;
 use lingua_wire::{ErrorCode, RequestError, parse};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
@@ -22,19 +22,21 @@ use crate::app::{App, Shared};
 use crate::convert;
 use crate::mailbox::Mailbox;
 use crate::reply::{Answer, Failed, json};
+use crate::sent::Sent;
 
 /// How long a long poll waits if the node does not say.
 const POLL_MS: u64 = 30_000;
 
 /// `POST /v1/node/register`
-pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     let parts = parse::<Register>(&body)?.into_parts()?;
     tracing::info!(step = "register_start", "a node registers over HTTP");
     let node = parts.node.unwrap_or_else(new_node_id);
     log_steps(&node, &parts.profile);
     let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
     let (profile, health) = (Arc::new(parts.profile), parts.health);
-    let registration = Registration { node: node.clone(), profile, health, outbox };
+    let version = parts.version.map(Into::into);
+    let registration = Registration { node: node.clone(), profile, health, version, outbox };
     let registered = app.shared.engine.register(registration).await?;
     let mailbox = Mailbox::new(registered.place.epoch, inbox);
     app.shared.mailboxes.put(node.clone(), mailbox, |node| app.shared.engine.epoch_of(node));
@@ -70,7 +72,7 @@ pub(crate) fn new_node_id() -> NodeId {
 }
 
 /// `POST /v1/node/heartbeat`
-pub(crate) async fn heartbeat<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+pub(crate) async fn heartbeat<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     let heartbeat: Heartbeat = parse(&body)?;
     let node = heartbeat.node()?.clone();
     let (mut cancel, drain) = take_beat(&app, &node, &heartbeat).await?;
@@ -108,7 +110,7 @@ pub(crate) async fn take_beat<S: Store, T: Timer>(
 }
 
 /// `POST /v1/node/offline`
-pub(crate) async fn offline<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+pub(crate) async fn offline<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     let node = parse::<Offline>(&body)?.node_id;
     let engine = &app.shared.engine;
     let epoch = engine.epoch_of(&node).ok_or(lingua_engine::NodeError::NotRegistered)?;
@@ -117,8 +119,10 @@ pub(crate) async fn offline<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) 
     Ok(json(&OkReply::OK))
 }
 
-#[derive(Debug, Deserialize)]
+/// How long to wait for jobs.
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Poll {
+    /// Answer when there are jobs, or after this time; 30 s by default.
     wait_ms: Option<u64>,
 }
 
@@ -143,15 +147,28 @@ pub(crate) async fn jobs<S: Store, T: Timer>(
 }
 
 /// `POST /v1/job/ack`
-pub(crate) async fn ack<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+pub(crate) async fn ack<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     let ack: JobAck = parse(&body)?;
     let node = known(&app, ack.node()?)?;
     app.shared.engine.acked(ack.job_id, ack.report(node), true).await?;
     Ok(json(&OkReply::OK))
 }
 
+/// `POST /v1/job/partial`
+pub(crate) async fn partial<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
+    let partial: JobPartial<'_> = parse(&body)?;
+    let node = known(&app, partial.node()?)?;
+    match app.shared.engine.partial(partial.job_id, partial.report(node), &partial.text) {
+        true => Ok(json(&OkReply::OK)),
+        false => {
+            let detail = "the job is over, or hears too much at once; go on without it";
+            Err(Failed::new(ErrorCode::StaleAttempt, detail))
+        }
+    }
+}
+
 /// `POST /v1/job/done`
-pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     let done: JobDone<'_> = parse(&body)?;
     let node = known(&app, done.node()?)?;
     let report = done.report(node);
@@ -159,13 +176,13 @@ pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> 
         let what = "over HTTP there is no next frame; send the audio as base64 in 'data'";
         return Err(RequestError::invalid("result.tts_audio.bytes", what).into());
     }
-    let result = done.result.map_or("{}".into(), |result| result.into_text());
-    app.shared.engine.done(done.job_id, report, result.into_string(), true).await?;
+    let result = convert::result(done.result);
+    app.shared.engine.done(done.job_id, report, result, true).await?;
     Ok(json(&OkReply::OK))
 }
 
 /// `POST /v1/job/fail`
-pub(crate) async fn fail<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+pub(crate) async fn fail<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     let fail: JobFail<'_> = parse(&body)?;
     let node = known(&app, fail.node()?)?;
     let (report, retryable) = (fail.report(node), fail.is_retryable());

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
@@ -15,14 +14,18 @@ use lingua_engine::events::Event;
 use lingua_engine::table::Pool;
 use lingua_store::Store;
 use lingua_wire::view::{
-    ClusterView, ExplainReply, ExplainedNode, InstanceView, NodeList, PoolList, PoolView, StoreView,
+    ClusterView, ExplainReply, ExplainedNode, InstanceView, JobEvent, JobEventKind, LeaderEvent,
+    NodeEvent, NodeList, PoolEvent, PoolList, PoolView, StoreView,
 };
-use lingua_wire::{ErrorCode, RequestError};
+use lingua_wire::{ErrorCode, Message, RequestError, to_json};
+use serde::Serialize;
 use tokio_stream::wrappers::BroadcastStream;
 
 use crate::app::{App, Shared};
+use crate::metrics::Kind;
 use crate::reply::{Answer, Failed, json, text};
-use crate::{convert, table};
+use crate::sent::Sent;
+use crate::{convert, docs, openapi};
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -157,7 +160,7 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
 }
 
 /// `POST /v1/explain`
-pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) -> Answer {
+pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     use lingua_core::roster::Verdict;
     let request = convert::question(&body, app.shared.options.default_wait_ms)?;
     let verdicts = app.shared.engine.explain(&request).await?;
@@ -194,7 +197,10 @@ pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, body: Bytes) 
 
 /// `GET /v1/events`: what happens, as it happens.
 pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
-    let events = BroadcastStream::new(app.shared.engine.events()).map(|event| {
+    let open = app.shared.metrics.open(Kind::Events);
+    let events = BroadcastStream::new(app.shared.engine.events()).map(move |event| {
+        // Whoever watches is counted until the stream goes.
+        let _ = &open;
         Ok::<_, Infallible>(match event {
             Ok(event) => sse(&event),
             Err(_) => SseEvent::default().event("gap").data("{}"),
@@ -204,21 +210,31 @@ pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
 }
 
 fn sse(event: &Event) -> SseEvent {
-    let (name, data) = match event {
-        Event::Node { node, epoch } => {
-            ("node", serde_json::json!({"node_id": node.as_str(), "epoch": epoch.0}))
-        }
-        Event::Job { job, state, node } => {
-            let node = node.as_ref().map(|node| node.as_str());
-            (
-                "job",
-                serde_json::json!({"job_id": job.to_string(), "state": state.as_str(), "node_id": node}),
-            )
-        }
-        Event::Pools { version } => ("pool", serde_json::json!({"table_version": version})),
-        Event::Leader { term } => ("leader", serde_json::json!({"term": term.0})),
-    };
-    SseEvent::default().event(name).data(data.to_string())
+    match event {
+        Event::Node { node, epoch } => sse_of(&NodeEvent { node_id: node.clone(), epoch: *epoch }),
+        Event::Job { job, attempt, state, node } => sse_of(&JobEvent {
+            kind: JobEventKind::State,
+            job_id: *job,
+            attempt_id: *attempt,
+            state: *state,
+            node_id: node.clone(),
+            text: None,
+        }),
+        Event::Partial { job, attempt, state, node, text } => sse_of(&JobEvent {
+            kind: JobEventKind::Partial,
+            job_id: *job,
+            attempt_id: *attempt,
+            state: *state,
+            node_id: Some(node.clone()),
+            text: Some(text.to_string()),
+        }),
+        Event::Pools { version } => sse_of(&PoolEvent { table_version: *version }),
+        Event::Leader { term } => sse_of(&LeaderEvent { term: *term }),
+    }
+}
+
+fn sse_of<M: Message + Serialize>(event: &M) -> SseEvent {
+    SseEvent::default().event(M::NAME.trim_end_matches("_event")).data(to_json(event))
 }
 
 /// `GET /metrics`
@@ -232,12 +248,12 @@ pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
 
 /// `GET /openapi.json`
 pub(crate) async fn openapi() -> Response {
-    text(StatusCode::OK, "application/json", table::openapi().to_string())
+    text(StatusCode::OK, "application/json", openapi::document().to_string())
 }
 
 /// `GET /docs`
 pub(crate) async fn docs() -> Response {
-    text(StatusCode::OK, "text/html; charset=utf-8", table::docs())
+    text(StatusCode::OK, "text/html; charset=utf-8", docs::page())
 }
 
 /// `GET /healthz`: the process answers.

@@ -100,6 +100,7 @@ impl<S: Store> World<S> {
             health: Health::Ready,
             cost_ms: COST_MS,
             fresh_ms: FRESH_MS,
+            version: None,
         };
         match self.store.register(registration).await.expect("a reply") {
             RegisterReply::Registered { lost } => Some(lost),

@@ -58,6 +58,8 @@ pub struct Registration {
     pub cost_ms: u32,
     /// For how long this counts as a sign of life.
     pub fresh_ms: u64,
+    /// Version of its software, for people. Another version alone is no news for the feed.
+    pub version: Option<Arc<str>>,
 }
 
 /// What a registration answers.
@@ -302,6 +304,8 @@ pub struct NodeView {
     pub heartbeat_ms: u64,
     /// Until when that counts.
     pub fresh_until_ms: u64,
+    /// Version of its software, as it last said.
+    pub version: Option<Arc<str>>,
 }
 
 /// A lease at one moment.

@@ -185,8 +185,10 @@ pub struct JobFilter {
     pub state: Option<JobState>,
     /// Only of this instance.
     pub owner: Option<InstanceId>,
-    /// Only after this one, for the next page.
+    /// Only after this one in the order of the list, for the next page.
     pub after: Option<JobId>,
     /// At most this many.
     pub limit: usize,
+    /// The highest ids first: those rise with time, unless a job got its id from an idempotency key.
+    pub newest_first: bool,
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use lingua_core::job::Grant;
+use lingua_core::planted::{self, Bug};
 use lingua_core::roster::Standing;
 use lingua_core::{
     Attempt, CELL_NODES_MAX, CellId, Epoch, Fence, Health, JobId, Load, NodeId, NodeState, Roster,
@@ -23,7 +24,7 @@ use crate::contract::{
     ReserveReply, Reserved, StateReply,
 };
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Cell {
     id: CellId,
     roster: Roster,
@@ -35,9 +36,13 @@ pub(super) struct Cell {
     /// No lease ends before this. A lower bound is enough: it spares most calls the search.
     none_ends_before_ms: u64,
     fence: Fence,
+    /// How many orders of operators were carried out.
+    orders: u64,
+    /// Nodes that a former life ordered to drain and that have not come back yet.
+    drained_before: Vec<(Slot, NodeId)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Node {
     id: NodeId,
     epoch: Epoch,
@@ -48,6 +53,7 @@ struct Node {
     cost_ms: u32,
     heartbeat_ms: u64,
     fresh_until_ms: u64,
+    version: Option<Arc<str>>,
 }
 
 impl Node {
@@ -86,6 +92,8 @@ impl Cell {
             leases: HashMap::new(),
             none_ends_before_ms: u64::MAX,
             fence: Fence(0),
+            orders: 0,
+            drained_before: Vec::new(),
         }
     }
 
@@ -93,6 +101,11 @@ impl Cell {
     pub(super) fn resume(&mut self, fence: Fence, epoch: Epoch) {
         self.fence = fence;
         self.epochs = [epoch; CELL_NODES_MAX];
+    }
+
+    /// Orders a node to drain as soon as it comes back.
+    pub(super) fn drain_on_return(&mut self, slot: Slot, node: NodeId) {
+        self.drained_before.push((slot, node));
     }
 
     /// Refuses the epochs of a slot's former tenants, and no later one.
@@ -114,7 +127,10 @@ impl Cell {
         }
         let lost = if same { vec![] } else { self.end_leases_of(r.place.slot) };
         // An operator's order outlives the node's reconnect, but not the node.
-        let drain_ordered = old.as_ref().is_some_and(|n| n.id == r.node && n.drain_ordered);
+        let mut drain_ordered = old.as_ref().is_some_and(|n| n.id == r.node && n.drain_ordered);
+        if let Some(at) = self.drained_before.iter().position(|(slot, _)| *slot == r.place.slot) {
+            drain_ordered |= self.drained_before.swap_remove(at).1 == r.node;
+        }
         let before = old.as_ref().map(|n| (n.epoch, n.state()));
         let node = Node {
             id: r.node.clone(),
@@ -126,6 +142,7 @@ impl Cell {
             cost_ms: r.cost_ms,
             heartbeat_ms: now_ms,
             fresh_until_ms: now_ms.saturating_add(r.fresh_ms),
+            version: r.version,
         };
         let is_news = before != Some((node.epoch, node.state()))
             || self.roster.profile(r.place.slot).is_none_or(|known| **known != *r.profile);
@@ -148,7 +165,11 @@ impl Cell {
 
     pub(super) fn heartbeat(&mut self, beat: Heartbeat, now_ms: u64) -> Changed<HeartbeatReply> {
         let slot = beat.place.slot;
-        let Some(node) = current(&mut self.nodes, beat.place).filter(|node| !node.offline) else {
+        let found = match planted::is(Bug::BeatIgnoresEpoch) {
+            false => current(&mut self.nodes, beat.place),
+            true => self.nodes.get_mut(slot.index()).and_then(Option::as_mut),
+        };
+        let Some(node) = found.filter(|node| !node.offline) else {
             return Changed { reply: HeartbeatReply::Reregister, node: None };
         };
         let before = node.state();
@@ -165,6 +186,9 @@ impl Cell {
             self.roster.set_state(slot, state);
         }
         let deadline_ms = now_ms.saturating_add(beat.lease_ms);
+        if planted::is(Bug::CellAdopts) {
+            self.adopt(&beat, deadline_ms);
+        }
         let mut unknown = Vec::new();
         for key in beat.running {
             match self.leases.get_mut(&key.job) {
@@ -182,14 +206,28 @@ impl Cell {
         Changed { reply, node: (state != before).then_some((id, beat.place)) }
     }
 
+    /// What a cell must not do: it cannot know whether the owner still wants the attempt.
+    fn adopt(&mut self, beat: &Heartbeat, deadline_ms: u64) {
+        let (slot, epoch) = (beat.place.slot, beat.place.epoch);
+        for &LeaseKey { job, attempt } in &beat.running {
+            if !self.leases.contains_key(&job) && self.roster.used(slot) < self.slots_max(slot) {
+                let (phase, fence) = (Phase::Committed, self.fence);
+                self.leases.insert(job, Lease { slot, epoch, attempt, phase, fence, deadline_ms });
+                self.roster.set_used(slot, self.roster.used(slot) + 1);
+            }
+        }
+    }
+
     pub(super) fn set_state(&mut self, place: Place, order: Order) -> Changed<StateReply> {
         let Some(node) = current(&mut self.nodes, place) else {
             return Changed { reply: StateReply::Stale, node: None };
         };
         let before = node.state();
         match order {
-            Order::Drain => node.drain_ordered = true,
-            Order::Resume => node.drain_ordered = false,
+            Order::Drain | Order::Resume => {
+                node.drain_ordered = order == Order::Drain;
+                self.orders += 1;
+            }
             Order::Offline | Order::Retire => node.offline = true,
         }
         let (state, id) = (node.state(), node.id.clone());
@@ -201,6 +239,12 @@ impl Cell {
         }
         let is_news = state != before || order == Order::Retire;
         Changed { reply: StateReply::Set { lost }, node: is_news.then_some((id, place)) }
+    }
+
+    /// The node in a slot, and the number of the order that was carried out last.
+    pub(super) fn last_order(&self, slot: Slot) -> Option<(NodeId, u64)> {
+        let node = self.nodes.get(slot.index())?.as_ref()?;
+        Some((node.id.clone(), self.orders))
     }
 
     pub(super) fn reserve(&mut self, request: &Reserve, now_ms: u64) -> ReserveReply {
@@ -269,7 +313,9 @@ impl Cell {
     }
 
     pub(super) fn finish(&mut self, key: LeaseKey) -> Option<Freed> {
-        self.leases.get(&key.job).filter(|lease| lease.attempt == key.attempt)?;
+        let is_it =
+            |lease: &&Lease| lease.attempt == key.attempt || planted::is(Bug::FinishIgnoresAttempt);
+        self.leases.get(&key.job).filter(is_it)?;
         let slot = self.end_lease(key.job)?.slot;
         Some(Freed { slot, used: self.roster.used(slot), max: self.slots_max(slot) })
     }
@@ -303,6 +349,7 @@ impl Cell {
                 used: self.roster.used(slot),
                 heartbeat_ms: node.heartbeat_ms,
                 fresh_until_ms: node.fresh_until_ms,
+                version: node.version.clone(),
             })
         };
         let lease_view = |(&job, lease): (&JobId, &Lease)| LeaseView {
@@ -380,7 +427,8 @@ impl Cell {
         let mut due: Vec<(u64, JobId)> = Vec::new();
         let mut next_end_ms = u64::MAX;
         for (&job, lease) in &self.leases {
-            if lease.deadline_ms < now_ms {
+            let stays = lease.phase == Phase::Committed && planted::is(Bug::ConfirmedForEver);
+            if lease.deadline_ms < now_ms && !stays {
                 due.push((lease.deadline_ms, job));
             } else {
                 next_end_ms = next_end_ms.min(lease.deadline_ms);
@@ -392,6 +440,9 @@ impl Cell {
         due.truncate(limit);
         for &(_, job) in &due {
             if let Some(lease) = self.end_lease(job) {
+                if planted::is(Bug::CountedForEver) {
+                    self.roster.set_used(lease.slot, self.roster.used(lease.slot) + 1);
+                }
                 let key = LeaseKey { job, attempt: lease.attempt };
                 expired.push(Expired { key, slot: lease.slot, phase: lease.phase });
             }

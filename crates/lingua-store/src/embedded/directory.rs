@@ -18,12 +18,14 @@ use super::journal::{Kept, Notes};
 use crate::contract::{Assign, Class, Incarnation, Place, SPREAD_FROM};
 use crate::error::{Error, Result};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Directory {
     tenants: HashMap<NodeId, Tenant>,
     cells: Vec<Tenancy>,
     epoch: Epoch,
     notes: Notes,
+    /// The number of the last order to a node, in the count of its cell; only if notes are taken.
+    orders: HashMap<NodeId, u64>,
 }
 
 /// A node's place and who it is given to.
@@ -41,7 +43,7 @@ impl Kept for Directory {
 }
 
 /// What is taken in a cell.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Tenancy {
     taken: SlotSet,
     by_class: BTreeMap<Class, usize>,
@@ -85,6 +87,18 @@ impl Directory {
         }
         directory.notes.begin();
         Ok(directory)
+    }
+
+    /// Notes an operator's order, unless a later one was noted: cells carry orders out in their own time.
+    pub(super) fn note_order(&mut self, node: NodeId, number: u64, drain: bool) {
+        if !self.notes.are_taken() || !self.tenants.contains_key(&node) {
+            return;
+        }
+        let last = self.orders.entry(node.clone()).or_default();
+        if *last < number {
+            *last = number;
+            self.notes.take(|| Note::Ordered(node, drain));
+        }
     }
 
     /// All places that are taken.
@@ -160,6 +174,7 @@ impl Directory {
             return false;
         };
         self.tenants.remove(node);
+        self.orders.remove(node);
         self.notes.take(|| Note::Released(node.clone()));
         let cell = &mut self.cells[tenant.place.cell.index()];
         cell.taken.remove(tenant.place.slot);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::contract::{Change, Changes};
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Feed {
     ring: VecDeque<Change>,
     capacity: usize,

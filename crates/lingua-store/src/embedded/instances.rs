@@ -14,13 +14,13 @@ use crate::contract::{
 };
 use crate::error::{Error, Result};
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Instances {
     limits: Limits,
     known: BTreeMap<InstanceId, Instance>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Instance {
     incarnation: Incarnation,
     address: String,

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use lingua_core::job::Stage;
+use lingua_core::planted::{self, Bug};
 use lingua_core::{InstanceId, JobId};
 
 use super::Limits;
@@ -21,7 +22,7 @@ use crate::error::{Error, Result};
 /// How many forgotten jobs an operation removes from disk at most.
 const LEAVE_BATCH: usize = 64;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Jobs {
     limits: Limits,
     records: BTreeMap<JobId, Entry>,
@@ -41,7 +42,7 @@ impl Kept for Jobs {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     record: JobRecord,
     last_token: Option<u64>,
@@ -84,7 +85,9 @@ impl Jobs {
     pub(super) fn create(&mut self, job: NewJob, now_ms: u64) -> Result<CreateReply> {
         check_size("a job's specification in bytes", job.spec.len())?;
         self.forget_old(now_ms);
-        if let Some(entry) = self.records.get(&job.id) {
+        if let Some(entry) = self.records.get(&job.id)
+            && !planted::is(Bug::CreateTwice)
+        {
             return Ok(CreateReply::Exists(entry.record.clone()));
         }
         if self.open_count >= self.limits.open_jobs_max {
@@ -139,9 +142,17 @@ impl Jobs {
 
     pub(super) fn list(&self, filter: &JobFilter, now_ms: u64) -> Vec<JobRecord> {
         use std::ops::Bound::{Excluded, Unbounded};
-        let from = filter.after.map_or(Unbounded, Excluded);
-        let records = self.records.range((from, Unbounded)).map(|(_, entry)| &entry.record);
-        records
+        let bound = filter.after.map_or(Unbounded, Excluded);
+        let (from, to) = match filter.newest_first {
+            true => (Unbounded, bound),
+            false => (bound, Unbounded),
+        };
+        let mut records = self.records.range((from, to)).map(|(_, entry)| &entry.record);
+        let next = || match filter.newest_first {
+            true => records.next_back(),
+            false => records.next(),
+        };
+        std::iter::from_fn(next)
             .filter(|r| filter.state.is_none_or(|state| r.stage.state == state))
             .filter(|r| filter.owner.as_ref().is_none_or(|owner| r.owner == *owner))
             .filter(|r| !self.is_old(r.stage, r.updated_ms, now_ms))

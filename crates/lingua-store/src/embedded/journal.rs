@@ -39,7 +39,7 @@ const QUEUE_MAX: usize = 4096;
 pub(super) const CEILING_AHEAD_MS: u64 = 10 * 60 * 1000;
 
 /// Collects what a part of the store changes; off (and free) when nothing is kept.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Notes {
     taken: Option<Vec<Note>>,
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariants: terms rise; only the present term publishes; versions rise by one.
 
+use lingua_core::planted::{self, Bug};
 use lingua_core::{InstanceId, Term};
 
 use super::journal::record::Note;
@@ -11,7 +12,7 @@ use crate::contract::{
 };
 use crate::error::{Error, Result};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Leadership {
     term: Term,
     lease: Option<Lease>,
@@ -25,7 +26,7 @@ impl Kept for Leadership {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Lease {
     instance: InstanceId,
     incarnation: Incarnation,
@@ -73,7 +74,8 @@ impl Leadership {
             let what = "the pool table in bytes";
             return Err(Error::LimitReached { what, limit: TABLE_BYTES_MAX });
         }
-        if !self.holds(&publish.instance, publish.term, now_ms) {
+        let leads = self.holds(&publish.instance, publish.term, now_ms);
+        if !leads && !planted::is(Bug::LeaderWithoutTerm) {
             return Ok(PublishReply::NotLeader);
         }
         let version = self.table.as_ref().map_or(0, |table| table.version);

@@ -1,6 +1,6 @@
 //! Opens an embedded store that outlives its process.
 //!
-//! Start at [`Embedded::open`]. Kept are jobs, the places and epochs of nodes, and the highest term; leases,
+//! Start at [`Embedded::open`]. Kept are jobs, the places and epochs of nodes, orders to drain, and the highest term; leases,
 //! leadership, instances, messages and the feed are of one life. Fences go on above
 //! every one that was given, even if the clock has gone back.
 //!
@@ -126,7 +126,7 @@ impl<C: Clock> Embedded<C> {
         contents: Contents,
     ) -> Result<Self, OpenError> {
         let file = disk.file().to_path_buf();
-        let Contents { jobs, tenants, epoch, term, ceiling_ms, .. } = contents;
+        let Contents { jobs, tenants, drained, epoch, term, ceiling_ms, .. } = contents;
         let next_ceiling_ms = clock.now_ms().max(ceiling_ms).saturating_add(CEILING_AHEAD_MS);
         let written = disk.commit([Note::Ceiling(next_ceiling_ms)].iter());
         let failed = |error: &dyn std::fmt::Display| OpenError::Unreadable {
@@ -146,6 +146,12 @@ impl<C: Clock> Embedded<C> {
             let before = Epoch(place.epoch.0.saturating_sub(1));
             let cell = inner.cells[place.cell.index()].0.get_mut();
             cell.refuse_up_to(place.slot, before);
+        }
+        for node in drained {
+            // One that is gone for good was forgotten together with its place.
+            if let Some(place) = directory.locate(&node) {
+                inner.cells[place.cell.index()].0.get_mut().drain_on_return(place.slot, node);
+            }
         }
         inner.directory = Mutex::new(directory);
         inner.jobs = Mutex::new(Jobs::restore(limits, jobs));

@@ -6,15 +6,17 @@
 use std::borrow::Cow;
 
 use lingua_core::{NodeId, Service};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::audio::Audio;
 use crate::limits::{EXCLUDE_MAX, SERVICES_MAX};
 use crate::message::Message;
+use crate::schema::Shown;
 use crate::{plain, text};
 
 /// A job to be done.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Dispatch<'a> {
     /// The conversation that it belongs to.
     #[serde(
@@ -67,13 +69,14 @@ impl Message for Dispatch<'_> {
 }
 
 /// Wishes about how a job is done.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DispatchOptions {
     /// The answer has to be spoken; not by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_tts: Option<bool>,
     /// The node that should do it.
     #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Shown<NodeId>>")]
     pub preferred_node_id: Option<NodeId>,
     /// Rather fail than go to another node than the preferred one; not by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,6 +88,7 @@ pub struct DispatchOptions {
         deserialize_with = "plain::list::deserialize::<_, _, EXCLUDE_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(with = "Option<Vec<Shown<NodeId>>>", length(max = EXCLUDE_MAX))]
     pub exclude_node_ids: Option<Vec<NodeId>>,
     /// Segments with one key go to one node while that is possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,5 +109,6 @@ pub struct DispatchOptions {
         deserialize_with = "plain::list::deserialize::<_, _, SERVICES_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(with = "Option<Vec<Shown<Service>>>", length(max = SERVICES_MAX))]
     pub services: Option<Vec<Service>>,
 }

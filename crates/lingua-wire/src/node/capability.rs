@@ -10,6 +10,7 @@
 
 use lingua_core::capability::{LANGS_MAX, NMT_PAIRS_MAX};
 use lingua_core::{Capabilities, CapabilityError, LangSet, Nmt, Profile, Service, ServiceSet};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ServiceFlags;
@@ -19,7 +20,7 @@ use crate::limits::SLOTS_DEFAULT;
 use crate::plain;
 
 /// The nested lists of languages.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LanguageLists {
     /// Languages that it recognises.
     #[serde(
@@ -27,6 +28,7 @@ pub struct LanguageLists {
         deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(length(max = LANGS_MAX))]
     pub asr_languages: Option<Vec<String>>,
     /// Languages that it repairs.
     #[serde(
@@ -34,6 +36,7 @@ pub struct LanguageLists {
         deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(length(max = LANGS_MAX))]
     pub semantic_languages: Option<Vec<String>>,
     /// Languages that it speaks.
     #[serde(
@@ -41,6 +44,7 @@ pub struct LanguageLists {
         deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(length(max = LANGS_MAX))]
     pub tts_languages: Option<Vec<String>>,
     /// Directions that it translates; none given means any to any.
     #[serde(
@@ -48,11 +52,12 @@ pub struct LanguageLists {
         deserialize_with = "plain::bounded::<_, _, NMT_PAIRS_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(length(max = NMT_PAIRS_MAX))]
     pub nmt_pairs: Option<Vec<(String, String)>>,
 }
 
 /// The fields that say what a node can do.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CapabilityFields {
     /// The lists, nested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,6 +68,7 @@ pub struct CapabilityFields {
         deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(length(max = LANGS_MAX))]
     pub asr_langs: Option<Vec<String>>,
     /// Languages that it repairs, flat.
     #[serde(
@@ -70,6 +76,7 @@ pub struct CapabilityFields {
         deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(length(max = LANGS_MAX))]
     pub semantic_langs: Option<Vec<String>>,
     /// Languages that it speaks, flat.
     #[serde(
@@ -77,6 +84,7 @@ pub struct CapabilityFields {
         deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(length(max = LANGS_MAX))]
     pub tts_langs: Option<Vec<String>>,
     /// Directions that it translates, flat.
     #[serde(
@@ -84,6 +92,7 @@ pub struct CapabilityFields {
         deserialize_with = "plain::bounded::<_, _, NMT_PAIRS_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(length(max = NMT_PAIRS_MAX))]
     pub nmt_pairs: Option<Vec<(String, String)>>,
     /// Which services are on.
     #[serde(default, skip_serializing_if = "Option::is_none")]

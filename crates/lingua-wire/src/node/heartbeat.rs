@@ -3,6 +3,7 @@
 //! Start at [`Heartbeat`]. Invariant: what a heartbeat leaves out stays as it was.
 
 use lingua_core::{Epoch, Health, Load, NodeId, Profile};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{CapabilityFields, JobRef, required_node};
@@ -10,19 +11,24 @@ use crate::error::{ErrorCode, RequestError};
 use crate::limits::RUNNING_MAX;
 use crate::message::{Inbound, Message, read_json};
 use crate::plain;
+use crate::schema::Shown;
 
 /// The body of `POST /v1/node/heartbeat`, and a frame of a node's socket.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename = "heartbeat")]
+#[schemars(rename = "Heartbeat")]
 pub struct Heartbeat {
     /// Who says it.
     #[serde(with = "plain::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Shown<NodeId>>")]
     pub node_id: Option<NodeId>,
     /// The number that its registration was answered with.
     #[serde(with = "plain::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Shown<Epoch>>")]
     pub epoch: Option<Epoch>,
     /// What it says of itself.
     #[serde(with = "plain::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Shown<Health>>")]
     pub health: Option<Health>,
     /// How busy it is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +42,7 @@ pub struct Heartbeat {
 }
 
 /// How busy a node is, as fractions of one; what it does not have, it leaves out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadFields {
     /// Processor time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,7 +107,7 @@ impl Inbound<'_> for Heartbeat {
 }
 
 /// The answer to a heartbeat by HTTP.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HeartbeatReply {
     /// Always true.
     pub ok: bool,

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use lingua_core::job::Report;
 use lingua_core::{Attempt, Fence, JobId, NodeId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{JobResult, required_node};
@@ -14,35 +15,42 @@ use crate::error::{RequestError, shown};
 use crate::limits::{DETAIL_CHARS_MAX, REASON_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::message::{Message, at_most, check_label};
 use crate::raw::RawJson;
+use crate::schema::Shown;
 use crate::{plain, text};
 
 /// Names an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct JobRef {
     /// Which job.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<JobId>")]
     pub job_id: JobId,
     /// Which try.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Attempt>")]
     pub attempt_id: Attempt,
 }
 
 macro_rules! job_message {
     ($(#[$meta:meta])* $Name:ident $(<$life:lifetime>)? { $($fields:tt)* }) => {
-        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         $(#[$meta])*
         pub struct $Name $(<$life>)? {
             /// Which job.
             #[serde(with = "plain")]
+            #[schemars(with = "Shown<JobId>")]
             pub job_id: JobId,
             /// Which try.
             #[serde(with = "plain")]
+            #[schemars(with = "Shown<Attempt>")]
             pub attempt_id: Attempt,
             /// Who says it; a socket knows.
             #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
+            #[schemars(with = "Option<Shown<NodeId>>")]
             pub node_id: Option<NodeId>,
             /// The fence that came with the job.
             #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
+            #[schemars(with = "Option<Shown<Fence>>")]
             pub fence: Option<Fence>,
             $($fields)*
         }
@@ -69,12 +77,14 @@ macro_rules! job_message {
 job_message! {
     /// The node has the job.
     #[serde(tag = "type", rename = "job_ack")]
+    #[schemars(rename = "JobAck")]
     JobAck {}
 }
 
 job_message! {
     /// What the node has so far.
     #[serde(tag = "type", rename = "job_partial")]
+    #[schemars(rename = "JobPartial")]
     JobPartial<'a> {
         /// The text so far.
         #[serde(borrow)]
@@ -85,6 +95,7 @@ job_message! {
 job_message! {
     /// The node is done.
     #[serde(tag = "type", rename = "job_done")]
+    #[schemars(rename = "JobDone")]
     JobDone<'a> {
         /// `ok`, if it is given at all.
         #[serde(
@@ -96,6 +107,7 @@ job_message! {
         pub status: Option<Cow<'a, str>>,
         /// What came of it, passed on as it is. See [`JobResult`] for what it has.
         #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(with = "Option<JobResult<'static>>")]
         pub result: Option<RawJson>,
     }
 }
@@ -103,6 +115,7 @@ job_message! {
 job_message! {
     /// The node gave up, or never started.
     #[serde(tag = "type", rename = "job_fail")]
+    #[schemars(rename = "JobFail")]
     JobFail<'a> {
         /// `error`, if it is given at all.
         #[serde(
@@ -202,8 +215,9 @@ fn check_status(status: Option<&str>, expected: &str, hint: &str) -> Result<(), 
 }
 
 /// The node leaves; it will not come back to its jobs.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "bye")]
+#[schemars(rename = "Bye")]
 pub struct Bye<'a> {
     /// Why.
     #[serde(
@@ -224,10 +238,11 @@ impl Message for Bye<'_> {
 }
 
 /// The body of `POST /v1/node/offline`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Offline {
     /// Who leaves.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<NodeId>")]
     pub node_id: NodeId,
 }
 
@@ -236,7 +251,7 @@ impl Message for Offline {
 }
 
 /// The answer of requests that have nothing else to say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OkReply {
     /// Always true.
     pub ok: bool,

@@ -3,6 +3,7 @@
 //! Start at [`Register::into_parts`].
 
 use lingua_core::{Epoch, Health, NodeId, NodeState, Profile};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::CapabilityFields;
@@ -10,19 +11,23 @@ use crate::error::RequestError;
 use crate::limits::VERSION_BYTES_MAX;
 use crate::message::{Inbound, Message, at_most, check_optional_label, read_json};
 use crate::plain;
+use crate::schema::Shown;
 
 /// The body of `POST /v1/node/register`, and the first frame of a node's socket.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename = "register")]
+#[schemars(rename = "Register")]
 pub struct Register {
     /// Its name; one is made up if it has none.
     #[serde(with = "plain::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Shown<NodeId>>")]
     pub node_id: Option<NodeId>,
     /// Version of its software.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// What it says of itself; `ready` unless it says otherwise.
     #[serde(with = "plain::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Shown<Health>>")]
     pub health: Option<Health>,
     /// What it can do.
     #[serde(flatten)]
@@ -47,7 +52,8 @@ impl Register {
     pub fn into_parts(self) -> Result<RegisterParts, RequestError> {
         let profile = self.capability.profile()?;
         let health = self.health.unwrap_or_default();
-        Ok(RegisterParts { node: self.node_id, profile, health, version: self.version })
+        let version = self.version.filter(|version| !version.is_empty());
+        Ok(RegisterParts { node: self.node_id, profile, health, version })
     }
 }
 
@@ -82,18 +88,21 @@ impl Inbound<'_> for Register {
 }
 
 /// The answer to a registration by HTTP.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RegisterReply {
     /// Always true.
     pub ok: bool,
     /// Its name from now on.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<NodeId>")]
     pub node_id: NodeId,
     /// Number of this incarnation.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Epoch>")]
     pub epoch: Epoch,
     /// Its state.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<NodeState>")]
     pub status: NodeState,
     /// How many exact pools it belongs to.
     pub pairs: u64,

@@ -1,10 +1,11 @@
 //! Which services of a node are on.
 
 use lingua_core::{Service, ServiceSet};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Which services are on. One that is not named is on, but for `tone`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceFlags {
     /// Speech recognition.
     #[serde(default, skip_serializing_if = "Option::is_none")]

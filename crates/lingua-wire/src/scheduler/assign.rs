@@ -5,33 +5,41 @@
 use std::borrow::Cow;
 
 use lingua_core::{Attempt, Fence, JobId, Lang, ServiceSet, Source};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::audio::Audio;
 use crate::message::Message;
+use crate::schema::Shown;
 use crate::{plain, text};
 
 /// A job to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "job_assign")]
+#[schemars(rename = "JobAssign")]
 pub struct JobAssign<'a> {
     /// Which job.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<JobId>")]
     pub job_id: JobId,
     /// Which try.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Attempt>")]
     pub attempt_id: Attempt,
     /// Rises with every assignment; a node refuses one that is lower than it has seen.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Fence>")]
     pub fence: Fence,
     /// The conversation that it belongs to.
     #[serde(borrow)]
     pub session_id: Cow<'a, str>,
     /// What is spoken, or `auto`.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Source>")]
     pub src_lang: Source,
     /// What it becomes.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Lang>")]
     pub tgt_lang: Lang,
     /// Where the audio lies.
     #[serde(
@@ -97,20 +105,21 @@ impl Message for JobAssign<'_> {
 }
 
 /// What the client asked for, as far as the node has to know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AssignOptions {
     /// The answer has to be spoken.
     pub require_tts: bool,
     /// Further services.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<ServiceSet>")]
     pub services: ServiceSet,
     /// More is more urgent.
     pub priority: i32,
 }
 
 /// Segments with one key go to one node while that is possible.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Bind<'a> {
     /// The key.
     #[serde(borrow)]
@@ -121,7 +130,7 @@ pub struct Bind<'a> {
 }
 
 /// The answer of `GET /v1/node/{id}/jobs`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeJobs<'a> {
     /// Jobs to do; audio is inside, since there is no frame that could follow.
     #[serde(borrow)]

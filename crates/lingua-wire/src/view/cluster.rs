@@ -5,16 +5,19 @@
 use std::collections::BTreeMap;
 
 use lingua_core::{InstanceId, Term};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Message;
 use crate::plain;
+use crate::schema::Shown;
 
 /// All instances and what they share.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterView {
     /// The instance that answers.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<InstanceId>")]
     pub instance_id: InstanceId,
     /// Version of its software.
     pub version: String,
@@ -22,9 +25,11 @@ pub struct ClusterView {
     pub instances: Vec<InstanceView>,
     /// The instance that leads, if one does.
     #[serde(with = "plain::option", default)]
+    #[schemars(with = "Option<Shown<InstanceId>>")]
     pub leader: Option<InstanceId>,
     /// Number of its reign.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Term>")]
     pub term: Term,
     /// Version of the pool table.
     pub table_version: u64,
@@ -43,10 +48,11 @@ impl Message for ClusterView {
 }
 
 /// One scheduler process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InstanceView {
     /// Its name.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<InstanceId>")]
     pub instance_id: InstanceId,
     /// Where people find it.
     pub address: String,
@@ -59,7 +65,7 @@ pub struct InstanceView {
 }
 
 /// Where the state is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreView {
     /// `embedded` or `redis`.
     pub kind: String,

@@ -4,21 +4,25 @@
 
 use lingua_core::roster::Verdict;
 use lingua_core::{LangPair, NodeId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Message;
 use crate::plain;
+use crate::schema::Shown;
 
 /// The answer of `POST /v1/explain`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainReply {
     /// The pool that the job belongs to.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<LangPair>")]
     pub pool: LangPair,
     /// How nodes are chosen.
     pub policy: String,
     /// The node that would get it now.
     #[serde(with = "plain::option", default)]
+    #[schemars(with = "Option<Shown<NodeId>>")]
     pub chosen: Option<NodeId>,
     /// How many nodes are there and can do it, busy or not.
     pub capable: u64,
@@ -36,10 +40,11 @@ impl Message for ExplainReply {
 }
 
 /// What selection thinks of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainedNode {
     /// Which node.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<NodeId>")]
     pub node_id: NodeId,
     /// Number of its cell.
     pub cell: u32,

@@ -4,38 +4,48 @@
 
 use lingua_core::job::JobState;
 use lingua_core::{Attempt, InstanceId, JobId, Lang, NodeId, Source};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Message;
+use crate::node::JobResult;
 use crate::plain;
 use crate::raw::RawJson;
+use crate::schema::Shown;
 
 /// A job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobView {
     /// Which job.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<JobId>")]
     pub job_id: JobId,
     /// Where it stands.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<JobState>")]
     pub state: JobState,
     /// The conversation that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     /// What is spoken, or `auto`.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Source>")]
     pub src_lang: Source,
     /// What it becomes.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Lang>")]
     pub tgt_lang: Lang,
     /// The node of the current attempt.
     #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Shown<NodeId>>")]
     pub node_id: Option<NodeId>,
     /// The current attempt.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Attempt>")]
     pub attempt_id: Attempt,
     /// The instance that has it.
     #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Shown<InstanceId>>")]
     pub instance_id: Option<InstanceId>,
     /// Follows the job through all logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,8 +56,12 @@ pub struct JobView {
     /// How long things took.
     #[serde(default)]
     pub timings: Timings,
+    /// What the node has of the text so far; gone when the attempt is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<String>,
     /// What came of it, as the node gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<JobResult<'static>>")]
     pub result: Option<RawJson>,
     /// The code of what went wrong, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,16 +83,19 @@ impl Message for JobView {
 }
 
 /// One try of a job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttemptView {
     /// Which try.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Attempt>")]
     pub attempt_id: Attempt,
     /// On which node.
     #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Shown<NodeId>>")]
     pub node_id: Option<NodeId>,
     /// How far it got, or how it ended.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<JobState>")]
     pub state: JobState,
     /// Why it came to nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,7 +115,7 @@ pub struct AttemptView {
 }
 
 /// How long the parts of a job's life took, as far as they are over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Timings {
     /// Waiting for a slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,12 +135,13 @@ pub struct Timings {
 }
 
 /// The answer of `GET /v1/jobs`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JobList {
     /// The jobs.
     pub jobs: Vec<JobView>,
     /// Where the next page starts, if there is one.
     #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Shown<JobId>>")]
     pub next: Option<JobId>,
 }
 

@@ -3,20 +3,24 @@
 //! Start at [`NodeView`].
 
 use lingua_core::{Epoch, Load, NodeId, NodeState, Resource};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Message;
 use crate::node::{LanguageLists, ServiceFlags};
 use crate::plain;
+use crate::schema::Shown;
 
 /// A node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeView {
     /// Its name.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<NodeId>")]
     pub node_id: NodeId,
     /// Its state.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<NodeState>")]
     pub state: NodeState,
     /// Whether its last heartbeat is recent enough for it to get jobs.
     pub fresh: bool,
@@ -26,6 +30,7 @@ pub struct NodeView {
     pub max: u32,
     /// Number of its incarnation.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Epoch>")]
     pub epoch: Epoch,
     /// Number of its cell.
     pub cell: u32,
@@ -57,7 +62,7 @@ impl Message for NodeView {
 }
 
 /// How busy a node is, as fractions of one.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LoadView {
     /// Processor time.
     pub cpu: f64,
@@ -79,7 +84,7 @@ impl From<Load> for LoadView {
 }
 
 /// The answer of `GET /v1/nodes`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NodeList {
     /// The nodes.
     pub nodes: Vec<NodeView>,

@@ -3,25 +3,30 @@
 //! Start at [`PoolView`].
 
 use lingua_core::{CELL_NODES_MAX, CELLS_MAX, Lang, LangPair, NodeId, Source};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Message;
 use crate::plain;
+use crate::schema::Shown;
 
 /// Most nodes that there can be.
 const NODES_MAX: usize = CELLS_MAX * CELL_NODES_MAX;
 
 /// The nodes that serve a direction.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolView {
     /// `zh:en`, or `*:en` for the mixed pool.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<LangPair>")]
     pub pool: LangPair,
     /// What is spoken, or `auto`.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Source>")]
     pub src_lang: Source,
     /// What it becomes.
     #[serde(with = "plain")]
+    #[schemars(with = "Shown<Lang>")]
     pub tgt_lang: Lang,
     /// How many nodes serve it.
     pub nodes: u64,
@@ -38,6 +43,7 @@ pub struct PoolView {
         deserialize_with = "plain::list::deserialize::<_, _, NODES_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(with = "Option<Vec<Shown<NodeId>>>", length(max = NODES_MAX))]
     pub node_ids: Option<Vec<NodeId>>,
 }
 
@@ -54,7 +60,7 @@ impl Message for PoolView {
 }
 
 /// The answer of `GET /v1/pools`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PoolList {
     /// Version of the pool table that they come from.
     pub table_version: u64,

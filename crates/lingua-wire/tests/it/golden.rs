@@ -4,6 +4,8 @@
 //! directions: reading the file gives the value, writing the value gives the file. Files of the form
 //! `contract…` and `document…` are written by hand, as other people write them, and are only read.
 //!
+//! Each file is also held against the JSON Schema of its message, in the roles in which the message is used.
+//!
 //! `LINGUA_BLESS=1 cargo nextest run -p lingua-wire golden` writes the others anew.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +15,12 @@ use std::path::{Path, PathBuf};
 use lingua_wire::message::{Inbound, parse, to_json};
 use lingua_wire::node::NodeMessage;
 use lingua_wire::scheduler::SchedulerMessage;
+use lingua_wire::schema::Catalog;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::schema::faults;
 
 mod client;
 mod node;
@@ -39,7 +45,7 @@ impl Golden {
     /// Reading the file gives the value, and writing the value gives the file.
     fn both<M>(&mut self, form: &str, value: &M)
     where
-        M: Inbound<'static> + Serialize + PartialEq + Debug,
+        M: Inbound<'static> + Serialize + PartialEq + Debug + JsonSchema,
     {
         let file = self.file::<M>(form);
         let written = to_json(value);
@@ -49,6 +55,7 @@ impl Golden {
         }
         let json: Value = serde_json::from_str(&written).expect("JSON");
         assert_eq!(json, self.read(&file, value), "writing gives another {file}");
+        fits(&file, &json, |catalog| catalog.answer::<M>());
         assert_eq!(
             &parse::<M>(written.leak().as_bytes()).expect("a message"),
             value,
@@ -57,7 +64,10 @@ impl Golden {
     }
 
     /// Reading the file, which others wrote, gives the value.
-    fn inbound<M: Inbound<'static> + PartialEq + Debug>(&mut self, form: &str, value: &M) {
+    fn inbound<M>(&mut self, form: &str, value: &M)
+    where
+        M: Inbound<'static> + PartialEq + Debug + JsonSchema,
+    {
         let file = self.file::<M>(form);
         self.read(&file, value);
     }
@@ -71,7 +81,10 @@ impl Golden {
         file
     }
 
-    fn read<M: Inbound<'static> + PartialEq + Debug>(&self, file: &str, expected: &M) -> Value {
+    fn read<M>(&self, file: &str, expected: &M) -> Value
+    where
+        M: Inbound<'static> + PartialEq + Debug + JsonSchema,
+    {
         let text = std::fs::read_to_string(folder("golden").join(file))
             .unwrap_or_else(|error| panic!("{file}: {error}; write it with LINGUA_BLESS=1"));
         let json: Value = serde_json::from_str(&text).expect("JSON");
@@ -79,8 +92,18 @@ impl Golden {
         let compact: &'static str = json.to_string().leak();
         assert_eq!(&parse::<M>(compact.as_bytes()).expect("a message"), expected, "reading {file}");
         assert!(parse::<M>(text.leak().as_bytes()).is_ok(), "reading {file} with white space");
+        fits(file, &json, |catalog| catalog.request::<M>());
         json
     }
+}
+
+/// The file is what the schema says.
+fn fits(file: &str, json: &Value, schema: impl Fn(&mut Catalog) -> Value) {
+    let mut catalog = Catalog::default();
+    let mut document = schema(&mut catalog);
+    document["components"] = json!({"schemas": catalog.into_definitions()});
+    let wrong = faults(&document, json);
+    assert!(wrong.is_empty(), "{file}: {wrong:?}\n{document:#}");
 }
 
 fn all() -> Golden {

@@ -8,4 +8,5 @@ mod frames;
 mod golden;
 mod languages;
 mod never_panics;
+mod schema;
 mod values;

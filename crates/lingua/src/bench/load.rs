@@ -112,7 +112,10 @@ impl Load {
             return;
         }
         match outcome {
-            Ok(()) => self.score.lock().count_done(intended.elapsed()),
+            Ok(()) => {
+                let since = intended - self.count_from;
+                self.score.lock().count_done(since, intended.elapsed());
+            }
             Err(code) => self.score.lock().count_error(code),
         }
     }

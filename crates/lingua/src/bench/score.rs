@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hdrhistogram::Histogram;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::load::Mode;
+use super::timeline::{Point, Timeline};
 use crate::screen::{Sheet, cell, number};
 
 /// Longest latency that is told from longer ones: two minutes, in microseconds.
-const LATENCY_US_MAX: u64 = 120_000_000;
+pub(super) const LATENCY_US_MAX: u64 = 120_000_000;
 
 /// Digits that latencies are kept with.
 const DIGITS: u8 = 3;
@@ -21,15 +22,19 @@ const DIGITS: u8 = 3;
 /// Most different errors that are told apart.
 const ERRORS_MAX: usize = 32;
 
+/// Points of the curve of percentiles for each factor of ten.
+const CURVE_STEPS: f64 = 12.0;
+
 /// Which latencies are shown.
-const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
+pub(super) const QUANTILES: [(&str, f64); 4] =
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
 /// What was measured, and for how long.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) mode: Mode,
     pub(super) seconds: f64,
-    pub(super) nodes: u16,
+    pub(super) nodes: u32,
 }
 
 /// What came of it.
@@ -37,22 +42,38 @@ pub(super) struct Setup {
 pub(super) struct Score {
     latency_us: Histogram<u64>,
     errors: BTreeMap<String, u64>,
+    timeline: Timeline,
 }
 
 impl Score {
-    pub(super) fn new() -> anyhow::Result<Self> {
+    /// Of a load of this length.
+    pub(super) fn lasting(length: Duration) -> anyhow::Result<Self> {
         let latency_us = Histogram::new_with_bounds(1, LATENCY_US_MAX, DIGITS)
             .context("cannot make a histogram")?;
-        Ok(Self { latency_us, errors: BTreeMap::new() })
+        Ok(Self { latency_us, errors: BTreeMap::new(), timeline: Timeline::lasting(length) })
     }
 
     /// Takes what is there and leaves an empty one.
     pub(super) fn take(&mut self) -> anyhow::Result<Self> {
-        Ok(std::mem::replace(self, Self::new()?))
+        Ok(std::mem::replace(self, Self::lasting(Duration::ZERO)?))
     }
 
-    pub(super) fn count_done(&mut self, took: Duration) {
-        self.latency_us.saturating_record(took.as_micros() as u64);
+    /// Adds what came of another load of the same length, as if it had followed this one.
+    pub(super) fn append(&mut self, next: Self) {
+        // Both have the same bounds, so that nothing is left out.
+        self.latency_us.add(&next.latency_us).ok();
+        for (code, count) in next.errors {
+            *self.errors.entry(code).or_default() += count;
+        }
+        self.timeline.append(next.timeline);
+    }
+
+    /// Counts a job that took so long, at a time since counting began.
+    pub(super) fn count_done(&mut self, since: Duration, took: Duration) {
+        let took_us = took.as_micros() as u64;
+        self.latency_us.saturating_record(took_us);
+        // Without room for a slice the plot has a gap; the figures do not.
+        self.timeline.record(since, took_us).ok();
     }
 
     pub(super) fn count_error(&mut self, code: &str) {
@@ -65,7 +86,7 @@ impl Score {
         self.latency_us.len()
     }
 
-    fn failed(&self) -> u64 {
+    pub(super) fn failed(&self) -> u64 {
         self.errors.values().sum()
     }
 
@@ -82,12 +103,36 @@ impl Score {
         self.done() as f64 / setup.seconds.max(f64::MIN_POSITIVE)
     }
 
-    fn quantile_ms(&self, quantile: f64) -> f64 {
+    pub(super) fn quantile_ms(&self, quantile: f64) -> f64 {
         self.latency_us.value_at_quantile(quantile) as f64 / 1000.0
     }
 
-    fn max_ms(&self) -> f64 {
+    pub(super) fn max_ms(&self) -> f64 {
         self.latency_us.max() as f64 / 1000.0
+    }
+
+    /// Latencies over time.
+    pub(super) fn points(&self) -> Vec<Point> {
+        self.timeline.points()
+    }
+
+    /// Latencies by how rare they are: one job in `x` took at least `y` milliseconds.
+    pub(super) fn curve(&self) -> Vec<(f64, f64)> {
+        let done = self.done() as f64;
+        let rarities = (0..).map(|step| 10_f64.powf(f64::from(step) / CURVE_STEPS));
+        let known = rarities.take_while(|one_in| *one_in <= done);
+        known.map(|one_in| (one_in, self.quantile_ms(1.0 - 1.0 / one_in))).collect()
+    }
+
+    /// The most frequent error.
+    pub(super) fn worst_error(&self) -> Option<&str> {
+        self.errors.iter().max_by_key(|(_, count)| **count).map(|(code, _)| code.as_str())
+    }
+
+    /// Latencies by their names, in milliseconds.
+    pub(super) fn latency_ms(&self) -> BTreeMap<&'static str, f64> {
+        let named = QUANTILES.iter().map(|&(name, q)| (name, self.quantile_ms(q)));
+        named.chain([("max", self.max_ms())]).collect()
     }
 
     /// For people.
@@ -125,14 +170,11 @@ impl Score {
     }
 
     /// For machines.
-    pub(super) fn json(&self, setup: &Setup) -> String {
+    pub(super) fn json(&self, setup: &Setup) -> Value {
         let (clients, rate) = match setup.mode {
             Mode::Closed { clients } => (Some(clients), None),
             Mode::Open { per_s } => (None, Some(per_s)),
         };
-        let mut latency: BTreeMap<&str, f64> =
-            QUANTILES.iter().map(|&(name, q)| (name, self.quantile_ms(q))).collect();
-        latency.insert("max", self.max_ms());
         json!({
             "concurrency": clients,
             "rate": rate,
@@ -141,14 +183,13 @@ impl Score {
             "done": self.done(),
             "failed": self.failed(),
             "jobs_per_s": self.per_s(setup),
-            "latency_ms": latency,
+            "latency_ms": self.latency_ms(),
             "errors": self.errors,
         })
-        .to_string()
     }
 }
 
-fn shown_ms(ms: f64) -> String {
+pub(super) fn shown_ms(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.1}") }
 }
 
@@ -157,9 +198,9 @@ mod tests {
     use super::*;
 
     fn score() -> Score {
-        let mut score = Score::new().unwrap();
+        let mut score = Score::lasting(Duration::from_secs(2)).unwrap();
         for ms in 1..=1000 {
-            score.count_done(Duration::from_millis(ms));
+            score.count_done(Duration::from_millis(ms), Duration::from_millis(ms));
         }
         score.count_error("RATE_LIMITED");
         score
@@ -179,17 +220,17 @@ mod tests {
 
     #[test]
     fn machines_see_the_same() {
-        let value: serde_json::Value = serde_json::from_str(&score().json(&SETUP)).unwrap();
+        let value = score().json(&SETUP);
         assert_eq!(value["jobs_per_s"], 500.0);
         let p50 = value["latency_ms"]["p50"].as_f64().unwrap();
         assert!((499.0..=501.5).contains(&p50), "{p50}");
         assert_eq!(value["errors"]["RATE_LIMITED"], 1);
-        assert_eq!(value["rate"], serde_json::Value::Null);
+        assert_eq!(value["rate"], Value::Null);
     }
 
     #[test]
     fn different_errors_are_bounded() {
-        let mut score = Score::new().unwrap();
+        let mut score = Score::lasting(Duration::ZERO).unwrap();
         for number in 0..1000 {
             score.count_error(&format!("E{number}"));
         }
@@ -199,8 +240,17 @@ mod tests {
 
     #[test]
     fn a_latency_beyond_the_longest_still_counts() {
-        let mut score = Score::new().unwrap();
-        score.count_done(Duration::from_secs(100_000));
-        assert_eq!(score.done(), 1);
+        let mut score = score();
+        score.count_done(Duration::ZERO, Duration::from_secs(100_000));
+        assert_eq!(score.done(), 1001);
+    }
+
+    #[test]
+    fn loads_add_up() {
+        let mut sum = score();
+        sum.append(score());
+        assert_eq!((sum.done(), sum.failed()), (2000, 2));
+        assert_eq!(sum.worst_error(), Some("RATE_LIMITED"));
+        assert!((499.0..=501.5).contains(&sum.quantile_ms(0.5)));
     }
 }

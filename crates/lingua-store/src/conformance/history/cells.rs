@@ -42,6 +42,7 @@ impl<S: Store> History<S> {
             ),
             cost_ms: pick(&mut self.rng, &[0, 500, 1000, 1100, 4000]),
             fresh_ms: FRESH_MS,
+            version: pick(&mut self.rng, &[None, Some("3.0"), Some("语 ✓")]).map(Arc::from),
         };
         let reply = self.world.store.register(registration.clone()).await.expect("a reply");
         self.note_reply("register", &registration, &reply);

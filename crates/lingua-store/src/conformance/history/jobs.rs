@@ -96,6 +96,7 @@ impl<S: Store> History<S> {
             owner: pick(&mut self.rng, &[None, None, Some(instance(1))]),
             after: pick(&mut self.rng, &[None, Some(id)]),
             limit: pick(&mut self.rng, &[0, 3, 100]),
+            newest_first: pick(&mut self.rng, &[false, true]),
         };
         let listed = self.world.store.jobs(filter.clone()).await.expect("a reply");
         self.note_reply("list", &filter, &listed.first());

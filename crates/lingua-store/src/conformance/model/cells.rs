@@ -83,6 +83,7 @@ impl Model {
             used: 0,
             heartbeat_ms: self.now_ms,
             fresh_until_ms: self.now_ms + r.fresh_ms,
+            version: r.version.clone(),
         };
         let new = Node { view, health: r.health, offline: false };
         let is_news = old.is_none_or(|old| {

@@ -58,7 +58,12 @@ impl Model {
         self.forget_old_jobs();
         let mut jobs: Vec<JobRecord> = self.jobs.iter().map(|(job, _)| job.clone()).collect();
         jobs.sort_by_key(|job| job.id);
-        jobs.retain(|job| filter.after.is_none_or(|after| job.id > after));
+        if filter.newest_first {
+            jobs.reverse();
+            jobs.retain(|job| filter.after.is_none_or(|after| job.id < after));
+        } else {
+            jobs.retain(|job| filter.after.is_none_or(|after| job.id > after));
+        }
         jobs.retain(|job| filter.state.is_none_or(|state| job.stage.state == state));
         jobs.retain(|job| filter.owner.as_ref().is_none_or(|owner| job.owner == *owner));
         jobs.truncate(filter.limit);

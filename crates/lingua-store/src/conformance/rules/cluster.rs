@@ -193,3 +193,17 @@ async fn join3<A, B, C>(
 ) -> (A, B, C) {
     tokio::join!(a, b, c)
 }
+
+/// An instance that sees another identity has to doubt what it was told; it must not do so for nothing.
+/// Ages of records are told by the store's clock, whatever an instance's own says.
+pub async fn the_identity_stays_while_nothing_is_lost_and_the_clock_is_the_stores<S: Store>(
+    w: World<S>,
+) {
+    let before = w.store.identity();
+    let started_ms = w.store.now_ms().await.expect("a reply");
+    w.lead(0, 1).await;
+    w.clock.advance(LEASE_MS + 1);
+    w.lead(1, 1).await;
+    assert_eq!(w.store.identity(), before);
+    assert_eq!(w.store.now_ms().await.expect("a reply"), started_ms + LEASE_MS + 1);
+}

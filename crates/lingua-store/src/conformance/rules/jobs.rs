@@ -150,22 +150,26 @@ pub async fn ended_jobs_are_remembered_for_an_hour<S: Store>(w: World<S>) {
     assert_eq!(w.create(new_job(JOB, owner)).await, CreateReply::Created);
 }
 
-/// A listing goes on where the last page ended.
+/// A listing goes on where the last page ended, in both directions.
 pub async fn jobs_are_listed_in_pages<S: Store>(w: World<S>) {
     for n in 0..25 {
         w.create(new_job(JobId::new(n), instance((n % 2) as usize))).await;
     }
-    let (mut seen, mut after) = (vec![], None);
-    loop {
-        let filter =
-            JobFilter { owner: Some(instance(0)), after, limit: 5, ..JobFilter::default() };
-        let page = w.store.jobs(filter).await.expect("a reply");
-        let Some(last) = page.last() else { break };
-        after = Some(last.id);
-        assert!(page.len() <= 5);
-        seen.extend(page.iter().map(|job| job.id.number()));
+    let rising: Vec<u128> = (0..25).step_by(2).collect();
+    let falling: Vec<u128> = rising.iter().rev().copied().collect();
+    for (newest_first, expected) in [(false, rising), (true, falling)] {
+        let (mut seen, mut after) = (vec![], None);
+        loop {
+            let owner = Some(instance(0));
+            let filter = JobFilter { owner, after, limit: 5, newest_first, state: None };
+            let page = w.store.jobs(filter).await.expect("a reply");
+            let Some(last) = page.last() else { break };
+            after = Some(last.id);
+            assert!(page.len() <= 5);
+            seen.extend(page.iter().map(|job| job.id.number()));
+        }
+        assert_eq!(seen, expected, "newest first: {newest_first}");
     }
-    assert_eq!(seen, (0..25).step_by(2).collect::<Vec<_>>());
 }
 
 /// Content beyond the bound is refused and leaves no trace.

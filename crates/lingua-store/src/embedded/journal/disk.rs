@@ -6,6 +6,7 @@
 //! Invariants: a commit is all of its notes or none; a file that was not written by this code, or is
 //! damaged, is refused with what to do about it.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +15,8 @@ use std::path::{Path, PathBuf};
 use lingua_core::{Epoch, JobId, NodeId, Term};
 use redb::backends::FileBackend;
 use redb::{
-    Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, WriteTransaction,
+    Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError,
+    WriteTransaction,
 };
 
 use super::crash_only::{Closing, CrashOnly};
@@ -45,6 +47,8 @@ const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const SPECS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("specs");
 const STEPS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("steps");
 const NODES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("nodes");
+/// Nodes that are ordered to drain. Files of earlier programs do not have it, which means none.
+const DRAINED: TableDefinition<'_, &str, ()> = TableDefinition::new("drained");
 
 const META_VERSION: &str = "version";
 const META_EPOCH: &str = "epoch";
@@ -67,6 +71,8 @@ pub(in crate::embedded) struct Contents {
     /// The jobs by id, each with the token of its last step.
     pub(in crate::embedded) jobs: Vec<(JobRecord, Option<u64>)>,
     pub(in crate::embedded) tenants: Vec<(NodeId, Tenant)>,
+    /// Nodes that are ordered to drain.
+    pub(in crate::embedded) drained: HashSet<NodeId>,
     /// The highest that was given.
     pub(in crate::embedded) epoch: Epoch,
     /// The highest that was given.
@@ -210,6 +216,19 @@ impl Disk {
             };
             contents.tenants.push(tenant);
         }
+        match transaction.open_table(DRAINED) {
+            Ok(drained) => {
+                for row in drained.iter()? {
+                    let (node, ()) = (row?.0, ());
+                    let Ok(node) = NodeId::new(node.value()) else {
+                        return Ok(Some(format!("{:?} is no node", node.value())));
+                    };
+                    contents.drained.insert(node);
+                }
+            }
+            Err(TableError::TableDoesNotExist(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
         Ok(None)
     }
 
@@ -270,7 +289,16 @@ fn write<'n>(
                 nodes.insert(node.as_str(), &*record::write_tenant(tenant))?;
                 meta.insert(META_EPOCH, tenant.place.epoch.0)?;
             }
-            Note::Released(node) => drop(nodes.remove(node.as_str())?),
+            Note::Released(node) => {
+                nodes.remove(node.as_str())?;
+                transaction.open_table(DRAINED)?.remove(node.as_str())?;
+            }
+            Note::Ordered(node, true) => {
+                transaction.open_table(DRAINED)?.insert(node.as_str(), ())?;
+            }
+            Note::Ordered(node, false) => {
+                transaction.open_table(DRAINED)?.remove(node.as_str())?;
+            }
             Note::Term(term) => drop(meta.insert(META_TERM, term.0)?),
             Note::Ceiling(next_ms) => {
                 ceiling_ms = ceiling_ms.max(*next_ms);

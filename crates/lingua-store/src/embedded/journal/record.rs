@@ -13,7 +13,7 @@ use crate::contract::{Class, Incarnation, JobRecord, Place};
 use crate::embedded::directory::Tenant;
 
 /// Something to be written down.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::embedded) enum Note {
     /// A job was accepted.
     Accepted(JobRecord),
@@ -23,8 +23,10 @@ pub(in crate::embedded) enum Note {
     Forgotten(JobId),
     /// A node has a place, or a new epoch there.
     Placed(NodeId, Tenant),
-    /// A node's place is free.
+    /// A node's place is free; orders to it are over.
     Released(NodeId),
+    /// An operator's order to a node: whether to drain.
+    Ordered(NodeId, bool),
     /// A new leader's term.
     Term(Term),
     /// The clock stays below this until it is written anew.

@@ -7,7 +7,7 @@ use lingua_core::{Attempt, Epoch, Fence, JobId, Rules, Term};
 use lingua_store::conformance::fixture::{instance, key, node, profile};
 use lingua_store::conformance::{START_MS, World};
 use lingua_store::contract::{
-    Advance, AdvanceReply, Candidate, CreateReply, Election, Incarnation, Place,
+    Advance, AdvanceReply, Candidate, CreateReply, Election, Incarnation, Order, Place,
 };
 use lingua_store::{Embedded, Limits, ManualClock, Store};
 use tempfile::TempDir;
@@ -150,6 +150,51 @@ async fn an_old_incarnation_is_never_taken_for_a_new_one() {
     assert_eq!((next.cell, next.slot), (gone.cell, gone.slot), "the free place is found");
     assert!(next.epoch > new.epoch && next.epoch > gone.epoch);
     assert_eq!(w.register(1, next, profile("zh en", 4)).await, Some(vec![]));
+}
+
+#[tokio::test]
+async fn an_order_to_drain_outlives_a_restart_until_it_is_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let is_drained = async |w: &World<Embedded<ManualClock>>, n: usize| {
+        let place = w.store.locate(&node(n)).await.unwrap().expect("a place");
+        let view = w.store.view(place.cell).await.unwrap();
+        view.nodes.iter().find(|known| known.node == node(n)).map(|known| known.drain_ordered)
+    };
+    let w = life(&dir, START_MS);
+    for n in 0..4 {
+        let place = w.join(n, "zh en", 4).await;
+        if n < 3 {
+            w.store.set_state(place, Order::Drain).await.unwrap();
+        }
+        if n == 1 {
+            w.store.set_state(place, Order::Resume).await.unwrap();
+        }
+    }
+    let gone = w.store.locate(&node(2)).await.unwrap().expect("a place");
+    w.store.set_state(gone, Order::Retire).await.unwrap();
+    assert_eq!(w.store.release(&node(2), gone.epoch).await, Ok(true));
+    drop(w);
+
+    // Also over a life in which the node did not come back.
+    drop(life(&dir, START_MS));
+    let w = life(&dir, START_MS);
+    assert_eq!(is_drained(&w, 0).await, None, "it is not back yet");
+    for n in 0..4 {
+        let place = w.assign(n, 2, 0).await;
+        w.register(n, place, profile("zh en", 4)).await.expect("a fresh place");
+    }
+    assert_eq!(is_drained(&w, 0).await, Some(true), "ordered");
+    assert_eq!(is_drained(&w, 1).await, Some(false), "taken back");
+    assert_eq!(is_drained(&w, 2).await, Some(false), "another node with an old name");
+    assert_eq!(is_drained(&w, 3).await, Some(false), "never ordered");
+    let place = w.store.locate(&node(0)).await.unwrap().expect("a place");
+    w.store.set_state(place, Order::Resume).await.unwrap();
+    drop(w);
+
+    let w = life(&dir, START_MS);
+    let place = w.assign(0, 3, 0).await;
+    w.register(0, place, profile("zh en", 4)).await.expect("a fresh place");
+    assert_eq!(is_drained(&w, 0).await, Some(false), "taken back after a restart");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]

@@ -5,8 +5,9 @@ use lingua_core::roster::Verdict;
 use lingua_core::{Attempt, Epoch, InstanceId, Lack, LangPair, Load, NodeState, Source, Term, Why};
 use lingua_wire::ErrorCode;
 use lingua_wire::view::{
-    AttemptView, ClusterView, ExplainReply, ExplainedNode, InstanceView, JobList, JobView,
-    NodeList, NodeView, PoolList, PoolView, StoreView, Timings,
+    AttemptView, ClusterView, ExplainReply, ExplainedNode, InstanceView, JobEvent, JobEventKind,
+    JobList, JobView, LeaderEvent, NodeEvent, NodeList, NodeView, PoolEvent, PoolList, PoolView,
+    StoreView, Timings,
 };
 
 use super::Golden;
@@ -19,6 +20,7 @@ pub(super) fn all(golden: &mut Golden) {
     nodes(golden);
     cluster(golden);
     explain(golden);
+    events(golden);
 }
 
 fn jobs(golden: &mut Golden) {
@@ -34,6 +36,7 @@ fn jobs(golden: &mut Golden) {
         trace_id: None,
         attempts: vec![],
         timings: Timings::default(),
+        partial: None,
         result: None,
         error: None,
         detail: None,
@@ -42,6 +45,13 @@ fn jobs(golden: &mut Golden) {
         deadline_at_ms: None,
     };
     golden.both("minimal", &new);
+    let running = JobView {
+        state: JobState::Acked,
+        node_id: Some(node("node-123")),
+        partial: Some("你好".to_owned()),
+        ..new.clone()
+    };
+    golden.both("partial", &running);
     let first = AttemptView {
         attempt_id: Attempt(1),
         node_id: Some(node("node-7")),
@@ -173,4 +183,21 @@ fn explain(golden: &mut Golden) {
             ],
         },
     );
+}
+
+fn events(golden: &mut Golden) {
+    golden.both("", &NodeEvent { node_id: node("node-123"), epoch: Epoch(NOW_MS) });
+    let state = JobEvent {
+        kind: JobEventKind::State,
+        job_id: JOB,
+        attempt_id: Attempt(1),
+        state: JobState::Acked,
+        node_id: Some(node("node-123")),
+        text: None,
+    };
+    let kind = JobEventKind::Partial;
+    golden.both("partial", &JobEvent { kind, text: Some("你好".to_owned()), ..state.clone() });
+    golden.both("state", &state);
+    golden.both("", &PoolEvent { table_version: 17 });
+    golden.both("", &LeaderEvent { term: Term(3) });
 }

@@ -1,0 +1,261 @@
+//! Makes good what the store or the way to it got wrong: jobs that stand in the store under this instance's name
+//! and that nobody runs, and ends that the store has forgotten.
+//!
+//! Start at [`Handle::make_amends`]. An answer may be lost after the operation was carried out, a job may have been let
+//! go of while the store was away, a caller may hang up in the middle, and a failover may lose confirmed writes. Each of
+//! these raises a flag, and the clean-up looks.
+//!
+//! Invariant: a job in the store is run by its owner, or its owner will look for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hashbrown::HashSet;
+use lingua_core::job::{Job, JobState, Stage};
+use lingua_core::planted::{self, Bug};
+use lingua_core::{Attempt, JobId};
+use lingua_store::Store;
+use lingua_store::contract::{
+    Advance, AdvanceReply, Bytes, CreateReply, Identity, JobFilter, JobRecord, NewJob,
+};
+use parking_lot::Mutex;
+
+use crate::clock::Timer;
+use crate::handle::Handle;
+use crate::request::JobRequest;
+use crate::shared::Shared;
+
+/// Most ends that are remembered in case the store forgets them.
+const ENDS_MAX: usize = 4096;
+
+/// Most bytes of those.
+const ENDS_BYTES_MAX: usize = 32 << 20;
+
+/// How long they are remembered. A failover loses seconds.
+const ENDS_MS: u64 = 30_000;
+
+/// Where every job begins.
+pub(crate) const FIRST: Stage = Stage { state: JobState::New, attempt: Attempt::FIRST };
+
+/// An end that was written.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    pub(crate) request: Arc<JobRequest>,
+    pub(crate) stage: Stage,
+    pub(crate) outcome: Bytes,
+    pub(crate) token: u64,
+    pub(crate) written_ms: u64,
+}
+
+#[derive(Debug, Default)]
+struct Ends {
+    recent: VecDeque<End>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Amends {
+    /// There may be jobs of ours that nobody runs.
+    wanted: AtomicBool,
+    /// Jobs that are being handed in: they are not live yet, and not lost either.
+    handed_in: Mutex<HashSet<JobId>>,
+    /// Jobs that could not be written, and when they were accepted.
+    let_go: Mutex<Vec<(Arc<JobRequest>, u64)>>,
+    ends: Mutex<Ends>,
+    /// The store that all this was last held against.
+    known: Mutex<Identity>,
+}
+
+impl Amends {
+    pub(crate) fn new(known: Identity) -> Self {
+        Self {
+            wanted: AtomicBool::new(false),
+            handed_in: Mutex::default(),
+            let_go: Mutex::default(),
+            ends: Mutex::default(),
+            known: Mutex::new(known),
+        }
+    }
+
+    /// Says that there may be jobs of ours that nobody runs.
+    pub(crate) fn want(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
+    }
+
+    /// Keeps a job that its runner has to let go of because the store does not answer. Bounded by the number of live
+    /// jobs, of which it was one.
+    pub(crate) fn keep(&self, request: Arc<JobRequest>, accepted_ms: u64) {
+        self.let_go.lock().push((request, accepted_ms));
+        self.want();
+    }
+
+    /// Remembers an end for as long as a failover may take it back.
+    pub(crate) fn remember(&self, end: End) {
+        let mut ends = self.ends.lock();
+        let now_ms = end.written_ms;
+        ends.bytes += end.outcome.len();
+        ends.recent.push_back(end);
+        while let Some(oldest) = ends.recent.front() {
+            let is_old = oldest.written_ms.saturating_add(ENDS_MS) < now_ms;
+            if !is_old && ends.recent.len() <= ENDS_MAX && ends.bytes <= ENDS_BYTES_MAX {
+                break;
+            }
+            ends.bytes -= oldest.outcome.len();
+            ends.recent.pop_front();
+        }
+    }
+
+    /// Notes that a job is being handed in, until the guard goes; `None` if it is already.
+    pub(crate) fn hand_in(&self, id: JobId) -> Option<HandingIn<'_>> {
+        let is_first = self.handed_in.lock().insert(id);
+        is_first.then_some(HandingIn { amends: self, id, is_settled: false })
+    }
+}
+
+/// A job on its way in. If this goes before it is settled (the caller hung up, or nobody knows what the store did), the job may
+/// stand in the store.
+#[derive(Debug)]
+pub(crate) struct HandingIn<'a> {
+    amends: &'a Amends,
+    id: JobId,
+    is_settled: bool,
+}
+
+impl HandingIn<'_> {
+    pub(crate) fn settled(mut self) {
+        self.is_settled = true;
+    }
+}
+
+impl Drop for HandingIn<'_> {
+    fn drop(&mut self) {
+        self.amends.handed_in.lock().remove(&self.id);
+        if !self.is_settled {
+            self.amends.want();
+        }
+    }
+}
+
+impl<S: Store, T: Timer> Shared<S, T> {
+    /// Whether nobody here has this job in hand.
+    pub(crate) fn is_nobodys(&self, id: JobId) -> bool {
+        self.live.get(id).is_none() && !self.amends.handed_in.lock().contains(&id)
+    }
+
+    /// A job as it is written down first.
+    pub(crate) fn new_job(&self, request: &JobRequest, accepted_ms: u64) -> NewJob {
+        NewJob {
+            id: request.id,
+            owner: self.options.instance.clone(),
+            spec: Arc::clone(&request.spec),
+            deadline_ms: request.deadline_ms.map(|ms| accepted_ms.saturating_add(ms)),
+            recoverable: request.is_recoverable(),
+        }
+    }
+}
+
+impl<S: Store, T: Timer> Handle<S, T> {
+    /// Looks after what may have gone wrong, if there is reason to.
+    pub(crate) async fn make_amends(&self) -> lingua_store::Result<()> {
+        let amends = &self.shared.amends;
+        let identity = self.shared.store.identity();
+        if *amends.known.lock() != identity {
+            amends.want();
+            self.restore_ends().await?;
+            *amends.known.lock() = identity;
+        }
+        if planted::is(Bug::NobodyLooks) || !amends.wanted.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let taken_up = match self.write_let_go().await {
+            Ok(()) => self.take_up_own().await,
+            error => error,
+        };
+        if taken_up.is_err() {
+            amends.want();
+        }
+        taken_up
+    }
+
+    /// Sees to it that jobs which were let go of are in the store, where they are found.
+    async fn write_let_go(&self) -> lingua_store::Result<()> {
+        let shared = &self.shared;
+        loop {
+            let Some((request, accepted_ms)) = shared.amends.let_go.lock().last().cloned() else {
+                return Ok(());
+            };
+            let new = shared.new_job(&request, accepted_ms);
+            if let CreateReply::Created = shared.store.create_job(new).await?
+                && shared.is_nobodys(request.id)
+            {
+                self.start(Arc::clone(&request), Job::new(), accepted_ms, None);
+            }
+            shared.amends.let_go.lock().retain(|(kept, _)| kept.id != request.id);
+        }
+    }
+
+    /// Goes on with jobs that stand in the store under this name and that nobody runs.
+    pub(crate) async fn take_up_own(&self) -> lingua_store::Result<()> {
+        let shared = &self.shared;
+        // By state, because a shared store keeps many more ended jobs than open ones. All of them before the first is
+        // taken up: from then on they move.
+        let mut open = vec![];
+        for state in JobState::ALL.into_iter().filter(|state| !state.is_terminal()) {
+            let owner = Some(shared.options.instance.clone());
+            let state = Some(state);
+            let filter = JobFilter { owner, state, limit: usize::MAX, ..Default::default() };
+            open.extend(shared.store.jobs(filter).await?);
+        }
+        for listed in open {
+            if !shared.is_nobodys(listed.id) {
+                continue;
+            }
+            // Once more, because it may have ended since it was listed.
+            let (now_ms, record) =
+                (shared.store.now_ms().await?, shared.store.job(listed.id).await?);
+            if let Some(record) = record.filter(|record| self.is_left_behind(record)) {
+                self.adopt(record, now_ms).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_left_behind(&self, record: &JobRecord) -> bool {
+        let is_ours = record.owner == self.shared.options.instance;
+        is_ours && !record.stage.state.is_terminal() && self.shared.is_nobodys(record.id)
+    }
+
+    /// Writes ends again that a failover may have lost: somebody was told of each of them.
+    async fn restore_ends(&self) -> lingua_store::Result<()> {
+        let ends: Vec<End> = self.shared.amends.ends.lock().recent.iter().cloned().collect();
+        for end in ends {
+            if !planted::is(Bug::LostEndStaysLost) {
+                self.restore_end(end).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn restore_end(&self, end: End) -> lingua_store::Result<()> {
+        let shared = &self.shared;
+        let new = shared.new_job(&end.request, end.written_ms);
+        let owner = new.owner.clone();
+        let stands = match shared.store.create_job(new).await? {
+            CreateReply::Created => FIRST,
+            CreateReply::Exists(record) if record.owner != owner => return Ok(()),
+            CreateReply::Exists(record) => record.stage,
+        };
+        let Ok(step) = Advance::new(end.request.id, owner, stands, end.stage, end.token) else {
+            // It has ended, as it should.
+            return Ok(());
+        };
+        match shared.store.advance_job(step.with_outcome(end.outcome)).await? {
+            AdvanceReply::Advanced => {
+                tracing::warn!(job_id = %end.request.id, "wrote an end again")
+            }
+            reply => tracing::warn!(job_id = %end.request.id, ?reply, "cannot write an end again"),
+        }
+        Ok(())
+    }
+}

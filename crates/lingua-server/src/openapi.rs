@@ -1,0 +1,227 @@
+//! The description of all routes, for machines: OpenAPI 3.1, made from the table of routes and the types
+//! that it names.
+//!
+//! Start at [`document`]. OpenAPI has no words for WebSockets and server-sent events: what is said there
+//! stands under `x-messages` and `x-events`.
+//!
+//! Invariant: every reference in the document leads to a schema in it.
+
+use lingua_wire::node::{Bye, Heartbeat, JobAck, JobDone, JobFail, JobPartial, Register};
+use lingua_wire::scheduler::{
+    Drain, HeartbeatAck, JobAssign, JobCancel, JobConfirmed, NodeError, Registered,
+};
+use lingua_wire::schema::Catalog;
+use lingua_wire::view::{JobEvent, LeaderEvent, NodeEvent, PoolEvent};
+use lingua_wire::{ErrorBody, Message};
+use serde_json::{Map, Value, json};
+
+use crate::table::{Content, ROUTES, Route, SchemaOf};
+
+/// Before the name of a schema.
+const REFERENCE: &str = "#/components/schemas/";
+
+/// The route whose messages are listed in [`NODE_FRAMES`] and [`SCHEDULER_FRAMES`].
+const SOCKET: &str = "/v1/node/ws";
+
+macro_rules! frames {
+    ($way:ident: $($Type:ty),*) => {
+        &[$((<$Type>::NAME, |catalog| catalog.$way::<$Type>())),*]
+    };
+}
+
+/// What nodes send on their socket.
+pub(crate) const NODE_FRAMES: &[(&str, SchemaOf)] = frames!(
+    request: Register, Heartbeat, JobAck, JobPartial<'_>, JobDone<'_>, JobFail<'_>, Bye<'_>
+);
+
+/// What they are sent.
+pub(crate) const SCHEDULER_FRAMES: &[(&str, SchemaOf)] = frames!(
+    answer: Registered, HeartbeatAck, JobAssign<'_>, JobCancel<'_>, JobConfirmed, Drain, NodeError<'_>
+);
+
+/// What happens, with the names of the events.
+pub(crate) const EVENTS: &[(&str, SchemaOf)] = &[
+    ("node", |catalog| catalog.answer::<NodeEvent>()),
+    ("job", |catalog| catalog.answer::<JobEvent>()),
+    ("pool", |catalog| catalog.answer::<PoolEvent>()),
+    ("leader", |catalog| catalog.answer::<LeaderEvent>()),
+];
+
+/// The description.
+pub(crate) fn document() -> Value {
+    let mut catalog = Catalog::default();
+    let error = catalog.answer::<ErrorBody>();
+    let mut paths = Map::new();
+    let mut sets = vec![];
+    for route in ROUTES {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method] = operation(route, &error, &mut catalog);
+        if let Some(parameters) = &route.parameters {
+            sets.push((route, parameters.place, (parameters.schema)(&mut catalog)));
+        }
+    }
+    paths[SOCKET]["get"]["x-messages"] = json!({
+        "node": messages(NODE_FRAMES, &mut catalog),
+        "scheduler": messages(SCHEDULER_FRAMES, &mut catalog),
+    });
+    let events = EVENTS.iter().map(|(name, schema)| ((*name).to_owned(), schema(&mut catalog)));
+    paths["/v1/events"]["get"]["x-events"] = Value::Object(events.collect());
+    let mut schemas = catalog.into_definitions();
+    for (route, place, set) in &sets {
+        let named = schemas.get(name_of(set).unwrap_or_default()).map(|set| in_place(place, set));
+        if let Some(Value::Array(all)) = paths[route.path][route.method].get_mut("parameters") {
+            all.extend(named.into_iter().flatten());
+        }
+    }
+    for (_, _, set) in &sets {
+        // Its fields stand where they belong.
+        schemas.remove(name_of(set).unwrap_or_default());
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Lingua",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "A scheduler for live speech translation.",
+            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": schemas,
+        },
+    })
+}
+
+fn operation(route: &Route, error: &Value, catalog: &mut Catalog) -> Value {
+    let mut done = json!({"description": "Done."});
+    if let Some(answer) = &route.answer {
+        done["content"] = content(answer, catalog);
+    }
+    let failed = json!({
+        "description": "What is wrong.",
+        "content": {"application/json": {"schema": error}},
+    });
+    let named = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let in_path = named.map(
+        |name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}),
+    );
+    let mut operation = json!({
+        "summary": route.summary,
+        "tags": [route.role],
+        "parameters": in_path.collect::<Vec<Value>>(),
+        "responses": {"200": done, "default": failed},
+    });
+    if let Some(body) = &route.body {
+        operation["requestBody"] = json!({"required": true, "content": content(body, catalog)});
+    }
+    if route.role != "open" {
+        operation["security"] = json!([{"token": []}]);
+    }
+    operation
+}
+
+fn content(content: &Content, catalog: &mut Catalog) -> Value {
+    match content {
+        Content::Json { schema, example } => {
+            let example: Value = serde_json::from_str(example).unwrap_or(Value::Null);
+            json!({"application/json": {"schema": schema(catalog), "example": example}})
+        }
+        Content::Other(kind) => json!({*kind: {}}),
+    }
+}
+
+/// Messages with their `type`.
+fn messages(frames: &[(&str, SchemaOf)], catalog: &mut Catalog) -> Vec<Value> {
+    let typed = |&(name, schema): &(&str, SchemaOf)| {
+        let kind = json!({"properties": {"type": {"const": name}}, "required": ["type"]});
+        json!({"allOf": [schema(catalog), kind]})
+    };
+    frames.iter().map(typed).collect()
+}
+
+/// The name of the schema that is referred to.
+pub(crate) fn name_of(reference: &Value) -> Option<&str> {
+    reference["$ref"].as_str()?.strip_prefix(REFERENCE)
+}
+
+/// The fields of a schema as parameters.
+fn in_place(place: &str, set: &Value) -> Vec<Value> {
+    let parameter = |(name, schema): (&String, &Value)| {
+        let mut schema = schema.clone();
+        let description = schema.as_object_mut().and_then(|fields| fields.remove("description"));
+        json!({"name": name, "in": place, "description": description, "schema": schema})
+    };
+    set["properties"].as_object().into_iter().flatten().map(parameter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use lingua_wire::node::NodeMessage;
+    use lingua_wire::scheduler::SchedulerMessage;
+
+    use super::*;
+
+    #[test]
+    fn every_route_is_described_once_and_has_json_examples() {
+        let document = document();
+        let paths = document["paths"].as_object().unwrap();
+        let operations: usize = paths.values().map(|path| path.as_object().unwrap().len()).sum();
+        assert_eq!(operations, ROUTES.len());
+        for route in ROUTES {
+            for content in route.body.iter().chain(&route.answer) {
+                if let Content::Json { example, .. } = content {
+                    assert!(serde_json::from_str::<Value>(example).is_ok(), "{}", route.path);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_json_body_and_answer_has_a_schema_and_every_reference_resolves() {
+        let document = document();
+        let mut pending = vec![&document];
+        let mut references = 0;
+        while let Some(value) = pending.pop() {
+            match value {
+                Value::Object(fields) => {
+                    if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
+                        let pointer = reference.strip_prefix('#').expect("inside the document");
+                        let found = document.pointer(pointer);
+                        assert!(found.is_some_and(Value::is_object), "{reference} leads nowhere");
+                        references += 1;
+                    }
+                    if let Some(json) = fields.get("application/json").filter(|j| **j != json!({}))
+                    {
+                        assert!(name_of(&json["schema"]).is_some(), "no schema: {json}");
+                    }
+                    pending.extend(fields.values());
+                }
+                Value::Array(list) => pending.extend(list),
+                _ => {}
+            }
+        }
+        assert!(references > 100, "only {references} references");
+    }
+
+    #[test]
+    fn the_socket_has_every_frame() {
+        let names = |frames: &[(&'static str, SchemaOf)]| -> Vec<_> {
+            frames.iter().map(|(name, _)| *name).collect()
+        };
+        assert_eq!(names(NODE_FRAMES), NodeMessage::TYPES);
+        assert_eq!(names(SCHEDULER_FRAMES), SchedulerMessage::TYPES);
+    }
+
+    #[test]
+    fn parameters_outside_of_the_path_are_described() {
+        let document = document();
+        let of = |path: &str, method: &str| document["paths"][path][method]["parameters"].clone();
+        let wait = of("/v1/jobs/{id}", "get");
+        assert_eq!((&wait[0]["name"], &wait[1]["name"]), (&json!("id"), &json!("wait_ms")));
+        assert!(wait[1]["description"].is_string(), "{wait:#}");
+        let key = of("/v1/translate", "post");
+        assert_eq!((&key[0]["name"], &key[0]["in"]), (&json!("Idempotency-Key"), &json!("header")));
+        assert!(document["components"]["schemas"].get("Wait").is_none());
+    }
+}

@@ -1,0 +1,194 @@
+//! What the world knows of its jobs and faults, and what it makes of that.
+//!
+//! Start at [`World::look_for_overdue`].
+
+use std::sync::atomic::Ordering;
+
+use lingua_core::{Fence, JobId};
+use lingua_store::Store;
+use lingua_store::embedded::Lost;
+
+use super::checker::{Checker, JobFacts, Seen};
+use super::plan::Fault;
+use super::trace::About;
+use super::turn::Turn;
+use super::{World, node};
+
+/// How long after its deadline a job may end.
+const GRACE_MS: u64 = 2_000;
+
+/// How long after a disturbance of store or instances jobs may still be late: the presence of a dead
+/// instance lapses (9 s), the next looks for orphans (3 s), and hears out their nodes (5 s).
+const TAKEOVER_MS: u64 = 17_000;
+
+/// How long after the end was written its client may learn of it: it may be away (5 s), and questions and
+/// answers may be lost.
+const DELIVERY_MS: u64 = 25_000;
+
+impl World {
+    /// The number of the next job.
+    pub(super) fn next_job(&self) -> usize {
+        let mut jobs = self.jobs.lock();
+        jobs.push(JobFacts::default());
+        self.begun.lock().push(false);
+        jobs.len() - 1
+    }
+
+    pub(super) fn accepted(&self, turn: &Turn, held: bool) {
+        let now_ms = self.now_ms();
+        let facts = &mut self.jobs.lock()[turn.number];
+        facts.accepted_ms.get_or_insert(now_ms);
+        facts.held |= held;
+        facts.deadline_ms = now_ms + turn.request.deadline_ms.unwrap_or(0);
+    }
+
+    pub(super) fn saw(&self, job: usize, seen: Seen) {
+        let now_ms = self.now_ms();
+        let facts = {
+            let facts = &mut self.jobs.lock()[job];
+            (facts.seen, facts.seen_ms) = (Some(seen), now_ms);
+            facts.clone()
+        };
+        let accepted_ms = facts.accepted_ms.unwrap_or(now_ms);
+        let mut tally = self.tally.lock();
+        for &(fault, at_ms) in self.strikes.lock().iter() {
+            if (accepted_ms..=now_ms).contains(&at_ms) {
+                tally.outlived(fault, now_ms - at_ms, self.plan.seed);
+            }
+        }
+    }
+
+    pub(super) fn began(
+        &self,
+        job: usize,
+        node: usize,
+        process: u32,
+        fence: Fence,
+        running: usize,
+    ) {
+        self.begun.lock()[job] = true;
+        let slots = self.plan.nodes[node].slots;
+        let found = self.watch.lock().began(process, fence, running, slots);
+        if let Some((checker, text)) = found {
+            self.fail(checker, About::both(job, node), format!("n{node} {text}"));
+        }
+    }
+
+    pub(super) fn has_begun(&self, job: usize) -> bool {
+        self.begun.lock()[job]
+    }
+
+    /// Whether a job is of the quiet end.
+    pub(super) fn is_last(&self, job: usize) -> bool {
+        job >= self.last_from.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn facts(&self) -> Vec<(usize, JobFacts)> {
+        self.jobs.lock().iter().cloned().enumerate().collect()
+    }
+
+    pub(super) fn all_seen(&self) -> bool {
+        let jobs = self.jobs.lock();
+        let from = self.last_from.load(Ordering::Relaxed).min(jobs.len());
+        jobs[from..].iter().all(|facts| facts.seen.is_some())
+    }
+
+    pub(super) fn present(&self) -> Vec<(usize, node::Seen)> {
+        let processes = self.processes.lock();
+        let present = processes.present.iter().enumerate();
+        present.filter_map(|(node, seen)| Some((node, seen.clone()?))).collect()
+    }
+
+    pub(super) fn free_slots(&self, home: usize) -> usize {
+        let free = |(node, seen): (usize, node::Seen)| {
+            let slots = usize::from(self.plan.nodes[node].slots);
+            let is_there = seen.at_home.load(Ordering::Relaxed);
+            if is_there { slots.saturating_sub(seen.running.load(Ordering::Relaxed)) } else { 0 }
+        };
+        let here =
+            self.present().into_iter().filter(|(node, _)| self.plan.nodes[*node].home == home);
+        here.map(free).sum()
+    }
+
+    /// A fault strikes and lasts until then.
+    pub(super) fn struck(&self, fault: Fault, until_ms: u64) {
+        self.count_fault(fault);
+        self.strikes.lock().push((fault, self.now_ms()));
+        if fault.delays_ends() {
+            let mut disturbed = self.disturbed_until_ms.lock();
+            *disturbed = until_ms.max(*disturbed);
+        }
+    }
+
+    pub(super) fn count_fault(&self, fault: Fault) {
+        *self.tally.lock().faults.entry(fault).or_default() += 1;
+    }
+
+    /// Whether a job may be gone: its record lost by the store, and whoever knew of it dead, or nobody known to.
+    pub(super) fn may_be_lost(&self, facts: &JobFacts) -> bool {
+        let accepted_ms = facts.accepted_ms.unwrap_or(0);
+        let deaths = self.deaths.lock();
+        self.rollbacks.lock().iter().any(|&(from_ms, at_ms, lost)| {
+            let loses_jobs = matches!(lost, Lost::Everything | Lost::Jobs);
+            let touches = loses_jobs && accepted_ms <= at_ms;
+            touches && (!facts.held || deaths.iter().any(|&(_, died_ms)| died_ms >= from_ms))
+        })
+    }
+
+    pub(super) fn may_have_lost(&self, job: JobId) -> bool {
+        let facts = self.jobs.lock()[job.number() as usize].clone();
+        self.may_be_lost(&facts)
+    }
+
+    /// Jobs end by their deadline, unless the store or their instance could not.
+    pub(super) async fn look_for_overdue(&self) {
+        let now_ms = self.now_ms();
+        let disturbed_ms = *self.disturbed_until_ms.lock();
+        for (job, facts) in self.facts() {
+            let late_ms = facts.deadline_ms + GRACE_MS;
+            if facts.accepted_ms.is_none()
+                || facts.seen.is_some()
+                || facts.excused
+                || now_ms < late_ms
+            {
+                continue;
+            }
+            let is_excused = disturbed_ms > 0 && now_ms < disturbed_ms + TAKEOVER_MS + GRACE_MS;
+            if is_excused {
+                continue;
+            }
+            let about = About::job(job);
+            let record = self.store.job(JobId::new(job as u128)).await.ok().flatten();
+            let has_ended = record.as_ref().is_some_and(|r| r.stage.state.is_terminal());
+            let is_delivered_late = now_ms > late_ms.max(disturbed_ms + TAKEOVER_MS) + DELIVERY_MS;
+            let is_unseen = has_ended && is_delivered_late && !self.is_quiet();
+            if has_ended && !is_unseen {
+                continue;
+            }
+            if self.may_be_lost(&facts) {
+                self.jobs.lock()[job].excused = true;
+                continue;
+            }
+            let stands = record.map(|record| (record.stage, record.owner));
+            self.fail(Checker::S3, about, format!("{about} is overdue; the store says {stands:?}"));
+        }
+    }
+
+    pub(super) fn count_outcomes(&self) {
+        let mut tally = self.tally.lock();
+        tally.worlds = 1;
+        tally.sim_ms = self.now_ms() - super::START_MS;
+        for facts in self.jobs.lock().iter() {
+            let outcome = match &facts.seen {
+                Some(seen) => match &seen.error {
+                    Some(error) => format!("{} {error}", seen.state),
+                    None => seen.state.to_string(),
+                },
+                None if facts.excused => "lost in a failover with a crash".to_owned(),
+                None if facts.accepted_ms.is_none() => "not accepted".to_owned(),
+                None => "end not seen".to_owned(),
+            };
+            *tally.outcomes.entry(outcome).or_default() += 1;
+        }
+    }
+}

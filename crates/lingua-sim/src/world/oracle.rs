@@ -1,0 +1,265 @@
+//! Holds every answer of the store against the rules, from outside.
+//!
+//! Start at [`Oracle::cell`]: it gets a cell before and after one operation and says what should not have
+//! happened. It knows the contract and nothing of how a store keeps it.
+//!
+//! | rule | checker |
+//! |---|---|
+//! | what a node's slots are used for is exactly its leases, and never more than it has | S2 |
+//! | after lost writes nothing is granted on a node that has not reported | S2 |
+//! | an operation touches the lease it names and no other; the stale touch nothing; fences rise | S4 |
+//! | a job is made once and ends once | S3 |
+//! | only the present term publishes | S7 |
+
+use std::collections::BTreeMap;
+
+use lingua_core::job::Stage;
+use lingua_core::{CellId, Fence, InstanceId, JobId, NodeId, NodeState, Term};
+use lingua_store::contract::{
+    CellView, Election, Identity, LeaseKey, LeaseView, NodeView, Place, PublishReply,
+};
+
+use super::checker::Checker;
+
+/// What was asked of a cell.
+#[derive(Debug, Clone)]
+pub(super) enum CellOp {
+    Register(Place),
+    Heartbeat(Place, Vec<LeaseKey>),
+    SetState(Place),
+    Reserve(LeaseKey),
+    Commit(LeaseKey),
+    Finish(LeaseKey),
+    Reap,
+}
+
+/// What is wrong.
+pub(super) type Found = (Checker, String);
+
+#[derive(Debug, Default)]
+pub(super) struct Oracle {
+    fences: BTreeMap<CellId, Fence>,
+    /// In which life of the store each node last gave a sign of life.
+    reported: BTreeMap<NodeId, u64>,
+    /// In which life of the store each job was made.
+    made: BTreeMap<JobId, u64>,
+    ends: BTreeMap<JobId, Stage>,
+    term: Option<(Term, InstanceId)>,
+}
+
+impl Oracle {
+    /// The store forgot its last writes.
+    /// Ends that nobody was told of are forgotten with it.
+    pub(super) fn rolled_back(&mut self, was_told: impl Fn(JobId) -> bool) {
+        self.term = None;
+        self.ends.retain(|&job, _| was_told(job));
+    }
+
+    /// Judges one operation on a cell, by an instance that began in the life `born` of the store.
+    pub(super) fn cell(
+        &mut self,
+        op: &CellOp,
+        (born, life): (Identity, Identity),
+        before: &CellView,
+        after: &CellView,
+    ) -> Result<(), Found> {
+        counts(after, before)?;
+        self.note_report(op, life, after);
+        touches_only_its_own(op, before, after)?;
+        let CellOp::Reserve(key) = op else { return Ok(()) };
+        let Some(lease) = find(after, key.job).filter(|lease| lease.key == *key) else {
+            return Ok(());
+        };
+        if before.leases.iter().any(|held| is_same(held, lease)) {
+            return Ok(());
+        }
+        self.granted(lease, (born, life), before, after)
+    }
+
+    fn note_report(&mut self, op: &CellOp, life: Identity, after: &CellView) {
+        let (CellOp::Register(place) | CellOp::Heartbeat(place, _)) = op else { return };
+        let node = after.nodes.iter().find(|node| node.place == *place);
+        if let Some(node) = node.filter(|node| node.heartbeat_ms == after.now_ms) {
+            self.reported.insert(node.node.clone(), life.0);
+        }
+    }
+
+    fn granted(
+        &mut self,
+        lease: &LeaseView,
+        (born, life): (Identity, Identity),
+        before: &CellView,
+        after: &CellView,
+    ) -> Result<(), Found> {
+        let highest = self.fences.entry(after.cell).or_default();
+        if lease.fence <= *highest {
+            let text = format!("fence {} after {highest}", lease.fence);
+            return Err((Checker::S4, text));
+        }
+        *highest = lease.fence;
+        let Some(node) = at(after, lease) else {
+            return Err((Checker::S2, format!("{:?} was granted on nobody", lease.key)));
+        };
+        let was = before.nodes.iter().find(|node| node.place == place_of(after, lease));
+        let may = was.is_some_and(|node| {
+            node.state == NodeState::Ready && node.fresh_until_ms >= after.now_ms
+        });
+        if !may {
+            let text = format!("{:?} was granted on {}: {was:?}", lease.key, node.node);
+            return Err((Checker::S4, text));
+        }
+        // An instance that began after the writes were lost cannot know.
+        let knows = born != life;
+        if knows && self.reported.get(&node.node) != Some(&life.0) {
+            let text = format!(
+                "{:?} was granted on {} before it reported to the new life of the store",
+                lease.key, node.node
+            );
+            return Err((Checker::S2, text));
+        }
+        Ok(())
+    }
+
+    /// A job was written down anew.
+    pub(super) fn created(&mut self, job: JobId, life: Identity) -> Result<(), Found> {
+        match self.made.insert(job, life.0) {
+            Some(before) if before == life.0 => {
+                Err((Checker::S3, format!("{job} was made a second time")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A job was moved. What was lost may be written again, but not otherwise.
+    pub(super) fn advanced(&mut self, job: JobId, to: Stage) -> Result<(), Found> {
+        if !to.state.is_terminal() {
+            return Ok(());
+        }
+        match self.ends.insert(job, to) {
+            Some(before) if before != to => {
+                Err((Checker::S3, format!("{job} ended as {before} and then as {to}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn elected(&mut self, me: &InstanceId, election: &Election) {
+        let Election::Leading { term, .. } = election else { return };
+        self.term = Some((*term, me.clone()));
+    }
+
+    pub(super) fn published(
+        &self,
+        me: &InstanceId,
+        term: Term,
+        reply: PublishReply,
+    ) -> Result<(), Found> {
+        let PublishReply::Published(version) = reply else { return Ok(()) };
+        match &self.term {
+            Some(present) if *present != (term, me.clone()) => {
+                let text =
+                    format!("{me} published {version} in term {term}; {present:?} is present");
+                Err((Checker::S7, text))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Counts are the sizes of sets, and nobody has more than fits. A node that shrank may have more until
+/// it has worked them off.
+fn counts(after: &CellView, before: &CellView) -> Result<(), Found> {
+    for node in &after.nodes {
+        let leases = after.leases.iter().filter(|lease| lease.slot == node.place.slot).count();
+        let max = usize::from(node.profile.slots_max());
+        let had = before.nodes.iter().find(|n| n.place == node.place).map_or(0, |n| n.used);
+        if leases != usize::from(node.used) {
+            let text = format!("{} counts {} with {leases} leases", node.node, node.used);
+            return Err((Checker::S2, text));
+        }
+        if leases > max && leases > usize::from(had) {
+            let text = format!("{} has {leases} leases for {max} slots", node.node);
+            return Err((Checker::S2, text));
+        }
+    }
+    Ok(())
+}
+
+fn touches_only_its_own(op: &CellOp, before: &CellView, after: &CellView) -> Result<(), Found> {
+    let now_ms = after.now_ms;
+    let wrong = |lease: &LeaseView, what: &str| {
+        let text = format!("{op:?} {what} the lease {:?} on slot {}", lease.key, lease.slot);
+        Err((Checker::S4, text))
+    };
+    for lease in &before.leases {
+        let Some(now) = after.leases.iter().find(|now| is_same(now, lease)) else {
+            let may = match op {
+                CellOp::Register(place) | CellOp::SetState(place) => {
+                    place.slot == lease.slot && place.epoch >= lease.epoch
+                }
+                CellOp::Reserve(key) => {
+                    lease.deadline_ms < now_ms
+                        || key.job == lease.key.job && key.attempt > lease.key.attempt
+                }
+                CellOp::Finish(key) => *key == lease.key,
+                CellOp::Reap => lease.deadline_ms < now_ms,
+                CellOp::Heartbeat(..) | CellOp::Commit(_) => false,
+            };
+            match may {
+                true => continue,
+                false => return wrong(lease, "ended"),
+            }
+        };
+        let may = match op {
+            CellOp::Commit(key) => *key == lease.key,
+            CellOp::Heartbeat(place, running) => {
+                let own = (place.slot, place.epoch) == (lease.slot, lease.epoch);
+                own && running.contains(&lease.key)
+            }
+            _ => false,
+        };
+        if now != lease && !may {
+            return wrong(lease, "changed");
+        }
+    }
+    for lease in &after.leases {
+        let is_new = !before.leases.iter().any(|held| is_same(held, lease));
+        let may = matches!(op, CellOp::Reserve(key) if *key == lease.key);
+        if is_new && !may {
+            return wrong(lease, "made");
+        }
+    }
+    stale_beats_change_nothing(op, before, after)
+}
+
+fn stale_beats_change_nothing(
+    op: &CellOp,
+    before: &CellView,
+    after: &CellView,
+) -> Result<(), Found> {
+    let CellOp::Heartbeat(place, _) = op else { return Ok(()) };
+    let is_known = before.nodes.iter().any(|node| node.place == *place);
+    match is_known || before.nodes == after.nodes {
+        true => Ok(()),
+        false => Err((Checker::S4, format!("a heartbeat of {place:?}, which is over, counted"))),
+    }
+}
+
+fn find(view: &CellView, job: JobId) -> Option<&LeaseView> {
+    view.leases.iter().find(|lease| lease.key.job == job)
+}
+
+/// Whether it is one lease, however often it was renewed. An attempt can have a second one after its first has
+/// expired.
+fn is_same(a: &LeaseView, b: &LeaseView) -> bool {
+    (a.key, a.fence) == (b.key, b.fence)
+}
+
+fn place_of(view: &CellView, lease: &LeaseView) -> Place {
+    Place { cell: view.cell, slot: lease.slot, epoch: lease.epoch }
+}
+
+fn at<'a>(view: &'a CellView, lease: &LeaseView) -> Option<&'a NodeView> {
+    let place = place_of(view, lease);
+    view.nodes.iter().find(|node| node.place == place)
+}

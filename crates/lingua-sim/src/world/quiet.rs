@@ -1,0 +1,179 @@
+//! The quiet end: when faults have stopped, nothing may be left behind and everything must work.
+//!
+//! Start at [`settle`]. It heals the world, waits until the longest lease must be over, looks for leaks, sends more
+//! jobs than there are slots, and wants every one of them done.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lingua_core::job::JobState;
+use lingua_store::Store;
+use lingua_store::contract::JobFilter;
+
+use super::World;
+use super::checker::Checker;
+use super::client::speak;
+use super::trace::About;
+use super::turn::{LAST_MS, Turn};
+
+/// The longest lease (15 s) and ten seconds more.
+const SETTLE_MS: u64 = 25_000;
+
+/// How long a slot may be free while a job that fits waits.
+const IDLE_MS: u64 = 1_500;
+
+const STEP_MS: u64 = 100;
+
+async fn sleep(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+/// Ends all faults and judges what is left.
+pub(super) async fn settle(world: &Arc<World>) {
+    heal(world);
+    for node in 0..world.plan.nodes.len() {
+        let world = Arc::clone(world);
+        tokio::spawn(async move { world.resume(node).await });
+    }
+    for _ in 0..SETTLE_MS / STEP_MS {
+        sleep(STEP_MS).await;
+        if world.has_failed() {
+            return;
+        }
+    }
+    look_for_leaks(world, "when faults had stopped").await;
+    if world.has_failed() {
+        return;
+    }
+    all_gets_done(world).await;
+    if world.has_failed() {
+        return;
+    }
+    sleep(1_000).await;
+    look_for_leaks(world, "at the end").await;
+    ends_are_final(world).await;
+}
+
+fn heal(world: &Arc<World>) {
+    world.note(About::default(), format_args!("! all faults stop"));
+    world.begin_quiet();
+    world.network.lock().heal();
+    for life in world.lives() {
+        life.gate.heal();
+    }
+    for index in 0..world.plan.instances {
+        world.start_instance(index, true);
+    }
+    for node in 0..world.plan.nodes.len() {
+        if world.processes.lock().present[node].is_none() {
+            world.start_node(node);
+        }
+    }
+}
+
+async fn look_for_leaks(world: &World, when: &str) {
+    let store = &world.store;
+    let leaked = |about: About, what: String| {
+        world.fail(Checker::S5, about, format!("{when} {what}"));
+    };
+    for cell in store.cells().await.unwrap_or_default() {
+        let Ok(view) = store.view(cell).await else { continue };
+        if let Some(lease) = view.leases.first() {
+            let about = world.about(lease.key.job);
+            leaked(about, format!("{about} still had a lease: {lease:?}"));
+        }
+    }
+    let all = JobFilter { limit: usize::MAX, ..JobFilter::default() };
+    for record in store.jobs(all).await.unwrap_or_default() {
+        if !record.stage.state.is_terminal() {
+            let about = world.about(record.id);
+            let (stage, owner) = (record.stage, record.owner);
+            leaked(about, format!("{about} was still {stage}, owned by {owner}"));
+        }
+    }
+    for life in world.lives() {
+        let open = life.engine.open_jobs();
+        if open > 0 {
+            leaked(About::default(), format!("i{} still had {open} open jobs", life.index));
+        }
+    }
+    for (node, process) in world.present() {
+        let running = process.running.load(Ordering::Relaxed);
+        if running > 0 {
+            leaked(About::node(node), format!("n{node} still ran {running} jobs"));
+        }
+        if !process.at_home.load(Ordering::Relaxed) {
+            leaked(About::node(node), format!("n{node} was not connected"));
+        }
+    }
+}
+
+/// More jobs than slots, everywhere at once.
+async fn all_gets_done(world: &Arc<World>) {
+    let homes = 0..world.plan.instances;
+    let mut waiting: Vec<Vec<usize>> = vec![vec![]; world.plan.instances];
+    for home in homes {
+        let slots: u16 =
+            world.plan.nodes.iter().filter(|node| node.home == home).map(|node| node.slots).sum();
+        for _ in 0..2 * slots + 2 {
+            let number = world.next_job();
+            waiting[home].push(number);
+            tokio::spawn(speak(Arc::clone(world), Turn::last(number, home)));
+        }
+    }
+    let mut idle_ms = vec![0; waiting.len()];
+    for _ in 0..(LAST_MS + 2_000) / STEP_MS {
+        sleep(STEP_MS).await;
+        for (home, jobs) in waiting.iter_mut().enumerate() {
+            jobs.retain(|&job| !world.has_begun(job));
+            let free = world.free_slots(home);
+            idle_ms[home] = if free > 0 && !jobs.is_empty() { idle_ms[home] + STEP_MS } else { 0 };
+            if idle_ms[home] > IDLE_MS {
+                let (job, count) = (jobs[0], jobs.len());
+                let text = format!("{count} jobs of i{home} wait although {free} slots are free");
+                return world.fail(Checker::S5, About::job(job), text);
+            }
+        }
+        if world.has_failed() || world.all_seen() {
+            break;
+        }
+    }
+    for (job, facts) in world.facts().into_iter().filter(|(job, _)| world.is_last(*job)) {
+        let about = About::job(job);
+        match facts.seen {
+            Some(seen) if seen.state == JobState::Done => {}
+            Some(seen) => {
+                let text = format!("{about} could be done and was not: {seen:?}");
+                return world.fail(Checker::S5, about, text);
+            }
+            None => {
+                return world.fail(
+                    Checker::S5,
+                    about,
+                    format!("{about} could be done and did not end"),
+                );
+            }
+        }
+    }
+}
+
+/// What a client was told is what the store says, for ever.
+async fn ends_are_final(world: &World) {
+    for (job, facts) in world.facts() {
+        let Some(seen) = &facts.seen else { continue };
+        let id = lingua_core::JobId::new(job as u128);
+        let record = world.store.job(id).await.ok().flatten();
+        let stage = record.as_ref().map(|record| record.stage);
+        let same =
+            stage.is_some_and(|stage| (stage.state, stage.attempt.0) == (seen.state, seen.attempt));
+        if !same && !world.may_be_lost(&facts) {
+            let about = About::job(job);
+            let (state, attempt) = (seen.state, seen.attempt);
+            let text = format!(
+                "the client saw {about} end as {state} in attempt {attempt}, the store says {stage:?}"
+            );
+            world.fail(Checker::S3, about, text);
+        }
+    }
+}

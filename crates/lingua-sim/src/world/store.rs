@@ -1,0 +1,418 @@
+//! The store as an instance reaches it: late, lossy, sometimes not at all.
+//!
+//! Start at [`FaultyStore::call`]. Behind it is one embedded store for all instances; every operation that
+//! gets there is carried out at once and held against the [`Oracle`](super::oracle::Oracle).
+//!
+//! Invariant: no answer gets through while the way is cut, nor after the store became another one.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Term};
+use lingua_engine::TokioTimer;
+use lingua_store::contract::{
+    Advance, AdvanceReply, Announced, Assign, Bytes, Candidate, CellView, Changes, CommitReply,
+    CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply, Identity,
+    Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place, Presence,
+    Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, Reserved,
+    StateReply, Table,
+};
+use lingua_store::{Embedded, Error, Result, Store};
+use parking_lot::Mutex;
+
+use super::World;
+use super::gate::Gate;
+use super::luck::Luck;
+use super::oracle::CellOp;
+use super::trace::About;
+
+/// The store behind all ways.
+pub(super) type Inner = Embedded<TokioTimer>;
+
+/// How long an instance waits for an answer.
+const ANSWER_MS: u64 = 1_500;
+
+/// How long a call takes in good times, at most, each way.
+const USUAL_MS: u64 = 2;
+
+/// How often a waiting reader looks whether its connection still stands.
+const LISTEN_MS: u64 = 1_000;
+
+/// One instance's way to the store.
+#[derive(Debug)]
+pub(super) struct FaultyStore {
+    pub(super) world: Arc<World>,
+    pub(super) instance: usize,
+    pub(super) gate: Arc<Gate>,
+    pub(super) luck: Mutex<Luck>,
+    /// The life of the store in which this instance began.
+    pub(super) born: Identity,
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Answered,
+    LostBefore,
+    LostAfter,
+}
+
+impl FaultyStore {
+    fn draw(&self) -> (u64, u64, Fate) {
+        let way = self.gate.way();
+        let now_ms = self.world.now_ms();
+        let mut luck = self.luck.lock();
+        let (mut there_ms, mut back_ms) = (luck.between(0, USUAL_MS), luck.between(0, USUAL_MS));
+        let (is_lost, is_before) = (luck.permille(way.lossy_ms.1), luck.permille(400));
+        if now_ms < way.slow_ms.0 {
+            there_ms += luck.between(0, way.slow_ms.1);
+            back_ms += luck.between(0, way.slow_ms.1);
+        }
+        let fate = match (is_lost && now_ms < way.lossy_ms.0, is_before) {
+            (false, _) => Fate::Answered,
+            (true, true) => Fate::LostBefore,
+            (true, false) => Fate::LostAfter,
+        };
+        (there_ms, back_ms, fate)
+    }
+
+    /// Whether the connection that stood in this life of the store has broken.
+    fn is_broken(&self, life: Identity) -> bool {
+        self.gate.way().is_cut(self.world.now_ms()) || self.world.store.identity() != life
+    }
+
+    async fn wait(&self, ms: u64) {
+        if ms > 0 {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+        }
+        self.gate.pass_or_stay().await;
+    }
+
+    async fn call<R, F, Fut>(&self, operation: F) -> Result<R>
+    where
+        F: FnOnce(Inner) -> Fut + Send,
+        Fut: Future<Output = Result<R>> + Send,
+        R: Send,
+    {
+        self.wait(0).await;
+        let life = self.world.store.identity();
+        let (there_ms, back_ms, fate) = self.draw();
+        self.wait(there_ms).await;
+        if self.is_broken(life) {
+            self.wait(USUAL_MS).await;
+            return Err(Error::Unavailable { detail: "the way is cut".to_owned() });
+        }
+        if fate == Fate::LostBefore {
+            self.wait(ANSWER_MS).await;
+            return Err(Error::TimedOut { waited_ms: ANSWER_MS });
+        }
+        let reply = operation(self.world.store.clone()).await;
+        if fate == Fate::LostAfter {
+            self.wait(ANSWER_MS).await;
+            return Err(Error::TimedOut { waited_ms: ANSWER_MS });
+        }
+        self.wait(back_ms).await;
+        if self.is_broken(life) {
+            return Err(Error::TimedOut { waited_ms: back_ms });
+        }
+        reply
+    }
+
+    /// A call that is judged by what it did to a cell.
+    async fn on_cell<R, F, Fut>(&self, cell: CellId, op: CellOp, operation: F) -> Result<R>
+    where
+        F: FnOnce(Inner) -> Fut + Send,
+        Fut: Future<Output = Result<R>> + Send,
+        R: Send,
+    {
+        let (world, born) = (Arc::clone(&self.world), self.born);
+        self.call(|store| async move {
+            // Nothing comes between these: the embedded store never waits.
+            let before = store.view(cell).await?;
+            let reply = operation(store.clone()).await;
+            let after = store.view(cell).await?;
+            let found = world.oracle.lock().cell(&op, (born, store.identity()), &before, &after);
+            if let Err((checker, text)) = found {
+                world.fail(checker, About::default(), text);
+            }
+            reply
+        })
+        .await
+    }
+
+    /// Waits for something that may take for ever, as long as the connection stands.
+    async fn listen<R, F, Fut>(&self, operation: F) -> Result<R>
+    where
+        F: Fn(Inner) -> Fut + Send + Sync,
+        Fut: Future<Output = Result<R>> + Send,
+        R: Send,
+    {
+        self.wait(0).await;
+        let life = self.world.store.identity();
+        loop {
+            if self.is_broken(life) {
+                self.wait(USUAL_MS).await;
+                return Err(Error::Unavailable { detail: "the way is cut".to_owned() });
+            }
+            let limit = Duration::from_millis(LISTEN_MS);
+            let heard = tokio::time::timeout(limit, operation(self.world.store.clone())).await;
+            self.wait(0).await;
+            match heard {
+                Ok(_) if self.is_broken(life) => {}
+                Ok(reply) => return reply,
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn note(&self, about: About, what: std::fmt::Arguments<'_>) {
+        self.world.note(about, format_args!("i{} {what}", self.instance));
+    }
+}
+
+impl Store for FaultyStore {
+    fn identity(&self) -> Identity {
+        self.world.store.identity()
+    }
+
+    async fn now_ms(&self) -> Result<u64> {
+        self.call(|s| async move { Store::now_ms(&s).await }).await
+    }
+
+    async fn assign(&self, request: Assign) -> Result<Place> {
+        self.call(|s| async move { s.assign(request).await }).await
+    }
+
+    async fn locate(&self, node: &NodeId) -> Result<Option<Place>> {
+        let node = node.clone();
+        self.call(|s| async move { s.locate(&node).await }).await
+    }
+
+    async fn release(&self, node: &NodeId, epoch: Epoch) -> Result<bool> {
+        let node = node.clone();
+        self.call(|s| async move { s.release(&node, epoch).await }).await
+    }
+
+    async fn cells(&self) -> Result<Vec<CellId>> {
+        self.call(|s| async move { s.cells().await }).await
+    }
+
+    async fn register(&self, registration: Registration) -> Result<RegisterReply> {
+        let place = registration.place;
+        let op = CellOp::Register(place);
+        self.on_cell(place.cell, op, |s| async move { s.register(registration).await }).await
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
+        let op = CellOp::Heartbeat(beat.place, beat.running.clone());
+        self.on_cell(beat.place.cell, op, |s| async move { s.heartbeat(beat).await }).await
+    }
+
+    async fn set_state(&self, place: Place, order: Order) -> Result<StateReply> {
+        let op = CellOp::SetState(place);
+        self.on_cell(place.cell, op, |s| async move { s.set_state(place, order).await }).await
+    }
+
+    async fn reserve(&self, cell: CellId, request: Reserve) -> Result<ReserveReply> {
+        let key = request.key;
+        let (world, i) = (Arc::clone(&self.world), self.instance);
+        self.on_cell(cell, CellOp::Reserve(key), |s| async move {
+            let reply = s.reserve(cell, request).await;
+            if let Ok(ReserveReply { outcome: Reserved::Granted { grant, .. }, .. }) = &reply {
+                let about = world.about(key.job);
+                let (node, fence) = (&grant.node, grant.fence);
+                world.note(
+                    about,
+                    format_args!("i{i} granted {about} a{} {node} {fence}", key.attempt),
+                );
+            }
+            reply
+        })
+        .await
+    }
+
+    async fn commit(&self, cell: CellId, key: LeaseKey, run_lease_ms: u64) -> Result<CommitReply> {
+        let op = CellOp::Commit(key);
+        self.on_cell(cell, op, |s| async move { s.commit(cell, key, run_lease_ms).await }).await
+    }
+
+    async fn finish(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
+        let op = CellOp::Finish(key);
+        let freed = self.on_cell(cell, op, |s| async move { s.finish(cell, key).await }).await;
+        let about = self.world.about(key.job);
+        let what = match &freed {
+            Ok(Some(_)) => "freed",
+            Ok(None) => "found no lease of",
+            Err(_) => "could not free",
+        };
+        self.note(about, format_args!("{what} {about} a{}", key.attempt));
+        freed
+    }
+
+    async fn reap(&self, cell: CellId, limit: usize) -> Result<Reaped> {
+        let (world, i) = (Arc::clone(&self.world), self.instance);
+        self.on_cell(cell, CellOp::Reap, |s| async move {
+            let reaped = s.reap(cell, limit).await;
+            for expired in reaped.iter().flat_map(|reaped| &reaped.expired) {
+                let about = world.about(expired.key.job);
+                let attempt = expired.key.attempt;
+                world.note(about, format_args!("i{i} reaped the lease of {about} a{attempt}"));
+            }
+            reaped
+        })
+        .await
+    }
+
+    async fn view(&self, cell: CellId) -> Result<CellView> {
+        self.call(|s| async move { s.view(cell).await }).await
+    }
+
+    async fn elect(&self, candidate: Candidate) -> Result<Election> {
+        let world = Arc::clone(&self.world);
+        self.call(|s| async move {
+            let me = candidate.instance.clone();
+            let election = s.elect(candidate).await?;
+            world.oracle.lock().elected(&me, &election);
+            Ok(election)
+        })
+        .await
+    }
+
+    async fn resign(&self, instance: &InstanceId, term: Term) -> Result<bool> {
+        let instance = instance.clone();
+        self.call(|s| async move { s.resign(&instance, term).await }).await
+    }
+
+    async fn publish(&self, table: Publish) -> Result<PublishReply> {
+        let world = Arc::clone(&self.world);
+        self.call(|s| async move {
+            let (me, term) = (table.instance.clone(), table.term);
+            let reply = s.publish(table).await?;
+            let found = world.oracle.lock().published(&me, term, reply);
+            if let Err((checker, text)) = found {
+                world.fail(checker, About::default(), text);
+            }
+            Ok(reply)
+        })
+        .await
+    }
+
+    async fn table(&self) -> Result<Option<Table>> {
+        self.call(|s| async move { s.table().await }).await
+    }
+
+    async fn create_job(&self, job: NewJob) -> Result<CreateReply> {
+        let world = Arc::clone(&self.world);
+        let id = job.id;
+        let reply = self
+            .call(|s| async move {
+                let reply = s.create_job(job).await?;
+                let found = match reply {
+                    CreateReply::Created => world.oracle.lock().created(id, s.identity()),
+                    CreateReply::Exists(_) => Ok(()),
+                };
+                if let Err((checker, text)) = found {
+                    world.fail(checker, world.about(id), text);
+                }
+                Ok(reply)
+            })
+            .await;
+        let about = self.world.about(id);
+        let what = match &reply {
+            Ok(CreateReply::Created) => "wrote",
+            Ok(CreateReply::Exists(_)) => "found",
+            Err(_) => "could not write",
+        };
+        self.note(about, format_args!("{what} {about}"));
+        reply
+    }
+
+    async fn advance_job(&self, step: Advance) -> Result<AdvanceReply> {
+        let world = Arc::clone(&self.world);
+        let (id, from, to) = (step.job(), step.from(), step.to());
+        let reply = self
+            .call(|s| async move {
+                let reply = s.advance_job(step).await?;
+                if reply == AdvanceReply::Advanced {
+                    let found = world.oracle.lock().advanced(id, to);
+                    if let Err((checker, text)) = found
+                        && !world.may_have_lost(id)
+                    {
+                        world.fail(checker, world.about(id), text);
+                    }
+                }
+                Ok(reply)
+            })
+            .await;
+        let about = self.world.about(id);
+        match &reply {
+            Ok(AdvanceReply::Advanced) => self.note(about, format_args!("moved {about}: {to}")),
+            other => {
+                self.note(
+                    about,
+                    format_args!("could not move {about} from {from} to {to}: {other:?}"),
+                );
+            }
+        }
+        reply
+    }
+
+    async fn job(&self, job: JobId) -> Result<Option<JobRecord>> {
+        self.call(|s| async move { s.job(job).await }).await
+    }
+
+    async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRecord>> {
+        self.call(|s| async move { s.jobs(filter).await }).await
+    }
+
+    async fn claim_orphans(&self, heir: &InstanceId, limit: usize) -> Result<Vec<JobRecord>> {
+        let (heir, world, i) = (heir.clone(), Arc::clone(&self.world), self.instance);
+        self.call(|s| async move {
+            let claimed = s.claim_orphans(&heir, limit).await;
+            for record in claimed.iter().flatten() {
+                let about = world.about(record.id);
+                world.note(about, format_args!("i{i} claimed {about}: {}", record.stage));
+                // As far as the store knows, its owner is dead.
+                world.deaths.lock().push((i, world.now_ms()));
+            }
+            claimed
+        })
+        .await
+    }
+
+    async fn announce(&self, presence: Presence) -> Result<Announced> {
+        self.call(|s| async move { s.announce(presence).await }).await
+    }
+
+    async fn withdraw(&self, instance: &InstanceId, incarnation: Incarnation) -> Result<bool> {
+        let instance = instance.clone();
+        self.call(|s| async move { s.withdraw(&instance, incarnation).await }).await
+    }
+
+    async fn instances(&self) -> Result<Vec<InstanceView>> {
+        self.call(|s| async move { s.instances().await }).await
+    }
+
+    async fn send(&self, to: &InstanceId, message: Bytes) -> Result<Delivery> {
+        let to = to.clone();
+        self.call(|s| async move { s.send(&to, message).await }).await
+    }
+
+    async fn receive(&self, me: &InstanceId, after: u64, limit: usize) -> Result<Vec<Envelope>> {
+        let me = me.clone();
+        self.listen(|s| {
+            let me = me.clone();
+            async move { s.receive(&me, after, limit).await }
+        })
+        .await
+    }
+
+    async fn feed_head(&self) -> Result<u64> {
+        self.call(|s| async move { s.feed_head().await }).await
+    }
+
+    async fn changes(&self, after: u64, limit: usize) -> Result<Changes> {
+        self.listen(|s| async move { s.changes(after, limit).await }).await
+    }
+}

@@ -1,0 +1,73 @@
+//! What happened in one world or in many, in numbers.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{Table, presets};
+
+use super::plan::Fault;
+
+/// Counts that add up over worlds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Worlds.
+    pub worlds: u64,
+    /// Simulated time.
+    pub sim_ms: u64,
+    /// How often each fault was injected.
+    pub faults: BTreeMap<Fault, u64>,
+    /// The longest time from a fault until every job that was open when it struck had ended, with the seed.
+    pub worst_ms: BTreeMap<Fault, (u64, u64)>,
+    /// Jobs by outcome.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Operations on the store.
+    pub answers: u64,
+}
+
+impl Tally {
+    /// Adds another one.
+    pub fn add(&mut self, other: &Self) {
+        self.worlds += other.worlds;
+        self.sim_ms += other.sim_ms;
+        self.answers += other.answers;
+        for (fault, count) in &other.faults {
+            *self.faults.entry(*fault).or_default() += count;
+        }
+        for (fault, worst) in &other.worst_ms {
+            let known = self.worst_ms.entry(*fault).or_default();
+            *known = (*known).max(*worst);
+        }
+        for (outcome, count) in &other.outcomes {
+            *self.outcomes.entry(outcome.clone()).or_default() += count;
+        }
+    }
+
+    /// Jobs, however they ended.
+    pub fn jobs(&self) -> u64 {
+        self.outcomes.values().sum()
+    }
+
+    pub(super) fn outlived(&mut self, fault: Fault, ms: u64, seed: u64) {
+        let known = self.worst_ms.entry(fault).or_default();
+        *known = (*known).max((ms, seed));
+    }
+
+    /// For people.
+    pub fn table(&self) -> String {
+        let mut faults = Table::new();
+        faults.load_style(presets::UTF8_FULL_CONDENSED);
+        faults.set_header(["fault", "injected", "all jobs it met ended after", "seed"]);
+        for fault in Fault::ALL {
+            let count = self.faults.get(&fault).copied().unwrap_or(0);
+            let (worst_ms, seed) = self.worst_ms.get(&fault).copied().unwrap_or_default();
+            let worst = format!("{:.1} s", worst_ms as f64 / 1000.0);
+            faults.add_row([fault.as_str().to_owned(), count.to_string(), worst, seed.to_string()]);
+        }
+        let mut jobs = Table::new();
+        jobs.load_style(presets::UTF8_FULL_CONDENSED);
+        jobs.set_header(["jobs", "count"]);
+        for (outcome, count) in &self.outcomes {
+            jobs.add_row([outcome.clone(), count.to_string()]);
+        }
+        format!("{faults}\n{jobs}")
+    }
+}

@@ -1,0 +1,111 @@
+//! What clients ask for.
+//!
+//! Start at [`Turn::of`]: the job of a number is the same in every run of a seed.
+
+use std::sync::Arc;
+
+use lingua_core::{JobId, Needs, NodeId};
+use lingua_engine::request::{Input, JobRequest};
+
+use super::luck::Luck;
+use super::plan::{Fault, GROUPS, Plan};
+
+/// A job, and what its client does.
+#[derive(Debug, Clone)]
+pub(super) struct Turn {
+    pub(super) number: usize,
+    /// The instance whose nodes speak its languages.
+    pub(super) home: usize,
+    pub(super) request: JobRequest,
+    /// Where it is sent first.
+    pub(super) first_at: usize,
+    /// The client calls it off after so long.
+    pub(super) cancel_after_ms: Option<u64>,
+    /// The client is gone for so long after its job was accepted.
+    pub(super) gone_ms: Option<u64>,
+}
+
+impl Turn {
+    /// A job of the time of faults.
+    pub(super) fn of(plan: &Plan, number: usize) -> Self {
+        let mut luck = Luck::new(plan.seed, &format!("turn {number}"));
+        let home = luck.between(0, plan.instances as u64 - 1) as usize;
+        let stray = luck.between(0, plan.instances as u64 - 1) as usize;
+        let first_at = if luck.permille(150) { stray } else { home };
+        let bad = plan.has(Fault::BadClients);
+        let mut request = request(number, home, luck.permille(500));
+        request.deadline_ms = Some(luck.between(2_000, 12_000));
+        request.wait_ms = *luck.pick(&[0, 500, 2_000, 6_000]);
+        request.priority = *luck.pick(&[0, 0, 0, 5]);
+        if luck.permille(200) {
+            let data: Arc<[u8]> = Arc::from(&b"audio"[..]);
+            request.input = Input::Audio { format: Arc::from("pcm16"), sample_rate: 16_000, data };
+        }
+        if luck.permille(250) {
+            request.bind_key = Some(format!("turn-{home}-{}", luck.between(0, 3)).into());
+        }
+        if luck.permille(50) {
+            let node = luck.between(0, plan.nodes.len() as u64 - 1) as usize;
+            request.preferred = Some(node_id(node));
+        }
+        request.spec = written(&request);
+        let cancel_after_ms = Some(luck.between(0, 3_000)).filter(|_| luck.permille(100) && bad);
+        let gone_ms = Some(luck.between(100, 5_000)).filter(|_| luck.permille(200) && bad);
+        Self { number, home, request, first_at, cancel_after_ms, gone_ms }
+    }
+
+    /// A job of the quiet end: all of these must be done.
+    pub(super) fn last(number: usize, home: usize) -> Self {
+        let mut request = request(number, home, number.is_multiple_of(2));
+        request.deadline_ms = Some(LAST_MS);
+        request.wait_ms = LAST_MS;
+        request.spec = written(&request);
+        Self { number, home, request, first_at: home, cancel_after_ms: None, gone_ms: None }
+    }
+}
+
+/// How long a job of the quiet end may take: enough for every queue.
+pub(super) const LAST_MS: u64 = 20_000;
+
+pub(super) fn node_id(node: usize) -> NodeId {
+    NodeId::new(&format!("n{node}")).expect("a name of a node")
+}
+
+fn request(number: usize, home: usize, there: bool) -> JobRequest {
+    let [a, b] = GROUPS[home];
+    let pair = if there { format!("{a}:{b}") } else { format!("{b}:{a}") };
+    JobRequest {
+        id: JobId::new(number as u128),
+        session: Arc::from("room"),
+        trace: Arc::from("trace"),
+        pair: pair.parse().expect("a pair of the world"),
+        needs: Needs::SPEECH_TO_TEXT,
+        input: Input::AudioRef(Arc::from("blob://1")),
+        public: true,
+        preferred: None,
+        strict: false,
+        exclude: vec![],
+        bind_key: None,
+        wait_ms: 0,
+        deadline_ms: None,
+        priority: 0,
+        spec: Arc::from(&b""[..]),
+    }
+}
+
+/// What an heir needs of a request, as bytes.
+fn written(request: &JobRequest) -> Arc<[u8]> {
+    let deadline_ms = request.deadline_ms.unwrap_or(0);
+    let text = format!("{} {} {deadline_ms}", request.pair, request.wait_ms);
+    Arc::from(text.as_bytes())
+}
+
+/// Reads back what was written.
+pub(super) fn read(id: JobId, spec: &[u8]) -> Option<JobRequest> {
+    let mut words = std::str::from_utf8(spec).ok()?.split(' ');
+    let pair = words.next()?.parse().ok()?;
+    let (wait_ms, deadline_ms) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let deadline_ms = Some(deadline_ms);
+    let plain = request(0, 0, true);
+    Some(JobRequest { id, pair, wait_ms, deadline_ms, spec: Arc::from(spec), ..plain })
+}

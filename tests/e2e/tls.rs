@@ -1,0 +1,181 @@
+//! `https://` and `wss://`.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use lingua_sdk::{Client, ClientError};
+use lingua_wire::client::Dispatch;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+
+use crate::world::{Scheduler, binary, run, within};
+
+/// A certificate that vouches for itself, and its key, as files that go with the test.
+struct Papers {
+    folder: PathBuf,
+}
+
+impl Papers {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("lingua-tls-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        std::fs::write(folder.join("cert.pem"), made.cert.pem()).expect("a file");
+        std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).expect("a file");
+        Self { folder }
+    }
+
+    fn path(&self, file: &str) -> String {
+        self.folder.join(file).to_str().expect("a path").to_owned()
+    }
+
+    fn cert(&self) -> String {
+        self.path("cert.pem")
+    }
+
+    fn key(&self) -> String {
+        self.path("key.pem")
+    }
+
+    async fn scheduler(&self, settings: &[(&str, &str)]) -> Scheduler {
+        let (cert, key) = (self.cert(), self.key());
+        let mut all = vec![("SERVER__TLS_CERT", cert.as_str()), ("SERVER__TLS_KEY", key.as_str())];
+        all.extend(settings);
+        Scheduler::with(&all).await
+    }
+}
+
+impl Drop for Papers {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+#[tokio::test]
+async fn a_whole_job_life_over_tls() {
+    let papers = Papers::new("life");
+    let s = papers.scheduler(&[]).await;
+    let (url, cert) = (format!("https://{}", s.address), papers.cert());
+    let mut node = Command::new(binary())
+        .args(["node", "--url", &url, "--ca", &cert, "--work-ms", "1", "--id", "n1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("a node");
+    let client = Client::new(&url).expect("an address").with_ca(cert.as_ref()).expect("trust");
+    within(async {
+        while client.nodes().await.expect("an answer").nodes.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let job = Dispatch {
+        src_lang: "zh".into(),
+        tgt_lang: "en".into(),
+        text: Some("你好".into()),
+        ..Dispatch::default()
+    };
+    let done = client.translate(&job).await.expect("a translation");
+    assert_eq!(done.state.as_str(), "DONE");
+    let (code, out, err) = run(&["nodes", "--url", &url, "--ca", &cert], &[]).await;
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("n1"), "{out}");
+    node.kill().await.ok();
+}
+
+#[tokio::test]
+async fn a_stranger_is_not_trusted_and_the_error_says_what_to_do() {
+    let (papers, others) = (Papers::new("own"), Papers::new("strange"));
+    let s = papers.scheduler(&[]).await;
+    let url = format!("https://{}", s.address);
+    for ca in [None, Some(others.cert())] {
+        let mut args = vec!["nodes", "--url", &url];
+        if let Some(ca) = &ca {
+            args.extend(["--ca", ca]);
+        }
+        let (code, _, error) = run(&args, &[]).await;
+        assert_eq!(code, Some(1), "{error}");
+        assert!(error.contains("not trusted") && error.contains("--ca"), "{error}");
+    }
+    let missing = papers.path("missing.pem");
+    let (code, _, error) = run(&["nodes", "--url", &url, "--ca", &missing], &[]).await;
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("missing.pem"), "{error}");
+    let empty = Client::new(&url).expect("an address").with_ca(papers.key().as_ref());
+    assert!(matches!(empty, Err(ClientError::BadCa { .. })), "a key is no certificate");
+}
+
+#[tokio::test]
+async fn who_does_not_speak_tls_is_hung_up_on() {
+    let papers = Papers::new("slow");
+    let s = papers.scheduler(&[("SERVER__FIRST_MESSAGE_MS", "300")]).await;
+    for said in [&b""[..], b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"] {
+        let mut stream = TcpStream::connect(&s.address).await.expect("it listens");
+        stream.write_all(said).await.expect("it reads");
+        let mut answer = vec![];
+        within(stream.read_to_end(&mut answer)).await.ok();
+        assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    }
+    let client = Client::new(&format!("https://{}", s.address)).expect("an address");
+    let client = client.with_ca(papers.cert().as_ref()).expect("trust");
+    assert!(client.healthz().await.expect("an answer"), "others are served");
+}
+
+#[tokio::test]
+async fn papers_that_do_not_fit_are_bad_configuration() {
+    let (one, other) = (Papers::new("one"), Papers::new("other"));
+    let (cert, key, wrong) = (one.cert(), one.key(), other.key());
+    for (settings, words) in [
+        (vec![("LINGUA_SERVER__TLS_CERT", &cert)], "both or none"),
+        (
+            vec![("LINGUA_SERVER__TLS_CERT", &cert), ("LINGUA_SERVER__TLS_KEY", &wrong)],
+            "belong together",
+        ),
+        (vec![("LINGUA_SERVER__TLS_CERT", &key), ("LINGUA_SERVER__TLS_KEY", &key)], "PEM"),
+        (vec![("LINGUA_SERVER__TLS_CERT", &cert), ("LINGUA_SERVER__TLS_KEY", &cert)], "PEM"),
+    ] {
+        let settings: Vec<(&str, &str)> =
+            settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let (code, _, error) = run(&["config", "check"], &settings).await;
+        assert_eq!(code, Some(64), "{settings:?}: {error}");
+        assert!(error.contains(words), "{settings:?}: {error}");
+    }
+}
+
+/// The messages of a scheduler until it listens.
+async fn first_messages(file: &str, settings: &[(&str, String)]) -> Vec<String> {
+    let mut command = Command::new(binary());
+    command.args(["serve", "--listen", "0.0.0.0:0", "--config", file]);
+    command.env("LINGUA_LOG__FORMAT", "json").stderr(Stdio::piped()).kill_on_drop(true);
+    command.envs(settings.iter().map(|(name, value)| (*name, value)));
+    let mut child = command.spawn().expect("the program starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("its log")).lines();
+    let mut messages = vec![];
+    loop {
+        let line = within(lines.next_line()).await.expect("readable").expect("it says where");
+        let line: Value = serde_json::from_str(&line).expect("JSON");
+        messages.push(line["fields"]["message"].as_str().expect("a message").to_owned());
+        if messages.last().is_some_and(|message| message == "listening") {
+            return messages;
+        }
+    }
+}
+
+#[tokio::test]
+async fn tokens_in_the_clear_are_warned_about() {
+    let papers = Papers::new("clear");
+    let (_, _, config) = run(&["token", "new", "--role", "admin"], &[]).await;
+    let file = papers.path("lingua.toml");
+    let tokens = &config[config.find("[[auth").expect("what to put into the file")..];
+    std::fs::write(&file, tokens).expect("a file");
+    let warns =
+        |messages: &[String]| messages.iter().any(|message| message.contains("in the clear"));
+    assert!(warns(&first_messages(&file, &[]).await));
+    let tls =
+        [("LINGUA_SERVER__TLS_CERT", papers.cert()), ("LINGUA_SERVER__TLS_KEY", papers.key())];
+    assert!(!warns(&first_messages(&file, &tls).await));
+}
