@@ -80,9 +80,11 @@ async fn exit_codes_tell_usage_from_configuration_from_failure() {
     let (code, out, _) = run(&["config", "dump"], &[("LINGUA_SCHEDULER__MAX_RETRY", "7")]).await;
     assert_eq!(code, Some(0));
     assert!(out.contains("max_retry = 7") && out.contains("listen = \"127.0.0.1:7410\""), "{out}");
-    let (code, _, error) = run(&["serve", "--store", "redis://127.0.0.1:1"], &[]).await;
-    assert_eq!(code, Some(1));
-    assert!(error.contains("embedded:"), "{error}");
+    for url in ["postgres://127.0.0.1", "redis://127.0.0.1:x", "redis+sentinel://127.0.0.1"] {
+        let (code, _, error) = run(&["serve", "--store", url], &[]).await;
+        assert_eq!(code, Some(64), "{error}");
+        assert!(error.contains("store.url"), "{error}");
+    }
 }
 
 #[tokio::test]

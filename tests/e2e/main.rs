@@ -10,6 +10,7 @@ mod long_poll;
 mod memory;
 mod metrics;
 mod routes;
+mod shared;
 mod socket;
 mod tls;
 mod world;

@@ -205,10 +205,17 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Goes on with jobs that stand in the store under this name and that nobody runs.
     pub(crate) async fn take_up_own(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
-        let owner = Some(shared.options.instance.clone());
-        let filter = JobFilter { owner, limit: usize::MAX, ..Default::default() };
-        for listed in shared.store.jobs(filter).await? {
-            if listed.stage.state.is_terminal() || !shared.is_nobodys(listed.id) {
+        // By state, because a shared store keeps many more ended jobs than open ones. All of them before the first is
+        // taken up: from then on they move.
+        let mut open = vec![];
+        for state in JobState::ALL.into_iter().filter(|state| !state.is_terminal()) {
+            let owner = Some(shared.options.instance.clone());
+            let state = Some(state);
+            let filter = JobFilter { owner, state, limit: usize::MAX, ..Default::default() };
+            open.extend(shared.store.jobs(filter).await?);
+        }
+        for listed in open {
+            if !shared.is_nobodys(listed.id) {
                 continue;
             }
             // Once more, because it may have ended since it was listed.

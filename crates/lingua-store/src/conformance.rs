@@ -59,10 +59,53 @@ impl<S: Store> World<S> {
 /// `$factory` is a function `(Rules, ManualClock) -> impl Future<Output = impl Store>` that gives a
 /// fresh, empty store each time. `LINGUA_HISTORIES`, `LINGUA_STEPS` and `LINGUA_SEED` make the
 /// histories more, longer, or repeat a single one.
+///
+/// `conformance_suite!($factory, in_one_test, $histories)` is the same in a single test with this many
+/// histories: for stores that take long to set up.
 #[macro_export]
 macro_rules! conformance_suite {
     ($factory:expr) => {
-        $crate::conformance_suite!(@rules $factory, cells:
+        $crate::conformance_rules!(each $factory);
+        $crate::conformance_suite!(@histories $factory,
+            random_histories_agree_with_the_model_1 0,
+            random_histories_agree_with_the_model_2 1,
+            random_histories_agree_with_the_model_3 2,
+            random_histories_agree_with_the_model_4 3,
+        );
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+        async fn racing_instances_never_oversell() {
+            $crate::conformance::rules::races::racing_instances_never_oversell($factory).await;
+        }
+    };
+    ($factory:expr, in_one_test, $histories:expr) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn every_rule_holds() {
+            $crate::conformance_rules!(all $factory);
+            $crate::conformance::rules::races::racing_instances_never_oversell($factory).await;
+        }
+
+        #[tokio::test]
+        async fn random_histories_agree_with_the_model() {
+            $crate::conformance::history::run($factory, 0..$histories).await;
+        }
+    };
+    (@histories $factory:expr, $($name:ident $part:expr,)*) => {
+        $(
+            #[tokio::test]
+            async fn $name() {
+                $crate::conformance::history::run_part($factory, $part, 4).await;
+            }
+        )*
+    };
+}
+
+/// The list of rules: `each` makes a test of every one, `all` runs one after the other.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_rules {
+    ($mode:ident $factory:expr) => {
+        $crate::conformance_rules!(@$mode $factory, cells:
             fault_01_an_expired_reservation_frees_its_slot,
             fault_02_a_second_finish_frees_nothing_of_another_job,
             fault_03_a_late_ack_is_told_that_its_lease_is_gone,
@@ -86,7 +129,7 @@ macro_rules! conformance_suite {
             private_and_overloaded_nodes_are_passed_over,
             an_explanation_from_a_view_agrees_with_the_store,
         );
-        $crate::conformance_suite!(@rules $factory, placement:
+        $crate::conformance_rules!(@$mode $factory, placement:
             fault_09_every_cell_is_found_across_gaps,
             doc_000_2_2_a_cell_has_at_most_a_hundred_nodes,
             a_popular_class_spans_two_cells_and_a_small_one_stays_together,
@@ -94,7 +137,7 @@ macro_rules! conformance_suite {
             a_reused_slot_refuses_its_former_tenant,
             a_place_is_released_only_by_its_present_epoch,
         );
-        $crate::conformance_suite!(@rules $factory, jobs:
+        $crate::conformance_rules!(@$mode $factory, jobs:
             one_of_two_racing_ends_wins,
             a_repeated_step_is_recognised_by_its_token,
             a_job_is_created_once,
@@ -104,7 +147,7 @@ macro_rules! conformance_suite {
             jobs_are_listed_in_pages,
             oversized_content_is_refused,
         );
-        $crate::conformance_suite!(@rules $factory, cluster:
+        $crate::conformance_rules!(@$mode $factory, cluster:
             fault_12_a_lapsed_leader_does_not_renew,
             fault_13_the_table_and_its_version_live_together,
             only_the_present_term_publishes,
@@ -115,19 +158,8 @@ macro_rules! conformance_suite {
             the_feed_names_what_changed_and_admits_a_gap,
             the_identity_stays_while_nothing_is_lost_and_the_clock_is_the_stores,
         );
-        $crate::conformance_suite!(@histories $factory,
-            random_histories_agree_with_the_model_1 0,
-            random_histories_agree_with_the_model_2 1,
-            random_histories_agree_with_the_model_3 2,
-            random_histories_agree_with_the_model_4 3,
-        );
-
-        #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
-        async fn racing_instances_never_oversell() {
-            $crate::conformance::rules::races::racing_instances_never_oversell($factory).await;
-        }
     };
-    (@rules $factory:expr, $module:ident: $($rule:ident,)*) => {
+    (@each $factory:expr, $module:ident: $($rule:ident,)*) => {
         $(
             #[tokio::test]
             async fn $rule() {
@@ -136,11 +168,11 @@ macro_rules! conformance_suite {
             }
         )*
     };
-    (@histories $factory:expr, $($name:ident $part:expr,)*) => {
+    (@all $factory:expr, $module:ident: $($rule:ident,)*) => {
         $(
-            #[tokio::test]
-            async fn $name() {
-                $crate::conformance::history::run_part($factory, $part, 4).await;
+            {
+                use $crate::conformance::{World, rules::$module};
+                $module::$rule(World::new($factory, Default::default()).await).await;
             }
         )*
     };

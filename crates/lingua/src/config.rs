@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Subcommand;
@@ -14,6 +15,8 @@ use lingua_server::limit::RateLimit;
 use lingua_server::tls::Tls;
 use serde::{Deserialize, Serialize};
 
+use crate::backing;
+
 mod environment;
 
 pub(crate) use environment::strays_here;
@@ -22,6 +25,12 @@ pub(crate) use environment::strays_here;
 #[derive(Debug, thiserror::Error)]
 #[error("bad configuration: {0}")]
 pub(crate) struct BadConfig(String);
+
+impl BadConfig {
+    pub(crate) fn new(detail: String) -> Self {
+        Self(detail)
+    }
+}
 
 /// Everything that can be set in a file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -61,6 +70,18 @@ pub(crate) struct Store {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) key_prefix: String,
+    /// How long to wait for a reply of a shared store.
+    pub(crate) timeout_ms: u64,
+    /// How long to wait for a connection to it.
+    pub(crate) connect_timeout_ms: u64,
+    /// Between two attempts to connect, at most.
+    pub(crate) reconnect_max_ms: u64,
+    /// Ended jobs that are remembered at most, besides the hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ended_jobs_max: Option<usize>,
+    /// Certificates of the authorities to trust (PEM); the system's if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_ca_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -153,7 +174,16 @@ impl Default for Server {
 impl Default for Store {
     fn default() -> Self {
         let key_prefix = "lingua:v1:".to_owned();
-        Self { url: "embedded:".to_owned(), data_dir: None, key_prefix }
+        Self {
+            url: "embedded:".to_owned(),
+            data_dir: None,
+            key_prefix,
+            timeout_ms: 1_000,
+            connect_timeout_ms: 2_000,
+            reconnect_max_ms: 2_000,
+            ended_jobs_max: None,
+            tls_ca_file: None,
+        }
     }
 }
 
@@ -197,6 +227,11 @@ impl Default for Log {
     }
 }
 
+/// A setting in milliseconds; none is 0, which would mean never.
+pub(crate) fn ms(setting: u64) -> Duration {
+    Duration::from_millis(setting.max(1))
+}
+
 impl Config {
     /// Reads defaults, then the file, then the environment; checks everything.
     pub(crate) fn load(file: Option<&Path>) -> anyhow::Result<Self> {
@@ -222,6 +257,9 @@ impl Config {
         loaded.rules()?;
         loaded.policy()?;
         loaded.tokens()?;
+        if loaded.store.url != "embedded:" {
+            backing::redis_options(&loaded)?;
+        }
         loaded.tls()?;
         Ok(loaded)
     }

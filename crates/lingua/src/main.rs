@@ -14,10 +14,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 mod api;
 mod background;
+mod backing;
 mod bench;
 mod config;
 mod demo;
 mod explain;
+mod inspect;
 mod instances;
 mod jobs;
 mod node;
@@ -65,6 +67,8 @@ enum Command {
     Cancel(orders::CancelArgs),
     /// Say why each node would or would not get a job now.
     Explain(explain::ExplainArgs),
+    /// Look into a shared store itself: a cell, a node with its leases, a job.
+    Inspect(inspect::InspectArgs),
     /// Measure how many jobs a second a scheduler carries.
     Bench(bench::BenchArgs),
     /// Make tokens for nodes, clients and admins.
@@ -113,6 +117,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Resume(args) => ask(orders::resume(args)),
         Command::Cancel(args) => ask(orders::cancel(args)),
         Command::Explain(args) => ask(explain::run(args)),
+        Command::Inspect(args) => ask(inspect::run(args)),
         Command::Bench(args) => {
             serve::start_logging_at("error");
             ask(bench::run(args))

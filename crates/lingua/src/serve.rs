@@ -4,19 +4,20 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use lingua_core::InstanceId;
 use lingua_engine::options::{Options, PoolOptions, Times};
 use lingua_engine::request::Decode;
 use lingua_engine::{Service, TokioTimer};
 use lingua_server::{Parts, Server, ServerOptions, decode};
-use lingua_store::{Embedded, Limits};
+use lingua_store::Store;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
+use crate::backing::{self, Backing};
 use crate::config::Config;
 
 /// Flags of `lingua serve`; they win over the file and the environment.
@@ -97,18 +98,25 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
     listening: impl FnOnce(std::net::SocketAddr),
 ) -> anyhow::Result<()> {
-    if config.store.url != "embedded:" {
-        let url = &config.store.url;
-        bail!("the store {url:?} is not supported by this build; use 'embedded:'");
+    let timer = TokioTimer::starting_at(wall_ms());
+    match Backing::open(&config, timer.clone()).await? {
+        Backing::Embedded(store) => serve_on(store, timer, config, stop, listening).await,
+        Backing::Redis(store) => serve_on(store, timer, config, stop, listening).await,
     }
+}
+
+async fn serve_on<S: Store>(
+    store: S,
+    timer: TokioTimer,
+    config: Config,
+    stop: impl Future<Output = ()> + Send + 'static,
+    listening: impl FnOnce(std::net::SocketAddr),
+) -> anyhow::Result<()> {
     let listen = &config.server.listen;
     let listener = TcpListener::bind(listen).await.with_context(|| {
         format!("cannot listen on {listen}: is another lingua running there? choose another with --listen")
     })?;
     let address = listener.local_addr().context("cannot tell where it listens")?;
-    let timer = TokioTimer::starting_at(wall_ms());
-    let limits = Limits { open_jobs_max: config.scheduler.open_jobs_max, ..Limits::default() };
-    let store = open_store(&config, limits, timer.clone())?;
     let mut registry = Registry::with_prefix("lingua");
     let options = engine_options(&config, address.to_string())?;
     let service = Service::new(options, store, timer, &mut registry);
@@ -134,22 +142,6 @@ pub(crate) async fn serve(
     engine.await.context("the engine failed")?;
     tracing::info!("stopped");
     Ok(())
-}
-
-fn open_store(
-    config: &Config,
-    limits: Limits,
-    timer: TokioTimer,
-) -> anyhow::Result<Embedded<TokioTimer>> {
-    let Some(dir) = &config.store.data_dir else {
-        tracing::info!(
-            "nothing is kept on disk: jobs are gone when this process ends (see --data-dir)"
-        );
-        return Ok(Embedded::new(config.rules()?, limits, timer));
-    };
-    let store = Embedded::open(config.rules()?, limits, timer, dir)?;
-    tracing::info!(data_dir = %dir.display(), "jobs and epochs are kept on disk");
-    Ok(store)
 }
 
 /// Asked to stop by the terminal or by whoever runs the process.
@@ -210,6 +202,7 @@ fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
         body_bytes_max: config.server.body_bytes_max,
         body_ms: config.server.body_ms,
         first_message_ms: config.server.first_message_ms,
+        store_kind: backing::kind(&config.store.url).to_owned(),
         rate_limit: config.rate_limit(),
         tls: config.tls()?,
         ..ServerOptions::default()

@@ -39,7 +39,6 @@ where
     Fut: Future<Output = S>,
 {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let steps = number("LINGUA_STEPS").unwrap_or(STEPS);
     let seeds: Vec<u64> = match number("LINGUA_SEED") {
         Some(seed) if part == 0 => vec![seed],
         Some(_) => vec![],
@@ -47,6 +46,25 @@ where
             .step_by(parts as usize)
             .collect(),
     };
+    run_steps(factory, seeds, number("LINGUA_STEPS").unwrap_or(STEPS)).await;
+}
+
+/// Runs the histories with these seeds, each on a store of its own.
+pub async fn run<S, F, Fut>(factory: F, seeds: impl IntoIterator<Item = u64>)
+where
+    S: Store,
+    F: Fn(Rules, ManualClock) -> Fut,
+    Fut: Future<Output = S>,
+{
+    run_steps(factory, seeds.into_iter().collect(), STEPS).await;
+}
+
+async fn run_steps<S, F, Fut>(factory: F, seeds: Vec<u64>, steps: u64)
+where
+    S: Store,
+    F: Fn(Rules, ManualClock) -> Fut,
+    Fut: Future<Output = S>,
+{
     let enough = steps * seeds.len() as u64 >= ENOUGH_STEPS;
     let mut seen = Seen::new();
     for seed in seeds {

@@ -1,0 +1,21 @@
+-- Takes or renews the leadership.
+--
+-- KEYS     leader feed feed_head
+-- ARGV     1 now, 2 instance, 3 incarnation, 4 lease_ms, 5 changes to keep
+-- RETURNS  {leading (0 1), instance that leads, term, until_ms}
+-- WHY ATOMIC  compare, then renew: whoever slept through its lease finds the next leader here
+--
+-- leader   hash: term, instance, incarnation, until; without an instance nobody leads
+local known = call('HMGET', KEYS[1], 'term', 'instance', 'incarnation', 'until')
+local term, ends = tonumber(known[1] or '0'), tonumber(known[4] or '0')
+local until_ms = now + tonumber(ARGV[4])
+if known[2] and ends >= now then
+  if known[2] ~= ARGV[2] or known[3] ~= ARGV[3] then return { 0, known[2], term, ends } end
+  until_ms = math.max(until_ms, ends)
+  call('HSET', KEYS[1], 'until', text(until_ms))
+  return { 1, ARGV[2], term, until_ms }
+end
+term = math.max(now, term + 1)
+call('HSET', KEYS[1], 'term', text(term), 'instance', ARGV[2], 'incarnation', ARGV[3], 'until', text(until_ms))
+tell(KEYS[2], KEYS[3], ARGV[5], 'leader ' .. text(term))
+return { 1, ARGV[2], term, until_ms }

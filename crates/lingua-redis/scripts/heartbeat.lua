@@ -1,0 +1,56 @@
+-- Takes a node's sign of life and renews the leases of what it runs. Touches no set unless its state changes.
+--
+-- KEYS     hot cold fresh nodes index leases due news
+-- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 health or '', 6 7 8 load (cpu, gpu, memory; thousandths),
+--          9 cost_ms or '', 10 fresh_ms, 11 lease_ms, 12 overload bits of this load,
+--          13… job attempt of each that it runs
+-- RETURNS  {'reregister'} or {'beaten', drain ordered, change or '', unknown}: unknown is the places in the list,
+--          from 1, of what it runs without a lease
+-- WHY ATOMIC  a lease is renewed only if it is this node's and this epoch's in this moment
+local hot, cold, fresh, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local leases, due, news = KEYS[6], KEYS[7], KEYS[8]
+local slot, epoch = tonumber(ARGV[3]), tonumber(ARGV[4])
+local FIRST_JOB = 13
+
+local data = cold_record(cold, slot)
+if not data then return { 'reregister' } end
+local known, _, _, _, _, cost, used, max, flexibility, old_gate, health, drain, offline, present =
+  unpack_from(COLD, data)
+if present == 0 or known ~= epoch or offline == 1 then return { 'reregister' } end
+
+if ARGV[5] ~= '' then health = tonumber(ARGV[5]) end
+local state = state_of(health, drain, 0)
+local gate = state * 8 + tonumber(ARGV[12])
+if gate ~= old_gate then set_gate(index, slot, gate) end
+if ARGV[9] ~= '' and tonumber(ARGV[9]) ~= cost then
+  cost = tonumber(ARGV[9])
+  write_hot(hot, slot, cost, used, max, flexibility)
+end
+set_fresh(hot, fresh, slot, now + tonumber(ARGV[10]))
+call('SETRANGE', cold, slot * COLD_BYTES, pack(COLD, epoch, now, tonumber(ARGV[6]), tonumber(ARGV[7]),
+  tonumber(ARGV[8]), cost, used, max, flexibility, gate, health, drain, 0, 1))
+
+local unknown = {}
+if #ARGV >= FIRST_JOB then
+  local jobs, renewed = {}, {}
+  for i = FIRST_JOB, #ARGV, 2 do jobs[#jobs + 1] = ARGV[i] end
+  local found = call('HMGET', leases, unpack(jobs))
+  local deadline = now + tonumber(ARGV[11])
+  for i = 1, #jobs do
+    local of, attempt
+    if found[i] then of, _, attempt = unpack_from(LEASE, found[i]) end
+    if of == slot and attempt == tonumber(ARGV[FIRST_JOB + 2 * i - 1]) then
+      renewed[#renewed + 1] = deadline
+      renewed[#renewed + 1] = jobs[i]
+    else
+      unknown[#unknown + 1] = i
+    end
+  end
+  if #renewed > 0 then call('ZADD', due, 'GT', unpack(renewed)) end
+end
+
+local change = ''
+if floor(old_gate / 8) ~= state then
+  change = tell_node(news, ARGV[2], slot, epoch, name_of(call('HGET', nodes, slot)))
+end
+return { 'beaten', drain, change, unknown }

@@ -1,0 +1,29 @@
+-- How many nodes of a class are in which cell: for the scripts that give and free places.
+
+-- Goes over the cells of a class: position, cell, count.
+local function each_class(classes, class)
+  local data = call('HGET', classes, class) or ''
+  local at = 1
+  return function()
+    if at < #data then
+      local here = at
+      local cell, count = unpack_from('<I2B', data, at)
+      at = at + 3
+      return here, cell, count
+    end
+  end
+end
+
+local function count_class(classes, class, cell, change)
+  local data = call('HGET', classes, class) or ''
+  for at, of, count in each_class(classes, class) do
+    if of == cell then
+      local entry = ''
+      if count + change > 0 then entry = pack('<I2B', cell, count + change) end
+      data = string.sub(data, 1, at - 1) .. entry .. string.sub(data, at + 3)
+      if data == '' then call('HDEL', classes, class) else call('HSET', classes, class, data) end
+      return
+    end
+  end
+  call('HSET', classes, class, data .. pack('<I2B', cell, change))
+end

@@ -1,0 +1,71 @@
+-- Puts a node and what it can do into its slot.
+--
+-- KEYS     hot cold fresh nodes index leases due news
+-- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 node, 6 health, 7 cost_ms, 8 fresh_ms, 9 slots_max, 10 flexibility,
+--          11 overload bits of a node without load,
+--          12 capabilities: facts, '|', and the sets the node is in, in order, separated by spaces,
+--          13 version of its software, if it has said one
+-- RETURNS  {'stale', epoch known here} or {'registered', change or '', lost}: lost is job attempt, again and again
+-- WHY ATOMIC  the old epoch's leases end in the same moment in which the new one can get its first
+local hot, cold, fresh, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local leases, due, news = KEYS[6], KEYS[7], KEYS[8]
+local slot, epoch, node = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local health, cost, max, flexibility = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local capabilities = ARGV[12]
+
+local known, cpu, gpu, memory, used, old_max, old_gate, old_drain, present = 0, 0, 0, 0, 0, 0, 0, 0, 0
+local old = cold_record(cold, slot)
+if old then
+  local _
+  known, _, cpu, gpu, memory, _, used, old_max, _, old_gate, _, old_drain, _, present = unpack_from(COLD, old)
+end
+local old_node, old_capabilities = false, ''
+if present == 1 then
+  local what = call('HMGET', nodes, slot, slot .. 'c')
+  old_node, old_capabilities = name_of(what[1]), what[2]
+end
+local same = present == 1 and known == epoch and old_node == node
+if epoch <= known and not (same and old_gate < OFFLINE * 8) then
+  return { 'stale', known }
+end
+
+local lost, overload = {}, old_gate % 8
+if not same then
+  lost = end_leases_of(hot, cold, leases, due, slot, used)
+  cpu, gpu, memory, used, overload = 0, 0, 0, 0, tonumber(ARGV[11])
+end
+-- An operator's order outlives the node's reconnect, but not the node.
+local drain = 0
+if old_node == node then drain = old_drain end
+local state = state_of(health, drain, 0)
+
+-- The sets it leaves and joins: cost grows with its languages, never with pairs of them.
+if old_capabilities ~= capabilities then
+  local has, joins, leaves = {}, {}, {}
+  for name in each_set(old_capabilities) do has[name] = true end
+  for name in each_set(capabilities) do
+    if has[name] then has[name] = nil else joins[#joins + 1] = name end
+  end
+  for name in pairs(has) do leaves[#leaves + 1] = name end
+  set_member(index, leaves, slot, false)
+  set_member(index, joins, slot, true)
+end
+
+local gate = state * 8 + overload
+set_gate(index, slot, gate)
+set_fresh(hot, fresh, slot, now + tonumber(ARGV[8]))
+write_hot(hot, slot, cost, used, max, flexibility)
+call('SETRANGE', cold, slot * COLD_BYTES,
+  pack(COLD, epoch, now, cpu, gpu, memory, cost, used, max, flexibility, gate, health, drain, 0, 1))
+call('HSET', nodes, slot, text(epoch) .. ' ' .. node, slot .. 'c', capabilities)
+if ARGV[13] then
+  call('HSET', nodes, slot .. 'v', ARGV[13])
+else
+  call('HDEL', nodes, slot .. 'v')
+end
+
+local is_news = present == 0 or known ~= epoch or floor(old_gate / 8) ~= state
+  or old_capabilities ~= capabilities or old_max ~= max
+local change = ''
+if is_news then change = tell_node(news, ARGV[2], slot, epoch, node) end
+return { 'registered', change, lost }

@@ -1,0 +1,50 @@
+-- Drains, resumes, signs off or removes a node.
+--
+-- KEYS     hot cold nodes index leases due news
+-- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 order (drain resume offline retire)
+-- RETURNS  {'stale'} or {'set', change or '', lost}: lost is job attempt, again and again
+-- WHY ATOMIC  a node that leaves takes its leases along, so that its jobs are tried elsewhere at once
+local hot, cold, nodes, index, leases, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local slot, epoch, order = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+
+local data = cold_record(cold, slot)
+if not data then return { 'stale' } end
+local known, beat, cpu, gpu, memory, cost, used, max, flexibility, old_gate, health, drain, offline, present =
+  unpack_from(COLD, data)
+if present == 0 or known ~= epoch then return { 'stale' } end
+
+if order == 'drain' then
+  drain = 1
+elseif order == 'resume' then
+  drain = 0
+else
+  offline = 1
+end
+local state = state_of(health, drain, offline)
+local lost = {}
+if offline == 1 then
+  lost = end_leases_of(hot, cold, leases, due, slot, used)
+  used = 0
+end
+
+local entry = call('HGET', nodes, slot)
+if order == 'retire' then
+  local sets = { '+there', '+open' }
+  for name in each_set(call('HGET', nodes, slot .. 'c')) do sets[#sets + 1] = name end
+  set_member(index, sets, slot, false)
+  call('HDEL', nodes, slot, slot .. 'c', slot .. 'v')
+  call('SETRANGE', hot, HOT_HEAD + slot * HOT_BYTES, string.rep('\0', HOT_BYTES))
+  -- The epoch stays: who had this slot cannot come back to it.
+  call('SETRANGE', cold, slot * COLD_BYTES, pack(COLD, epoch, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+else
+  local gate = state * 8 + old_gate % 8
+  if gate ~= old_gate then set_gate(index, slot, gate) end
+  call('SETRANGE', cold, slot * COLD_BYTES,
+    pack(COLD, epoch, beat, cpu, gpu, memory, cost, used, max, flexibility, gate, health, drain, offline, 1))
+end
+
+local change = ''
+if floor(old_gate / 8) ~= state or order == 'retire' then
+  change = tell_node(KEYS[7], ARGV[2], slot, epoch, name_of(entry))
+end
+return { 'set', change, lost }

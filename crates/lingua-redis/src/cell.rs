@@ -1,0 +1,302 @@
+//! Nodes, leases and reservations: one typed function for each script on a cell.
+//!
+//! | file | what |
+//! |---|---|
+//! | `cell/profile.rs` | a node's capabilities as a list of the sets it is in |
+//! | `cell/query.rs` | a job's needs as a list of the sets a node must be in |
+//! | `cell/view.rs` | the records of a cell, read |
+//!
+//! Invariant: what a script decides is not decided here again; this only packs and reads.
+
+use lingua_core::job::Grant;
+use lingua_core::{
+    Attempt, CellId, Epoch, Fence, Health, Load, NodeId, NodeState, Policy, Resource, Slot,
+};
+use lingua_store::Result;
+use lingua_store::contract::{
+    CellView, CommitReply, Expired, Freed, Heartbeat, HeartbeatReply, Lapsed, LeaseKey, Order,
+    Phase, Place, Reaped, RegisterReply, Registration, Reserve, ReserveReply, Reserved, StateReply,
+};
+
+use crate::reply::{Reply, corrupt, job_text};
+use crate::script::{COMMIT, FINISH, HEARTBEAT, REAP, REGISTER, RESERVE, SET_STATE, VIEW};
+use crate::store::RedisStore;
+
+mod profile;
+mod query;
+mod view;
+
+/// Longest time that is added to the clock; keeps sums exact in a script's numbers.
+const SPAN_MS_MAX: u64 = 1 << 48;
+
+/// Most leases that are looked at for one heartbeat: twice what a node may have.
+const RUNNING_MAX: usize = 2048;
+
+/// Most leases that one clean-up ends.
+const REAP_MAX: usize = 1 << 20;
+
+impl RedisStore {
+    pub(crate) async fn register_node(&self, r: Registration) -> Result<RegisterReply> {
+        let keys = self.keys.cell(r.place.cell).all();
+        let rule = self.rules.semantic;
+        let call = REGISTER.call(self.script_ms(), &keys);
+        let call = call.arg(r.place.cell.index()).arg(r.place.slot.index()).arg(r.place.epoch.0);
+        let call = call.arg(r.node.as_str()).arg(health_code(r.health));
+        let call = call.arg(r.cost_ms).arg(span(r.fresh_ms));
+        let call = call.arg(r.profile.slots_max()).arg(r.profile.flexibility(rule));
+        let call = call.arg(self.overload(Load::default())).arg(profile::encode(&r.profile, rule));
+        let call = match &r.version {
+            Some(version) => call.arg(&**version),
+            None => call,
+        };
+        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        match reply.text()?.as_str() {
+            "stale" => Ok(RegisterReply::Stale { current: Epoch(reply.number()?) }),
+            _ => {
+                self.tell_node(r.place.cell, reply.bytes()?).await;
+                Ok(RegisterReply::Registered { lost: lost(reply.list()?)? })
+            }
+        }
+    }
+
+    pub(crate) async fn beat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
+        let cell = beat.place.cell;
+        let keys = self.keys.cell(cell).all();
+        let call = HEARTBEAT.call(self.script_ms(), &keys);
+        let call = call.arg(cell.index()).arg(beat.place.slot.index()).arg(beat.place.epoch.0);
+        let call = call.arg(beat.health.map_or(String::new(), |h| health_code(h).to_string()));
+        let [cpu, gpu, memory] = Resource::ALL.map(|resource| beat.load.permille(resource));
+        let call = call.arg(cpu).arg(gpu).arg(memory);
+        let cost = beat.cost_ms.map_or(String::new(), |cost_ms| cost_ms.to_string());
+        let call = call.arg(cost).arg(span(beat.fresh_ms)).arg(span(beat.lease_ms));
+        let mut call = call.arg(self.overload(beat.load));
+        let (looked_at, too_many) = beat.running.split_at(beat.running.len().min(RUNNING_MAX));
+        for key in looked_at {
+            call.push(job_text(key.job));
+            call.push(key.attempt.0);
+        }
+        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        if reply.text()? == "reregister" {
+            return Ok(HeartbeatReply::Reregister);
+        }
+        let drain = reply.flag()?;
+        self.tell_node(cell, reply.bytes()?).await;
+        let (mut places, mut unknown) = (reply.list()?, vec![]);
+        while !places.is_empty() {
+            let place: usize = places.small()?;
+            let key = looked_at.get(place.wrapping_sub(1));
+            unknown.push(*key.ok_or_else(|| corrupt("a heartbeat that ran more than it ran"))?);
+        }
+        unknown.extend(too_many);
+        Ok(HeartbeatReply::Beaten { drain, unknown })
+    }
+
+    pub(crate) async fn order(&self, place: Place, order: Order) -> Result<StateReply> {
+        let keys = self.keys.cell(place.cell);
+        let keys =
+            [&keys.hot, &keys.cold, &keys.nodes, &keys.index, &keys.leases, &keys.due, &keys.news];
+        let word = match order {
+            Order::Drain => "drain",
+            Order::Resume => "resume",
+            Order::Offline => "offline",
+            Order::Retire => "retire",
+        };
+        let call = SET_STATE.call(self.script_ms(), &keys).arg(place.cell.index());
+        let call = call.arg(place.slot.index()).arg(place.epoch.0).arg(word);
+        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        if reply.text()? == "stale" {
+            return Ok(StateReply::Stale);
+        }
+        self.tell_node(place.cell, reply.bytes()?).await;
+        Ok(StateReply::Set { lost: lost(reply.list()?)? })
+    }
+
+    pub(crate) async fn reserve_slot(&self, cell: CellId, r: &Reserve) -> Result<ReserveReply> {
+        let keys = self.keys.cell(cell);
+        let (leases, due) = (&keys.leases, &keys.due);
+        let keys = [&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, &keys.index, leases, due];
+        let (policy, k) = match r.query.policy {
+            Policy::Balanced => ("balanced", 0),
+            Policy::Sample { k } => ("sample", k),
+            Policy::LeastLoaded => ("least_loaded", 0),
+            Policy::Random => ("random", 0),
+        };
+        let call = RESERVE.call(self.script_ms(), &keys);
+        let call = call.arg(job_text(r.key.job)).arg(r.key.attempt.0).arg(span(r.ack_lease_ms));
+        let call = call.arg(r.random).arg(policy).arg(k).arg(u8::from(r.query.keep_last));
+        let call = match r.pin {
+            Some(pin) => call.arg(pin.slot.index()).arg(pin.epoch.0).arg(u8::from(pin.strict)),
+            None => call.arg(-1).arg(0).arg(0),
+        };
+        let call = match r.query.exclude.is_empty() {
+            true => call.arg(""),
+            false => call.arg(&r.query.exclude.mask().to_le_bytes()[..]),
+        };
+        let sets = query::sets(&r.query, self.rules.semantic);
+        let mut call = call.arg(sets.either);
+        for (name, _) in &sets.required {
+            call.push(name);
+        }
+        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let outcome = match reply.text()?.as_str() {
+            "granted" => Reserved::Granted {
+                grant: grant(cell, &mut reply)?,
+                used: reply.small()?,
+                max: reply.small()?,
+                free: reply.small()?,
+            },
+            "duplicate" => Reserved::Duplicate(grant(cell, &mut reply)?),
+            "stale" => Reserved::Stale { held: Attempt(reply.small()?) },
+            "full" => Reserved::Full { capable: reply.small()?, free: reply.small()? },
+            "none" => Reserved::NoneCapable,
+            _ => Reserved::PinLost(sets.why(&r.query, &reply.text()?, &reply.text()?)?),
+        };
+        Ok(ReserveReply { outcome, expired: expired(reply.list()?)? })
+    }
+
+    pub(crate) async fn commit_lease(
+        &self,
+        cell: CellId,
+        key: LeaseKey,
+        run_lease_ms: u64,
+    ) -> Result<CommitReply> {
+        let keys = self.keys.cell(cell);
+        let call = COMMIT.call(self.script_ms(), &[keys.leases, keys.due]);
+        let call = call.arg(job_text(key.job)).arg(key.attempt.0).arg(span(run_lease_ms));
+        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        Ok(match reply.text()?.as_str() {
+            "committed" => CommitReply::Committed(Fence(reply.number()?)),
+            "stale" => CommitReply::Stale,
+            _ => CommitReply::Gone,
+        })
+    }
+
+    pub(crate) async fn finish_lease(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
+        let keys = self.keys.cell(cell);
+        let call = FINISH.call(self.script_ms(), &[keys.hot, keys.cold, keys.leases, keys.due]);
+        let call = call.arg(job_text(key.job)).arg(key.attempt.0);
+        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        match reply.is_empty() {
+            true => Ok(None),
+            false => {
+                let slot = slot(reply.number()?)?;
+                Ok(Some(Freed { slot, used: reply.small()?, max: reply.small()? }))
+            }
+        }
+    }
+
+    pub(crate) async fn reap_cell(&self, cell: CellId, limit: usize) -> Result<Reaped> {
+        let keys = self.keys.cell(cell);
+        let (leases, due) = (&keys.leases, &keys.due);
+        let keys = [&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, leases, due, &keys.news];
+        let call = REAP.call(self.script_ms(), &keys).arg(limit.min(REAP_MAX));
+        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let expired = expired(reply.list()?)?;
+        let (mut silent, mut lapsed) = (reply.list()?, vec![]);
+        while !silent.is_empty() {
+            let (epoch, node) = tenant(&silent.text()?)?;
+            let place = Place { cell, slot: slot(silent.number()?)?, epoch };
+            let (state, for_ms) = (state(silent.number()?)?, silent.number()?);
+            lapsed.push(Lapsed { node, place, state, for_ms });
+        }
+        let mut untold = reply.list()?;
+        while !untold.is_empty() {
+            self.tell_node(cell, untold.bytes()?).await;
+        }
+        Ok(Reaped { expired, lapsed })
+    }
+
+    pub(crate) async fn view_cell(&self, cell: CellId) -> Result<CellView> {
+        let keys = self.keys.cell(cell);
+        let call = VIEW
+            .call(self.script_ms(), &[keys.cold, keys.fresh, keys.nodes, keys.leases, keys.due]);
+        view::read(cell, Reply::new(self.line.run(&call).await?)?)
+    }
+
+    /// The resources that a node with this load has too little left of, as bits.
+    fn overload(&self, load: Load) -> u8 {
+        let exceeded = |r: Resource| u8::from(self.rules.thresholds.exceeded(load, r)) << r as u8;
+        Resource::ALL.into_iter().map(exceeded).sum()
+    }
+}
+
+fn span(ms: u64) -> u64 {
+    ms.min(SPAN_MS_MAX)
+}
+
+fn health_code(health: Health) -> u8 {
+    match health {
+        Health::Ready => 0,
+        Health::Registering => 1,
+        Health::Degraded => 2,
+        Health::Draining => 3,
+    }
+}
+
+fn state(code: u64) -> Result<NodeState> {
+    Ok(match code {
+        0 => NodeState::Ready,
+        1 => NodeState::Registering,
+        2 => NodeState::Degraded,
+        3 => NodeState::Draining,
+        4 => NodeState::Offline,
+        _ => return Err(corrupt(&format!("there is no state {code} of a node"))),
+    })
+}
+
+fn slot(number: u64) -> Result<Slot> {
+    Slot::new(number as usize).ok_or_else(|| corrupt(&format!("there is no slot {number}")))
+}
+
+fn phase(code: u64) -> Phase {
+    match code {
+        0 => Phase::Reserved,
+        _ => Phase::Committed,
+    }
+}
+
+fn grant(cell: CellId, reply: &mut Reply) -> Result<Grant> {
+    let (epoch, node) = tenant(&reply.text()?)?;
+    Ok(Grant { node, cell, slot: slot(reply.number()?)?, epoch, fence: Fence(reply.number()?) })
+}
+
+/// Who is in a slot: `epoch name`.
+fn tenant(entry: &str) -> Result<(Epoch, NodeId)> {
+    let parts = entry
+        .split_once(' ')
+        .and_then(|(epoch, name)| Some((Epoch(epoch.parse().ok()?), NodeId::new(name).ok()?)));
+    parts.ok_or_else(|| corrupt(&format!("{entry:?} where a node belongs")))
+}
+
+fn lost(mut list: Reply) -> Result<Vec<LeaseKey>> {
+    let mut lost = Vec::with_capacity(list.len() / 2);
+    while !list.is_empty() {
+        lost.push(LeaseKey { job: list.job()?, attempt: Attempt(list.small()?) });
+    }
+    lost.sort_unstable();
+    Ok(lost)
+}
+
+fn expired(mut list: Reply) -> Result<Vec<Expired>> {
+    let mut expired = Vec::with_capacity(list.len() / 4);
+    while !list.is_empty() {
+        let key = LeaseKey { job: list.job()?, attempt: Attempt(list.small()?) };
+        expired.push(Expired { key, slot: slot(list.number()?)?, phase: phase(list.number()?) });
+    }
+    Ok(expired)
+}
+
+#[cfg(test)]
+mod tests {
+    use lingua_core::node::{COST_MS_MAX, SLOTS_MAX};
+
+    #[test]
+    fn the_scripts_have_the_bounds_of_the_core() {
+        let text = include_str!("../scripts/prelude/cells.lua");
+        assert!(text.contains(&format!("COST_MS_MAX, CONTENTION = {COST_MS_MAX}, 15")));
+        // Free slots, a flag and a flexibility have to fit below the place of a node.
+        let place = 1_048_576;
+        assert!(include_str!("../scripts/reserve.lua").contains(&format!("PLACE = {place}\n")));
+        assert!(u32::from(SLOTS_MAX) * 512 + 256 + 255 < place);
+    }
+}

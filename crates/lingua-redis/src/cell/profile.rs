@@ -1,0 +1,190 @@
+//! A node's capabilities as text: facts, and the list of the sets that it is in.
+//!
+//! The list is what the index is made from and, read back, what the node can do: one text for both,
+//! so that what is removed from the index is what was put in. Facts (`pub`, services) stand before a
+//! bar and are in no index: what a job needs of them is one set, see [`needs_set`].
+//!
+//! | set | who is in it |
+//! |---|---|
+//! | `n:5` | nodes that repair and translate and have these of public, asr, tts, tone |
+//! | `a:zh`, `s:zh`, `t:zh` | nodes that recognise, repair, speak this language |
+//! | `any` | nodes that translate anything to anything |
+//! | `auto` | those of them with a source language that they recognise and repair |
+//! | `p:zh:en` | nodes that list this direction |
+//! | `i:en` | those of them that bring some source language of theirs to this one |
+
+use std::collections::BTreeSet;
+
+use lingua_core::{Capabilities, Lang, LangSet, Nmt, Profile, SemanticRule, Service, ServiceSet};
+use lingua_store::Result;
+
+use crate::reply::corrupt;
+
+const PUBLIC: &str = "pub";
+pub(super) const ANY: &str = "any";
+pub(super) const AUTO: &str = "auto";
+
+/// What a job may need besides repair and translation, which it always does: public, asr, tts, tone.
+const NEEDS: u8 = 4;
+
+fn needs_mask(public: bool, services: ServiceSet) -> u8 {
+    let optional = [Service::Asr, Service::Tts, Service::Tone].map(|s| services.contains(s));
+    [public, optional[0], optional[1], optional[2]]
+        .into_iter()
+        .enumerate()
+        .map(|(i, needed)| u8::from(needed) << i)
+        .sum()
+}
+
+/// The set of nodes that have all of these: one look instead of one for each service.
+pub(super) fn needs_set(public: bool, services: ServiceSet) -> String {
+    format!("n:{}", needs_mask(public, services))
+}
+
+/// Whether a node with these capabilities accepts public jobs, and its services.
+pub(super) fn facts(text: &str) -> (bool, ServiceSet) {
+    let words = text.split('|').next().unwrap_or_default().split(' ');
+    let services = words.clone().filter_map(Service::from_name).collect();
+    (words.clone().any(|word| word == PUBLIC), services)
+}
+
+pub(super) fn lang_set(kind: char, lang: Lang) -> String {
+    format!("{kind}:{lang}")
+}
+
+pub(super) fn pair_set(src: Lang, tgt: Lang) -> String {
+    format!("p:{src}:{tgt}")
+}
+
+/// Facts and the sets that the node is in, separated by spaces; equal profiles give equal texts.
+pub(super) fn encode(profile: &Profile, rule: SemanticRule) -> String {
+    let (caps, public) = (profile.capabilities(), profile.accepts_public());
+    let services = caps.services();
+    let mut text = String::new();
+    if public {
+        text.push_str(PUBLIC);
+    }
+    for service in services.iter() {
+        text.push(' ');
+        text.push_str(service.as_str());
+    }
+    text.push('|');
+    let mut put = |set: &str| {
+        text.push(' ');
+        text.push_str(set);
+    };
+    if services.contains(Service::Semantic) && services.contains(Service::Nmt) {
+        let has = needs_mask(public, services);
+        (0..1 << NEEDS)
+            .filter(|mask| mask & has == *mask)
+            .for_each(|mask| put(&format!("n:{mask}")));
+    }
+    for (kind, langs) in [('a', caps.asr()), ('s', caps.semantic()), ('t', caps.tts())] {
+        langs.as_slice().iter().for_each(|&lang| put(&lang_set(kind, lang)));
+    }
+    match caps.nmt() {
+        Nmt::AnyToAny => {
+            put(ANY);
+            if caps.sources(rule).next().is_some() {
+                put(AUTO);
+            }
+        }
+        Nmt::Pairs(pairs) => {
+            let mut into = BTreeSet::new();
+            for &(src, tgt) in pairs {
+                put(&pair_set(src, tgt));
+                let repairs = rule == SemanticRule::Declared || caps.semantic().contains(src);
+                if caps.asr().contains(src) && repairs {
+                    into.insert(tgt);
+                }
+            }
+            into.into_iter().for_each(|tgt| put(&lang_set('i', tgt)));
+        }
+    }
+    text
+}
+
+/// The profile of a node that is in these sets.
+pub(super) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
+    let wrong = |what: &str| corrupt(&format!("the capabilities of a node: {what}"));
+    let lang = |tag: &str| Lang::new(tag).map_err(|error| wrong(&error.to_string()));
+    let (mut asr, mut semantic, mut tts) = (vec![], vec![], vec![]);
+    let (mut pairs, mut any) = (vec![], false);
+    let (public, services) = facts(text);
+    let (_, sets) = text.split_once('|').ok_or_else(|| wrong("no bar"))?;
+    for set in sets.split(' ') {
+        match set.split_once(':') {
+            None => any |= set == ANY,
+            Some(("a", tag)) => asr.push(lang(tag)?),
+            Some(("s", tag)) => semantic.push(lang(tag)?),
+            Some(("t", tag)) => tts.push(lang(tag)?),
+            Some(("p", pair)) => {
+                let (src, tgt) = pair.split_once(':').ok_or_else(|| wrong("half a pair"))?;
+                pairs.push((lang(src)?, lang(tgt)?));
+            }
+            Some(_) => {}
+        }
+    }
+    let set = |langs: Vec<Lang>| langs.into_iter().collect::<LangSet>();
+    let nmt = if any { Nmt::AnyToAny } else { Nmt::pairs(pairs) };
+    let caps = Capabilities::new(set(asr), set(semantic), set(tts), nmt, services)
+        .map_err(|error| wrong(&error.to_string()))?;
+    Profile::new(caps, slots_max.into(), public).map_err(|error| wrong(&error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn langs(tags: &[&str]) -> LangSet {
+        tags.iter().map(|tag| Lang::new(tag).unwrap()).collect()
+    }
+
+    fn profile(nmt: Nmt, services: ServiceSet, public: bool) -> Profile {
+        let caps = Capabilities::new(
+            langs(&["zh", "en"]),
+            langs(&["zh"]),
+            langs(&["pt-BR"]),
+            nmt,
+            services,
+        );
+        Profile::new(caps.unwrap(), 4, public).unwrap()
+    }
+
+    #[test]
+    fn a_profile_reads_back_as_it_was_written() {
+        let lang = |tag| Lang::new(tag).unwrap();
+        let listed = Nmt::pairs([(lang("zh"), lang("en")), (lang("en"), lang("zh-Hant-TW"))]);
+        let no_tone = ServiceSet::ALL.without(Service::Tone);
+        for nmt in [Nmt::AnyToAny, listed, Nmt::pairs([])] {
+            for (services, public) in [(ServiceSet::ALL, true), (no_tone, false)] {
+                let written = profile(nmt.clone(), services, public);
+                let text = encode(&written, SemanticRule::Source);
+                assert_eq!(decode(&text, 4).unwrap(), written, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_sets_are_those_of_the_core_index() {
+        let lang = |tag| Lang::new(tag).unwrap();
+        let listed = Nmt::pairs([(lang("zh"), lang("en")), (lang("en"), lang("zh"))]);
+        let text = |rule| encode(&profile(listed.clone(), ServiceSet::EMPTY, true), rule);
+        // English is recognised but not repaired.
+        assert_eq!(text(SemanticRule::Source), "pub| a:en a:zh s:zh t:pt-BR p:en:zh p:zh:en i:en");
+        assert!(text(SemanticRule::Declared).ends_with("i:en i:zh"));
+    }
+
+    #[test]
+    fn a_node_is_in_the_set_of_everything_that_it_has_and_of_less() {
+        let no_tone = ServiceSet::ALL.without(Service::Tone);
+        let text = encode(&profile(Nmt::AnyToAny, no_tone, true), SemanticRule::Source);
+        assert!(text.starts_with("pub asr semantic nmt tts| n:0 n:1 n:2 n:3 n:4 n:5 n:6 n:7 a:en"));
+        assert_eq!(needs_set(true, no_tone), "n:7");
+        assert_eq!(needs_set(false, ServiceSet::ALL), "n:14");
+        assert_eq!(facts(&text), (true, no_tone));
+        let no_nmt = ServiceSet::ALL.without(Service::Nmt);
+        let text = encode(&profile(Nmt::AnyToAny, no_nmt, false), SemanticRule::Source);
+        assert!(text.starts_with(" asr semantic tts tone| a:en"), "{text}");
+    }
+}

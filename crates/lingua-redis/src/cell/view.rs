@@ -1,0 +1,137 @@
+//! The records of a cell, read. `scripts/prelude/cells.lua` says how they are written.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lingua_core::{Attempt, CellId, Epoch, Fence, Load};
+use lingua_store::Result;
+use lingua_store::contract::{CellView, LeaseKey, LeaseView, NodeView, Place};
+
+use super::{phase, profile, slot, state, tenant};
+use crate::reply::{Reply, corrupt, read_job};
+
+const COLD_BYTES: usize = 36;
+const FRESH_BYTES: usize = 8;
+const LEASE_BYTES: usize = 14;
+
+pub(super) fn read(cell: CellId, mut reply: Reply) -> Result<CellView> {
+    let now_ms = reply.number()?;
+    let (cold, fresh) = (reply.bytes()?, reply.bytes()?);
+    let texts = pairs(reply.list()?)?;
+    let leases = pairs(reply.list()?)?;
+    let due = pairs(reply.list()?)?;
+    let mut nodes = vec![];
+    let mut epochs: HashMap<usize, Epoch> = HashMap::new();
+    for (i, (cold, fresh)) in cold.chunks(COLD_BYTES).zip(fresh.chunks(FRESH_BYTES)).enumerate() {
+        let (mut cold, fresh_until_ms) = (Fields(cold), Fields(fresh).double()?);
+        if let Some(node) = read_node(cell, i, &mut cold, fresh_until_ms, &texts)? {
+            epochs.insert(i, node.place.epoch);
+            nodes.push(node);
+        }
+    }
+    let mut views = Vec::with_capacity(leases.len());
+    for (job, lease) in &leases {
+        views.push(read_lease(job, lease, &epochs, &due)?);
+    }
+    views.sort_unstable_by_key(|lease| lease.key);
+    Ok(CellView { cell, now_ms, nodes, leases: views })
+}
+
+fn read_node(
+    cell: CellId,
+    at: usize,
+    cold: &mut Fields<'_>,
+    fresh_until_ms: u64,
+    texts: &HashMap<String, Vec<u8>>,
+) -> Result<Option<NodeView>> {
+    let (_epoch, heartbeat_ms) = (cold.double()?, cold.double()?);
+    let [cpu, gpu, memory] = [cold.number(2)?, cold.number(2)?, cold.number(2)?]
+        .map(|permille| permille as f64 / 1000.0);
+    let cost_ms = cold.number(4)? as u32;
+    let (used, max) = (cold.number(2)? as u16, cold.number(2)? as u16);
+    let (_flexibility, gate) = (cold.number(1)?, cold.number(1)?);
+    let (_health, drain, _offline) = (cold.number(1)?, cold.number(1)?, cold.number(1)?);
+    if cold.number(1)? == 0 {
+        return Ok(None);
+    }
+    let text = |field: String| {
+        let bytes = texts.get(&field).map(|bytes| String::from_utf8_lossy(bytes));
+        bytes.ok_or_else(|| corrupt(&format!("slot {at} of cell {cell} has no {field:?}")))
+    };
+    let (epoch, node) = tenant(&text(at.to_string())?)?;
+    let profile = profile::decode(&text(format!("{at}c"))?, max)?;
+    let version = texts.get(&format!("{at}v")).map(|bytes| String::from_utf8_lossy(bytes).into());
+    let load = Load::new(cpu, gpu, memory).map_err(|error| corrupt(&error.to_string()))?;
+    Ok(Some(NodeView {
+        node,
+        place: Place { cell, slot: slot(at as u64)?, epoch },
+        profile: Arc::new(profile),
+        state: state(gate / 8)?,
+        drain_ordered: drain == 1,
+        load,
+        cost_ms,
+        used,
+        heartbeat_ms,
+        fresh_until_ms,
+        version,
+    }))
+}
+
+fn read_lease(
+    job: &str,
+    lease: &[u8],
+    epochs: &HashMap<usize, Epoch>,
+    due: &HashMap<String, Vec<u8>>,
+) -> Result<LeaseView> {
+    if lease.len() != LEASE_BYTES {
+        return Err(corrupt("a lease of the wrong length"));
+    }
+    let mut lease = Fields(lease);
+    let (at, phase_code) = (lease.number(1)?, lease.number(1)?);
+    let (attempt, fence) = (lease.number(4)? as u32, lease.double()?);
+    let epoch = epochs.get(&(at as usize)).copied();
+    let deadline =
+        due.get(job).and_then(|score| std::str::from_utf8(score).ok()?.parse::<f64>().ok());
+    let (Some(epoch), Some(deadline)) = (epoch, deadline) else {
+        return Err(corrupt("a lease without a node or a deadline"));
+    };
+    Ok(LeaseView {
+        key: LeaseKey { job: read_job(job)?, attempt: Attempt(attempt) },
+        slot: slot(at)?,
+        epoch,
+        phase: phase(phase_code),
+        fence: Fence(fence),
+        deadline_ms: deadline as u64,
+    })
+}
+
+fn pairs(mut list: Reply) -> Result<HashMap<String, Vec<u8>>> {
+    let mut map = HashMap::with_capacity(list.len() / 2);
+    while !list.is_empty() {
+        map.insert(list.text()?, list.bytes()?);
+    }
+    Ok(map)
+}
+
+/// The unread rest of a record.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take(&mut self, bytes: usize) -> Result<[u8; 8]> {
+        let Some((field, rest)) = self.0.split_at_checked(bytes) else {
+            return Err(corrupt("a record that is too short"));
+        };
+        self.0 = rest;
+        let mut padded = [0; 8];
+        padded[..bytes].copy_from_slice(field);
+        Ok(padded)
+    }
+
+    fn number(&mut self, bytes: usize) -> Result<u64> {
+        self.take(bytes).map(u64::from_le_bytes)
+    }
+
+    fn double(&mut self) -> Result<u64> {
+        self.take(8).map(|bytes| f64::from_le_bytes(bytes) as u64)
+    }
+}

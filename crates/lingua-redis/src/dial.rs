@@ -1,0 +1,249 @@
+//! Opens connections: to one server, to whichever one the sentinels name, or to a Cluster.
+//!
+//! Start at [`Dialer::dial`].
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster::ClusterClientBuilder;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, TlsMode,
+    Value,
+};
+
+use crate::options::{Options, Patience};
+use crate::url::{Address, Login, StoreUrl, Topology};
+
+/// How often a Cluster's client tries again after a redirection or while slots move.
+const CLUSTER_RETRIES: u32 = 4;
+
+/// How long it waits in between, at least and at most.
+const CLUSTER_WAIT_MS: (u64, u64) = (20, 200);
+
+/// An open connection. Clones share it; what they send is pipelined.
+#[derive(Clone)]
+pub(crate) enum Link {
+    Single(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+impl Link {
+    pub(crate) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
+        let value = match self {
+            Self::Single(connection) => connection.req_packed_command(command).await,
+            Self::Cluster(connection) => connection.req_packed_command(command).await,
+        };
+        value.and_then(Value::extract_error)
+    }
+
+    /// Asks every master the same; gives who answered what.
+    pub(crate) async fn ask_all(&mut self, command: Cmd) -> RedisResult<Vec<(String, Value)>> {
+        let connection = match self {
+            Self::Single(connection) => {
+                let value = connection.req_packed_command(&command).await?;
+                return Ok(vec![(String::new(), value.extract_error()?)]);
+            }
+            Self::Cluster(connection) => connection,
+        };
+        let everybody = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+        let Value::Map(answers) = connection.route_command(command, everybody).await? else {
+            return Err((ErrorKind::UnexpectedReturnType, "masters give a map").into());
+        };
+        let name = |key| match key {
+            Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Value::SimpleString(text) => text,
+            other => format!("{other:?}"),
+        };
+        Ok(answers.into_iter().map(|(key, value)| (name(key), value)).collect())
+    }
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Calls that answer at once.
+    Calls,
+    /// Reads that wait for news on the server: nobody else may stand behind them.
+    Waiting,
+}
+
+/// Knows where the servers are and how to log in.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    url: StoreUrl,
+    patience: Patience,
+    tls_ca: Option<Vec<u8>>,
+}
+
+impl Dialer {
+    pub(crate) fn new(options: &Options) -> Self {
+        let (url, tls_ca) = (options.url.clone(), options.tls_ca.clone());
+        Self { url, patience: options.patience, tls_ca }
+    }
+
+    /// Checks what can be checked without a server.
+    pub(crate) fn check(&self) -> RedisResult<()> {
+        match &self.url.topology {
+            Topology::Standalone(address) => self.client(self.info(address)?).map(drop),
+            Topology::Sentinel { sentinels, .. } => {
+                sentinels.iter().try_for_each(|at| self.client(self.info(at)?).map(drop))
+            }
+            Topology::Cluster(addresses) => {
+                let infos: RedisResult<Vec<_>> = addresses.iter().map(|at| self.info(at)).collect();
+                ClusterClientBuilder::new(infos?).build().map(drop)
+            }
+        }
+    }
+
+    /// Opens a connection, within the time for that.
+    pub(crate) async fn dial(&self, purpose: Purpose) -> RedisResult<Link> {
+        let dialled = tokio::time::timeout(self.patience.connect, self.dial_patiently(purpose));
+        dialled.await.unwrap_or_else(|_| {
+            let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
+            Err(RedisError::from(late))
+        })
+    }
+
+    async fn dial_patiently(&self, purpose: Purpose) -> RedisResult<Link> {
+        match &self.url.topology {
+            Topology::Standalone(address) => {
+                Ok(Link::Single(self.open(self.info(address)?, purpose).await?))
+            }
+            Topology::Sentinel { sentinels, master, login } => {
+                self.dial_master(sentinels, master, login, purpose).await
+            }
+            Topology::Cluster(addresses) => self.dial_cluster(addresses, purpose).await,
+        }
+    }
+
+    /// How long a reply may take on a connection for this purpose.
+    fn reply_timeout(&self, purpose: Purpose) -> Duration {
+        match purpose {
+            Purpose::Calls => self.patience.reply,
+            Purpose::Waiting => self.patience.reply + self.patience.block,
+        }
+    }
+
+    async fn open(
+        &self,
+        info: ConnectionInfo,
+        purpose: Purpose,
+    ) -> RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.patience.connect))
+            .set_response_timeout(Some(self.reply_timeout(purpose)));
+        self.client(info)?.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    fn client(&self, info: ConnectionInfo) -> RedisResult<Client> {
+        match self.certificates() {
+            Some(certificates) => Client::build_with_tls(info, certificates),
+            None => Client::open(info),
+        }
+    }
+
+    fn certificates(&self) -> Option<TlsCertificates> {
+        let root_cert = self.tls_ca.clone().filter(|_| self.url.tls)?;
+        Some(TlsCertificates { client_tls: None, root_cert: Some(root_cert) })
+    }
+
+    fn info(&self, address: &Address) -> RedisResult<ConnectionInfo> {
+        let database = i64::from(self.url.database);
+        self.info_for(address, login_settings(&self.url.login).set_db(database))
+    }
+
+    fn info_for(
+        &self,
+        address: &Address,
+        settings: RedisConnectionInfo,
+    ) -> RedisResult<ConnectionInfo> {
+        let Address { host, port } = address.clone();
+        let address = match self.url.tls {
+            true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+            false => ConnectionAddr::Tcp(host, port),
+        };
+        Ok(address.into_connection_info()?.set_redis_settings(settings))
+    }
+
+    /// Asks the sentinels one after the other who the master is, and takes it if it says so itself.
+    async fn dial_master(
+        &self,
+        sentinels: &[Address],
+        master: &str,
+        login: &Login,
+        purpose: Purpose,
+    ) -> RedisResult<Link> {
+        let mut failure = RedisError::from((ErrorKind::EmptySentinelList, "no sentinel is named"));
+        for sentinel in sentinels {
+            match self.dial_named(sentinel, master, login, purpose).await {
+                Ok(connection) => return Ok(Link::Single(connection)),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    async fn dial_named(
+        &self,
+        sentinel: &Address,
+        master: &str,
+        login: &Login,
+        purpose: Purpose,
+    ) -> RedisResult<MultiplexedConnection> {
+        // One sentinel that hangs must leave time for the others.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.patience.connect / 4))
+            .set_response_timeout(Some(self.patience.connect / 4));
+        let info = self.info_for(sentinel, login_settings(login))?;
+        let mut asked =
+            self.client(info)?.get_multiplexed_async_connection_with_config(&config).await?;
+        let named: Option<(String, u16)> = redis::cmd("SENTINEL")
+            .arg("GET-MASTER-ADDR-BY-NAME")
+            .arg(master)
+            .query_async(&mut asked)
+            .await?;
+        let (host, port) = named.ok_or((
+            ErrorKind::MasterNameNotFoundBySentinel,
+            "the sentinels know no master of this name",
+        ))?;
+        let mut connection = self.open(self.info(&Address { host, port })?, purpose).await?;
+        let role: Value = redis::cmd("ROLE").query_async(&mut connection).await?;
+        match role {
+            Value::Array(parts) if parts.first() == Some(&Value::BulkString(b"master".into())) => {
+                Ok(connection)
+            }
+            _ => Err((ErrorKind::Client, "the server that the sentinels name is no master").into()),
+        }
+    }
+
+    async fn dial_cluster(&self, addresses: &[Address], purpose: Purpose) -> RedisResult<Link> {
+        let infos: RedisResult<Vec<_>> = addresses.iter().map(|at| self.info(at)).collect();
+        let mut builder = ClusterClientBuilder::new(infos?)
+            .connection_timeout(self.patience.connect)
+            .response_timeout(self.reply_timeout(purpose))
+            .retries(CLUSTER_RETRIES)
+            .min_retry_wait(CLUSTER_WAIT_MS.0)
+            .max_retry_wait(CLUSTER_WAIT_MS.1);
+        if self.url.tls {
+            builder = builder.tls(TlsMode::Secure);
+        }
+        if let Some(certificates) = self.certificates() {
+            builder = builder.certs(certificates);
+        }
+        Ok(Link::Cluster(builder.build()?.get_async_connection().await?))
+    }
+}
+
+fn login_settings(login: &Login) -> RedisConnectionInfo {
+    let mut settings = RedisConnectionInfo::default();
+    if let Some(user) = &login.user {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = &login.password {
+        settings = settings.set_password(password);
+    }
+    settings
+}

@@ -1,0 +1,68 @@
+//! Which node is in which cell.
+
+use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, Slot};
+use lingua_store::contract::{Assign, Place, SPREAD_FROM};
+use lingua_store::{Error, Result};
+use redis::Value;
+
+use crate::reply::{Reply, corrupt, number_of};
+use crate::script::{ASSIGN, RELEASE};
+use crate::store::RedisStore;
+
+impl RedisStore {
+    pub(crate) async fn assign_place(&self, request: Assign) -> Result<Place> {
+        let Assign { node, incarnation, class } = request;
+        let keys = self.keys.directory();
+        let call = ASSIGN.call(self.script_ms(), &keys);
+        let call = call.arg(node.as_str()).arg(incarnation.0).arg(class.0);
+        let call = call.arg(CELL_NODES_MAX).arg(CELLS_MAX).arg(SPREAD_FROM);
+        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        if reply.is_empty() {
+            let limit = CELLS_MAX * CELL_NODES_MAX;
+            return Err(Error::LimitReached { what: "the number of nodes", limit });
+        }
+        place(reply.number()?, reply.number()?, reply.number()?)
+    }
+
+    pub(crate) async fn locate_node(&self, node: &NodeId) -> Result<Option<Place>> {
+        let [places, ..] = self.keys.directory();
+        let mut command = redis::cmd("HGET");
+        command.arg(places).arg(node.as_str());
+        match self.line.send(&command).await? {
+            Value::BulkString(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
+                let mut numbers = text.split(' ').map(str::parse::<u64>);
+                let mut next = || numbers.next().and_then(std::result::Result::ok);
+                match (next(), next(), next()) {
+                    (Some(cell), Some(slot), Some(epoch)) => place(cell, slot, epoch).map(Some),
+                    _ => Err(corrupt(&format!("the place of node {node} is {text:?}"))),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    pub(crate) async fn release_place(&self, node: &NodeId, epoch: Epoch) -> Result<bool> {
+        let [places, counts, taken, classes, _] = self.keys.directory();
+        let call = RELEASE.call(self.script_ms(), &[places, counts, taken, classes]);
+        let call = call.arg(node.as_str()).arg(epoch.0);
+        Ok(number_of(self.line.run(&call).await?)? == 1)
+    }
+
+    pub(crate) async fn cells_with_nodes(&self) -> Result<Vec<CellId>> {
+        let [_, counts, ..] = self.keys.directory();
+        let mut command = redis::cmd("GET");
+        command.arg(counts);
+        let Value::BulkString(counts) = self.line.send(&command).await? else { return Ok(vec![]) };
+        let used = counts.iter().enumerate().filter(|&(_, &count)| count > 0);
+        Ok(used.filter_map(|(cell, _)| CellId::new(cell)).collect())
+    }
+}
+
+fn place(cell: u64, slot: u64, epoch: u64) -> Result<Place> {
+    let (known, free) = (CellId::new(cell as usize), Slot::new(slot as usize));
+    match (known, free) {
+        (Some(cell), Some(slot)) => Ok(Place { cell, slot, epoch: Epoch(epoch) }),
+        _ => Err(corrupt(&format!("there is no slot {slot} in cell {cell}"))),
+    }
+}

@@ -1,0 +1,111 @@
+//! The name of every key. docs/redis-data-model.md says what is in them.
+//!
+//! Invariant: all keys of one script have the same hash tag (the part in braces), so that they are on
+//! the same server of a Cluster.
+
+use lingua_core::{CellId, InstanceId, JobId};
+
+use crate::reply::job_text;
+
+/// Jobs are spread over this many hash tags. Another number is another arrangement of the data.
+pub(crate) const SHARDS: u32 = 16;
+
+/// Makes names of keys.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    prefix: String,
+}
+
+/// The keys of a cell.
+pub(crate) struct CellKeys {
+    pub(crate) hot: String,
+    pub(crate) cold: String,
+    pub(crate) fresh: String,
+    pub(crate) nodes: String,
+    pub(crate) index: String,
+    pub(crate) leases: String,
+    pub(crate) due: String,
+    pub(crate) news: String,
+}
+
+impl CellKeys {
+    /// All of them, in the order in which scripts that need all expect them.
+    pub(crate) fn all(self) -> [String; 8] {
+        let Self { hot, cold, fresh, nodes, index, leases, due, news } = self;
+        [hot, cold, fresh, nodes, index, leases, due, news]
+    }
+}
+
+/// The keys of a shard of jobs.
+pub(crate) struct ShardKeys {
+    pub(crate) all: String,
+    pub(crate) open: String,
+    pub(crate) ended: String,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned() }
+    }
+
+    pub(crate) fn cell(&self, cell: CellId) -> CellKeys {
+        let key = |name: &str| format!("{}{{{cell}}}:{name}", self.prefix);
+        CellKeys {
+            hot: key("hot"),
+            cold: key("cold"),
+            fresh: key("fresh"),
+            nodes: key("nodes"),
+            index: key("index"),
+            leases: key("leases"),
+            due: key("due"),
+            news: key("news"),
+        }
+    }
+
+    /// Keys of the directory: places, counts, taken, classes, epoch.
+    pub(crate) fn directory(&self) -> [String; 5] {
+        ["places", "counts", "taken", "classes", "epoch"]
+            .map(|name| format!("{}{{dir}}:{name}", self.prefix))
+    }
+
+    pub(crate) fn leader(&self) -> String {
+        self.hub("leader")
+    }
+
+    pub(crate) fn table(&self) -> String {
+        self.hub("table")
+    }
+
+    /// The feed, and its newest number.
+    pub(crate) fn feed(&self) -> [String; 2] {
+        [self.hub("feed"), self.hub("feed_head")]
+    }
+
+    /// The names of all instances.
+    pub(crate) fn instances(&self) -> String {
+        self.hub("instances")
+    }
+
+    fn hub(&self, name: &str) -> String {
+        format!("{}{{hub}}:{name}", self.prefix)
+    }
+
+    /// An instance's presence and its inbox.
+    pub(crate) fn instance(&self, instance: &InstanceId) -> [String; 2] {
+        ["presence", "inbox"].map(|name| format!("{}{{i:{instance}}}:{name}", self.prefix))
+    }
+
+    pub(crate) fn job(&self, job: JobId) -> String {
+        format!("{}{{j{}}}:job:{}", self.prefix, shard_of(job), job_text(job))
+    }
+
+    pub(crate) fn shard(&self, shard: u32) -> ShardKeys {
+        let key = |name: &str| format!("{}{{j{shard}}}:{name}", self.prefix);
+        ShardKeys { all: key("all"), open: key("open"), ended: key("ended") }
+    }
+}
+
+/// Which shard a job is in. The low bits of an id are random or a hash.
+pub(crate) fn shard_of(job: JobId) -> u32 {
+    (job.number() % u128::from(SHARDS)) as u32
+}

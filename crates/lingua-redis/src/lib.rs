@@ -1,0 +1,45 @@
+//! The store that many scheduler instances share: Redis or Valkey, alone, behind Sentinel, or as a
+//! Cluster.
+//!
+//! Start at [`RedisStore::connect`]. Each operation of the contract is one script in `scripts/`, so
+//! that it is atomic from however many instances it comes; the Rust side of it is one typed function
+//! that packs the arguments and reads the reply.
+//!
+//! | file | what |
+//! |---|---|
+//! | `options.rs`, `url.rs` | where the store is and how patient to be |
+//! | `line.rs`, `dial.rs` | connections that come back by themselves |
+//! | `script.rs`, `reply.rs` | scripts, what they answer |
+//! | `keys.rs` | the name of every key |
+//! | `directory.rs` | which node is in which cell |
+//! | `cell.rs`, `cell/` | nodes, leases, reservations |
+//! | `jobs.rs`, `jobs/` | job records |
+//! | `hub.rs` | leader, pool table, change feed |
+//! | `instances.rs` | instances and their inboxes |
+//! | `identity.rs` | whether it is still the same store |
+//! | `store.rs` | the contract |
+//!
+//! Architecture invariant: every key of a script is declared and has the hash tag of the others, so
+//! that the same scripts run on a Cluster. Time is the server's own (`TIME`), inside the script.
+
+mod cell;
+mod dial;
+mod directory;
+mod error;
+mod hub;
+mod identity;
+mod instances;
+mod jobs;
+mod keys;
+mod line;
+mod options;
+mod reply;
+mod script;
+mod store;
+mod url;
+
+pub use error::ConnectError;
+pub use identity::{ServerIdentity, Servers};
+pub use options::{Options, Patience};
+pub use store::RedisStore;
+pub use url::{Address, Login, StoreUrl, Topology, UrlError};

@@ -1,0 +1,121 @@
+//! Reads what a script answered, one part after the other.
+//!
+//! Invariant: a reply of another form is [`Error::Corrupt`], never a panic.
+
+use std::str::FromStr;
+use std::vec::IntoIter;
+
+use lingua_core::JobId;
+use lingua_store::{Error, Result};
+use redis::Value;
+
+/// The parts of a reply that are still unread.
+#[derive(Debug)]
+pub(crate) struct Reply(IntoIter<Value>);
+
+impl Reply {
+    pub(crate) fn new(value: Value) -> Result<Self> {
+        match value {
+            Value::Array(parts) => Ok(Self(parts.into_iter())),
+            Value::Nil => Ok(Self(vec![].into_iter())),
+            other => Err(odd("a list", &other)),
+        }
+    }
+
+    /// How many parts are left.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn next(&mut self) -> Result<Value> {
+        self.0.next().ok_or_else(|| corrupt("a reply that is too short"))
+    }
+
+    pub(crate) fn maybe_bytes(&mut self) -> Result<Option<Vec<u8>>> {
+        match self.next()? {
+            Value::BulkString(bytes) => Ok(Some(bytes)),
+            Value::SimpleString(text) => Ok(Some(text.into_bytes())),
+            Value::Nil => Ok(None),
+            other => Err(odd("a text", &other)),
+        }
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<Vec<u8>> {
+        self.maybe_bytes()?.ok_or_else(|| corrupt("nothing where a text belongs"))
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String> {
+        String::from_utf8(self.bytes()?).map_err(|_| corrupt("a text that is not UTF-8"))
+    }
+
+    /// A text that reads as this.
+    pub(crate) fn parse<T: FromStr>(&mut self) -> Result<T> {
+        let text = self.text()?;
+        text.parse().map_err(|_| corrupt(&format!("{text:?} where something else belongs")))
+    }
+
+    /// A number, however it is written.
+    pub(crate) fn number(&mut self) -> Result<u64> {
+        match self.next()? {
+            Value::Int(number @ 0..) => Ok(number as u64),
+            Value::Double(number) if number >= 0.0 => Ok(number as u64),
+            Value::BulkString(bytes) => {
+                let text = std::str::from_utf8(&bytes).ok();
+                let number = text.and_then(|text| text.parse().ok());
+                number.ok_or_else(|| odd("a number", &Value::BulkString(bytes)))
+            }
+            other => Err(odd("a number", &other)),
+        }
+    }
+
+    /// A number of at most this size.
+    pub(crate) fn small<T: TryFrom<u64>>(&mut self) -> Result<T> {
+        let number = self.number()?;
+        T::try_from(number).map_err(|_| corrupt(&format!("the number {number} is too large")))
+    }
+
+    pub(crate) fn flag(&mut self) -> Result<bool> {
+        Ok(self.number()? != 0)
+    }
+
+    pub(crate) fn list(&mut self) -> Result<Self> {
+        Self::new(self.next()?)
+    }
+
+    pub(crate) fn job(&mut self) -> Result<JobId> {
+        read_job(&self.text()?)
+    }
+}
+
+/// A single number.
+pub(crate) fn number_of(value: Value) -> Result<u64> {
+    Reply(vec![value].into_iter()).number()
+}
+
+/// A job's id as it stands in keys and scripts: 32 hexadecimal digits.
+pub(crate) fn job_text(job: JobId) -> String {
+    format!("{:032x}", job.number())
+}
+
+pub(crate) fn read_job(text: &str) -> Result<JobId> {
+    match u128::from_str_radix(text, 16) {
+        Ok(number) if text.len() == 32 => Ok(JobId::new(number)),
+        _ => Err(corrupt(&format!("{text:?} where a job's id belongs"))),
+    }
+}
+
+pub(crate) fn corrupt(detail: &str) -> Error {
+    Error::Corrupt { detail: detail.to_owned() }
+}
+
+/// Most characters of a strange value that are shown.
+const SHOWN_MAX: usize = 120;
+
+fn odd(expected: &str, found: &Value) -> Error {
+    let found: String = format!("{found:?}").chars().take(SHOWN_MAX).collect();
+    corrupt(&format!("expected {expected} and found {found}"))
+}

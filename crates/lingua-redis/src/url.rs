@@ -1,0 +1,278 @@
+//! Store URLs: where the servers are and how to log in.
+//!
+//! Start at [`StoreUrl::from_str`](std::str::FromStr).
+//!
+//! | URL | what |
+//! |---|---|
+//! | `redis://user:password@host:port/db` | one server |
+//! | `redis+sentinel://h1:p,h2:p/master-name/db` | whichever server these sentinels call the master |
+//! | `redis+cluster://h1:p,h2:p` | a Cluster; any of its servers will do |
+//!
+//! `rediss` instead of `redis` means TLS. Invariant: a password is never shown, not in errors nor by
+//! `Debug`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The port of a server if none is given.
+const PORT: u16 = 6379;
+
+/// The port of a sentinel if none is given.
+const SENTINEL_PORT: u16 = 26_379;
+
+/// Most servers in one URL.
+const ADDRESSES_MAX: usize = 64;
+
+/// Why a text is no store URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// It begins with something else.
+    #[error(
+        "a store URL begins with embedded:, redis://, rediss://, redis+sentinel:// or redis+cluster://"
+    )]
+    Scheme,
+    /// There is no server in it.
+    #[error("the store URL names no host; write for example redis://127.0.0.1:6379/0")]
+    NoHost,
+    /// A port that is none.
+    #[error("the port {0:?} in the store URL is not a number from 1 to 65535")]
+    Port(String),
+    /// Several servers where one is meant, or too many.
+    #[error("the store URL names {0} servers; {1}")]
+    Count(usize, &'static str),
+    /// A database that is none.
+    #[error("the database {0:?} in the store URL is not a number from 0 to 9999")]
+    Database(String),
+    /// Which master is not said.
+    #[error("a sentinel URL ends with the master's name: redis+sentinel://host:26379/mymaster")]
+    NoMaster,
+    /// A Cluster has only the database 0.
+    #[error("a Cluster has no databases: leave {0:?} out of the store URL")]
+    ClusterDatabase(String),
+    /// Something behind a '%' that is no pair of hexadecimal digits.
+    #[error("user or password in the store URL have a '%' that is not followed by two hex digits")]
+    Escape,
+    /// A parameter that does not exist.
+    #[error(
+        "the store URL has the unknown parameter {0:?}; known are sentinel_user, sentinel_password"
+    )]
+    Parameter(String),
+}
+
+/// Where one server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Name or number.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Who asks. Without a user it is the default one.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Login {
+    /// User of the access control list.
+    pub user: Option<String>,
+    /// Its password.
+    pub password: Option<String>,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let password = self.password.as_ref().map(|_| "…");
+        f.debug_struct("Login").field("user", &self.user).field("password", &password).finish()
+    }
+}
+
+/// How the servers belong together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Topology {
+    /// One server.
+    Standalone(Address),
+    /// Sentinels know which server it is at present.
+    Sentinel {
+        /// The sentinels.
+        sentinels: Vec<Address>,
+        /// What they call the master.
+        master: String,
+        /// Who asks the sentinels.
+        login: Login,
+    },
+    /// Several servers share the keys between them.
+    Cluster(Vec<Address>),
+}
+
+/// A store URL that was understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreUrl {
+    /// Which servers.
+    pub topology: Topology,
+    /// Whether the connections are encrypted.
+    pub tls: bool,
+    /// Who asks.
+    pub login: Login,
+    /// Which database.
+    pub database: u16,
+}
+
+impl FromStr for StoreUrl {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
+        let (base, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let tls = match base {
+            "redis" => false,
+            "rediss" => true,
+            _ => return Err(UrlError::Scheme),
+        };
+        let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (read_login(login)?, hosts),
+            None => (Login::default(), authority),
+        };
+        let path = path.trim_end_matches('/');
+        let (topology, database) = match kind {
+            "" => {
+                no_parameters(parameters)?;
+                let mut servers = read_addresses(hosts, PORT)?;
+                let one = (servers.len() == 1).then(|| servers.remove(0));
+                let one = one.ok_or(UrlError::Count(
+                    servers.len(),
+                    "for several use redis+sentinel:// or redis+cluster://",
+                ))?;
+                (Topology::Standalone(one), read_database(path)?)
+            }
+            "sentinel" => {
+                let sentinels = read_addresses(hosts, SENTINEL_PORT)?;
+                let (master, database) = path.split_once('/').unwrap_or((path, ""));
+                if master.is_empty() {
+                    return Err(UrlError::NoMaster);
+                }
+                let (master, login) = (master.to_owned(), read_parameters(parameters)?);
+                let topology = Topology::Sentinel { sentinels, master, login };
+                (topology, read_database(database)?)
+            }
+            "cluster" => {
+                no_parameters(parameters)?;
+                if !path.is_empty() && path != "0" {
+                    return Err(UrlError::ClusterDatabase(path.to_owned()));
+                }
+                (Topology::Cluster(read_addresses(hosts, PORT)?), 0)
+            }
+            _ => return Err(UrlError::Scheme),
+        };
+        Ok(Self { topology, tls, login, database })
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    /// Without user and password, for people and logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let base = if self.tls { "rediss" } else { "redis" };
+        let list = |addresses: &[Address]| {
+            addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(",")
+        };
+        match &self.topology {
+            Topology::Standalone(address) => write!(f, "{base}://{address}/{}", self.database),
+            Topology::Sentinel { sentinels, master, .. } => {
+                write!(f, "{base}+sentinel://{}/{master}/{}", list(sentinels), self.database)
+            }
+            Topology::Cluster(addresses) => write!(f, "{base}+cluster://{}", list(addresses)),
+        }
+    }
+}
+
+fn read_login(text: &str) -> Result<Login, UrlError> {
+    let (user, password) = text.split_once(':').map_or((text, None), |(u, p)| (u, Some(p)));
+    let user = Some(user).filter(|user| !user.is_empty()).map(unescape).transpose()?;
+    Ok(Login { user, password: password.map(unescape).transpose()? })
+}
+
+fn no_parameters(text: &str) -> Result<(), UrlError> {
+    match text.split('=').next() {
+        None | Some("") => Ok(()),
+        Some(name) => Err(UrlError::Parameter(name.to_owned())),
+    }
+}
+
+fn read_parameters(text: &str) -> Result<Login, UrlError> {
+    let mut login = Login::default();
+    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match name {
+            "sentinel_user" => login.user = Some(unescape(value)?),
+            "sentinel_password" => login.password = Some(unescape(value)?),
+            _ => return Err(UrlError::Parameter(name.to_owned())),
+        }
+    }
+    Ok(login)
+}
+
+fn read_addresses(text: &str, default_port: u16) -> Result<Vec<Address>, UrlError> {
+    let count = text.split(',').count();
+    if count > ADDRESSES_MAX {
+        return Err(UrlError::Count(count, "at most 64 are allowed"));
+    }
+    text.split(',').map(|one| read_address(one, default_port)).collect()
+}
+
+fn read_address(text: &str, default_port: u16) -> Result<Address, UrlError> {
+    // An IPv6 address has colons of its own and stands in brackets.
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => (host, None),
+        Some((host, port)) => (host, port.strip_prefix(':')),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    if host.is_empty() {
+        return Err(UrlError::NoHost);
+    }
+    let port = match port {
+        None => default_port,
+        Some(port) => match port.parse() {
+            Ok(number @ 1..) => number,
+            _ => return Err(UrlError::Port(port.to_owned())),
+        },
+    };
+    Ok(Address { host: host.to_owned(), port })
+}
+
+fn read_database(text: &str) -> Result<u16, UrlError> {
+    match text {
+        "" => Ok(0),
+        _ => match text.parse() {
+            Ok(number @ 0..=9999) => Ok(number),
+            _ => Err(UrlError::Database(text.to_owned())),
+        },
+    }
+}
+
+fn unescape(text: &str) -> Result<String, UrlError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, tail @ ..] = rest {
+        rest = tail;
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let pair = rest.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
+        let code = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        bytes.push(code.ok_or(UrlError::Escape)?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| UrlError::Escape)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! Nothing grows without bound. Numbers of jobs are shared out over sixteen shards.
+
+use lingua_core::job::{JobState, Stage};
+use lingua_core::{Attempt, JobId, Rules};
+use lingua_redis::RedisStore;
+use lingua_store::conformance::World;
+use lingua_store::conformance::fixture::{beat, instance, key};
+use lingua_store::contract::{
+    Advance, CreateReply, Delivery, HeartbeatReply, Incarnation, JobFilter, NewJob, Presence,
+};
+use lingua_store::{Error, Limits, ManualClock, Store};
+
+use crate::servers::{options, shared};
+
+async fn world(limits: Limits) -> World<RedisStore> {
+    let url = shared().await.url();
+    let factory = async |rules, clock: ManualClock| {
+        let mut options = options(&url, rules, Some(clock));
+        options.limits = limits;
+        RedisStore::connect(options).await.unwrap()
+    };
+    World::new(factory, Rules::default()).await
+}
+
+/// Jobs whose ids differ by sixteen share a shard.
+fn job(n: u128) -> NewJob {
+    NewJob {
+        id: JobId::new(16 * n),
+        owner: instance(0),
+        spec: b""[..].into(),
+        deadline_ms: None,
+        recoverable: false,
+    }
+}
+
+async fn end(w: &World<RedisStore>, n: u128) {
+    let stage = |state| Stage { state, attempt: Attempt::FIRST };
+    let (from, to) = (stage(JobState::New), stage(JobState::Cancelled));
+    let step = Advance::new(job(n).id, instance(0), from, to, 1).unwrap();
+    w.store.advance_job(step).await.unwrap();
+}
+
+#[tokio::test]
+async fn open_jobs_are_refused_beyond_the_limit_and_lose_nothing() {
+    let w = world(Limits { open_jobs_max: 32, ..Limits::default() }).await;
+    w.store.create_job(job(0)).await.unwrap();
+    w.store.create_job(job(1)).await.unwrap();
+    let refused = w.store.create_job(job(2)).await.unwrap_err();
+    assert_eq!(refused, Error::LimitReached { what: "the number of open jobs", limit: 32 });
+    assert!(matches!(w.store.create_job(job(1)).await, Ok(CreateReply::Exists(_))));
+    end(&w, 1).await;
+    assert_eq!(w.store.create_job(job(2)).await, Ok(CreateReply::Created));
+}
+
+#[tokio::test]
+async fn the_oldest_ended_jobs_are_forgotten_first() {
+    let w = world(Limits { ended_jobs_max: 32, ..Limits::default() }).await;
+    for n in 0..4 {
+        w.store.create_job(job(n)).await.unwrap();
+        w.clock.advance(1);
+        end(&w, n).await;
+    }
+    for (n, known) in [(0, false), (1, false), (2, true), (3, true)] {
+        assert_eq!(w.store.job(job(n).id).await.unwrap().is_some(), known, "job {n}");
+    }
+    let all = JobFilter { limit: 10, ..JobFilter::default() };
+    assert_eq!(w.store.jobs(all).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_list_goes_on_over_many_pages() {
+    let w = world(Limits::default()).await;
+    for n in 0..600 {
+        w.store.create_job(job(n)).await.unwrap();
+    }
+    end(&w, 599).await;
+    let only = |state| JobFilter { state: Some(state), limit: 1000, ..JobFilter::default() };
+    let last = w.store.jobs(only(JobState::Cancelled)).await.unwrap();
+    assert_eq!(last.len(), 1, "the last of three pages");
+    let mine = JobFilter { owner: Some(instance(0)), ..only(JobState::New) };
+    let open = w.store.jobs(mine.clone()).await.unwrap();
+    assert_eq!(open.len(), 599);
+    assert!(open.is_sorted_by_key(|record| record.id));
+    let rest = JobFilter { after: Some(job(597).id), ..mine };
+    assert_eq!(w.store.jobs(rest).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_full_inbox_refuses_and_keeps_what_it_has() {
+    let w = world(Limits { inbox_max: 2, ..Limits::default() }).await;
+    let (me, incarnation) = (instance(0), Incarnation(1));
+    let (address, lease_ms) = (String::new(), 1000);
+    let presence = Presence { instance: me.clone(), incarnation, address, lease_ms };
+    w.store.announce(presence).await.unwrap();
+    let send = async || w.store.send(&me, b"hello"[..].into()).await.unwrap();
+    assert_eq!((send().await, send().await), (Delivery::Sent, Delivery::Sent));
+    assert_eq!(send().await, Delivery::InboxFull);
+    let got = w.store.receive(&me, 0, 10).await.unwrap();
+    assert_eq!(got.len(), 2);
+    assert_eq!(w.store.receive(&me, got[0].seq, 10).await.unwrap().len(), 1, "one acknowledged");
+    assert_eq!(send().await, Delivery::Sent);
+}
+
+#[tokio::test]
+async fn dead_instances_make_room_for_new_ones() {
+    let w = world(Limits { instances_max: 2, ..Limits::default() }).await;
+    let announce = async |n| {
+        let (instance, incarnation) = (instance(n), Incarnation(1));
+        let (address, lease_ms) = (String::new(), 1000);
+        w.store.announce(Presence { instance, incarnation, address, lease_ms }).await
+    };
+    announce(0).await.unwrap();
+    announce(1).await.unwrap();
+    assert!(matches!(announce(2).await, Err(Error::LimitReached { limit: 2, .. })));
+    w.clock.advance(1001);
+    announce(2).await.unwrap();
+    assert_eq!(w.store.instances().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_absurd_heartbeat_breaks_nothing() {
+    let w = world(Limits::default()).await;
+    let place = w.join(0, "zh en", 1).await;
+    w.take(place.cell, key(1)).await;
+    let running: Vec<_> = (1..10_000).map(key).collect();
+    let reply = w.store.heartbeat(beat(place, running)).await.unwrap();
+    let HeartbeatReply::Beaten { unknown, .. } = reply else { panic!("{reply:?}") };
+    assert_eq!(unknown.len(), 9_998, "all but the one that it has");
+}

@@ -1,0 +1,124 @@
+//! Opens the store that the configuration names.
+//!
+//! Start at [`Backing::open`]. A shared store that does not answer is no reason not to start: until it
+//! does, `/readyz` says no and new work is refused.
+
+use anyhow::Context;
+use lingua_engine::TokioTimer;
+use lingua_redis::{ConnectError, Options, RedisStore, StoreUrl};
+use lingua_store::{Embedded, Limits};
+
+use crate::config::{self, BadConfig, Config};
+
+/// The URL of the store inside this process.
+const EMBEDDED: &str = "embedded:";
+
+/// The store that an instance runs on.
+pub(crate) enum Backing {
+    Embedded(Embedded<TokioTimer>),
+    Redis(RedisStore),
+}
+
+impl Backing {
+    pub(crate) async fn open(config: &Config, timer: TokioTimer) -> anyhow::Result<Self> {
+        if config.store.url == EMBEDDED {
+            return Ok(Self::Embedded(embedded(config, timer)?));
+        }
+        let options = redis_options(config)?;
+        let url = options.url.to_string();
+        let store = RedisStore::open(options).map_err(bad_settings)?;
+        match store.ping().await {
+            Ok(()) => tracing::info!(url, "the state is shared"),
+            Err(error) => tracing::warn!(url, %error, "the store does not answer yet"),
+        }
+        Ok(Self::Redis(store))
+    }
+}
+
+/// What people are told about where the state is.
+pub(crate) fn kind(url: &str) -> &'static str {
+    match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
+        "redis" | "rediss" => "redis",
+        "redis+sentinel" | "rediss+sentinel" => "redis sentinel",
+        "redis+cluster" | "rediss+cluster" => "redis cluster",
+        _ => "embedded",
+    }
+}
+
+fn embedded(config: &Config, timer: TokioTimer) -> anyhow::Result<Embedded<TokioTimer>> {
+    let mut limits = Limits { open_jobs_max: config.scheduler.open_jobs_max, ..Limits::default() };
+    limits.ended_jobs_max = config.store.ended_jobs_max.unwrap_or(limits.ended_jobs_max);
+    let Some(dir) = &config.store.data_dir else {
+        tracing::info!(
+            "nothing is kept on disk: jobs are gone when this process ends (see --data-dir)"
+        );
+        return Ok(Embedded::new(config.rules()?, limits, timer));
+    };
+    let store = Embedded::open(config.rules()?, limits, timer, dir)?;
+    tracing::info!(data_dir = %dir.display(), "jobs and epochs are kept on disk");
+    Ok(store)
+}
+
+/// The options of the store over Redis.
+pub(crate) fn redis_options(config: &Config) -> anyhow::Result<Options> {
+    let settings = &config.store;
+    let url: StoreUrl =
+        settings.url.parse().map_err(|error| BadConfig::new(format!("store.url: {error}")))?;
+    if settings.data_dir.is_some() {
+        let detail = "store.data_dir is for the embedded store; a shared one keeps its data itself";
+        return Err(BadConfig::new(detail.to_owned()).into());
+    }
+    let mut options = Options::new(url, config.rules()?);
+    options.key_prefix.clone_from(&settings.key_prefix);
+    // Open jobs are bounded by each instance for itself.
+    options.limits.ended_jobs_max =
+        settings.ended_jobs_max.unwrap_or(options.limits.ended_jobs_max);
+    options.patience.reply = config::ms(settings.timeout_ms);
+    options.patience.connect = config::ms(settings.connect_timeout_ms);
+    options.patience.reconnect_max = config::ms(settings.reconnect_max_ms);
+    if let Some(file) = &settings.tls_ca_file {
+        let pem = std::fs::read(file)
+            .with_context(|| format!("cannot read store.tls_ca_file {}", file.display()))?;
+        options.tls_ca = Some(pem);
+    }
+    Ok(options)
+}
+
+fn bad_settings(error: ConnectError) -> anyhow::Error {
+    BadConfig::new(format!("store: {error}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(url: &str) -> Config {
+        let mut config = Config::default();
+        url.clone_into(&mut config.store.url);
+        config
+    }
+
+    #[test]
+    fn a_bad_store_url_is_bad_configuration_that_says_what_is_wrong() {
+        for (url, said) in
+            [("postgres://h", "begins with"), ("redis://h:x", "port"), ("redis://", "no host")]
+        {
+            let error = redis_options(&config(url)).unwrap_err();
+            assert!(error.downcast_ref::<BadConfig>().is_some());
+            assert!(error.to_string().contains(said), "{error}");
+        }
+        let mut with_dir = config("redis://h");
+        with_dir.store.data_dir = Some("x".into());
+        assert!(redis_options(&with_dir).is_err());
+    }
+
+    #[test]
+    fn people_are_told_which_kind_of_store_it_is() {
+        let kinds =
+            ["embedded:", "redis://h", "rediss://h", "redis+sentinel://h/m", "redis+cluster://h"];
+        assert_eq!(
+            kinds.map(kind),
+            ["embedded", "redis", "redis", "redis sentinel", "redis cluster"]
+        );
+    }
+}
