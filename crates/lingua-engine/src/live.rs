@@ -224,10 +224,13 @@ impl LiveJob {
         self.is_watched.store(true, Ordering::SeqCst);
         loop {
             let rung = bell.notified();
+            // Asked first: the runner tells its progress and is over then, so an end that comes between the two
+            // questions is seen by the second.
+            let is_over = self.inbox.lock().is_over;
             if until.is_reached(&self.progress.lock()) {
                 return true;
             }
-            if self.inbox.lock().is_over {
+            if is_over {
                 return false;
             }
             rung.await;

@@ -11,7 +11,7 @@ use super::workspace::{Dependency, Package, Workspace};
 const CORE: &str = "lingua-core";
 
 /// Each crate with the crates of the workspace that it may use.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     (CORE, &[]),
     ("lingua-wire", &[CORE]),
     ("lingua-store", &[CORE]),
@@ -32,6 +32,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
         ],
     ),
     ("lingua-sim", &["lingua-engine", "lingua-store", CORE]),
+    ("lingua-threads", &["lingua-engine", "lingua-store", CORE]),
     ("lingua-e2e", &["lingua-sdk", "lingua-wire", CORE]),
     ("xtask", &[]),
 ];

@@ -57,7 +57,7 @@ const META_CEILING: &str = "ceiling_ms";
 
 /// An open database file. Nobody else has the directory.
 #[derive(Debug)]
-pub(in crate::embedded) struct Disk {
+pub(in super::super) struct Disk {
     database: Database,
     closing: Closing,
     file: PathBuf,
@@ -67,24 +67,24 @@ pub(in crate::embedded) struct Disk {
 
 /// What was on disk.
 #[derive(Debug, Default)]
-pub(in crate::embedded) struct Contents {
+pub(in super::super) struct Contents {
     /// The jobs by id, each with the token of its last step.
-    pub(in crate::embedded) jobs: Vec<(JobRecord, Option<u64>)>,
-    pub(in crate::embedded) tenants: Vec<(NodeId, Tenant)>,
+    pub(in super::super) jobs: Vec<(JobRecord, Option<u64>)>,
+    pub(in super::super) tenants: Vec<(NodeId, Tenant)>,
     /// Nodes that are ordered to drain.
-    pub(in crate::embedded) drained: HashSet<NodeId>,
+    pub(in super::super) drained: HashSet<NodeId>,
     /// The highest that was given.
-    pub(in crate::embedded) epoch: Epoch,
+    pub(in super::super) epoch: Epoch,
     /// The highest that was given.
-    pub(in crate::embedded) term: Term,
+    pub(in super::super) term: Term,
     /// The clock was never beyond this, nor was any fence.
-    pub(in crate::embedded) ceiling_ms: u64,
+    pub(in super::super) ceiling_ms: u64,
     bytes: u64,
 }
 
 impl Disk {
     /// Opens the database of this directory, or makes one.
-    pub(in crate::embedded) fn open(dir: &Path) -> Result<(Self, Contents), OpenError> {
+    pub(in super::super) fn open(dir: &Path) -> Result<(Self, Contents), OpenError> {
         let unusable = |source| OpenError::Unusable { dir: dir.to_path_buf(), source };
         std::fs::create_dir_all(dir).map_err(unusable)?;
         let lock = lock(dir)?;
@@ -151,7 +151,7 @@ impl Disk {
     }
 
     /// Where it is.
-    pub(in crate::embedded) fn file(&self) -> &Path {
+    pub(in super::super) fn file(&self) -> &Path {
         &self.file
     }
 
@@ -242,7 +242,7 @@ impl Disk {
     }
 
     /// Writes the notes, all or none; they are on disk when it returns.
-    pub(in crate::embedded) fn commit<'n>(
+    pub(in super::super) fn commit<'n>(
         &mut self,
         notes: impl Iterator<Item = &'n Note>,
     ) -> Result<(), redb::Error> {

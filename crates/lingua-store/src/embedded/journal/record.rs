@@ -14,7 +14,7 @@ use crate::embedded::directory::Tenant;
 
 /// Something to be written down.
 #[derive(Debug, Clone)]
-pub(in crate::embedded) enum Note {
+pub(in super::super) enum Note {
     /// A job was accepted.
     Accepted(JobRecord),
     /// A job stands elsewhere or is another's, by this token.

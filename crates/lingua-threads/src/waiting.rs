@@ -1,0 +1,202 @@
+//! Races in the park and wake path of the waiting queue.
+//!
+//! Start at [`every_waiter_that_could_get_a_slot_gets_it`]. A waiter does here what a runner does: look if there is
+//! no line, park, look again if it is first, wait. A wake that is lost leaves a thread asleep for ever, which ends
+//! the schedule as a deadlock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lingua_core::job::JobState;
+use lingua_core::{Attempt, JobId, Needs, Profile, SemanticRule};
+use lingua_store::conformance::fixture::{pair, profile};
+use shuttle::future::block_on;
+use shuttle::thread;
+
+use crate::live::{Heard, LiveJob, ToJob, Until};
+use crate::locks::Mutex;
+use crate::queue::{Queue, Want};
+use crate::race;
+use crate::request::{Ended, Input, JobRequest, Progress};
+
+/// The words that may wait for a job.
+const WORDS_MAX: usize = 4;
+
+/// A node with a number of free slots, and the line before it.
+struct Node {
+    queue: Arc<Queue>,
+    free: Mutex<usize>,
+    profile: Arc<Profile>,
+}
+
+impl Node {
+    fn new() -> Arc<Self> {
+        let (queue, profile) = (Queue::new(SemanticRule::Source), profile("zh en", 8));
+        Arc::new(Self { queue, free: Mutex::new(0), profile })
+    }
+
+    fn give_back(&self) {
+        *self.free.lock() += 1;
+        self.queue.wake_for(&self.profile);
+    }
+
+    /// Takes a slot, if one is free.
+    fn take(&self) -> bool {
+        let mut free = self.free.lock();
+        let is_free = *free > 0;
+        *free -= usize::from(is_free);
+        is_free
+    }
+
+    /// What a runner does; whether it got a slot before it was called off.
+    fn wait_for_slot(&self, live: &Arc<LiveJob>) -> bool {
+        let want = Want { pair: pair("zh:en"), needs: Needs::SPEECH_TO_TEXT, public: true };
+        if !self.queue.has_line(want.pair, 0) && self.take() {
+            return true;
+        }
+        let sleeper = Arc::clone(live);
+        let ticket = self.queue.park(want, 0, sleeper);
+        let mut look = ticket.is_first();
+        loop {
+            if look && self.take() {
+                return true;
+            }
+            match block_on(live.next()) {
+                Heard::Room => {
+                    ticket.take_wake();
+                    look = true;
+                }
+                Heard::Word(_) => return false,
+            }
+        }
+    }
+}
+
+fn job(n: u128) -> Arc<LiveJob> {
+    let nothing: Arc<str> = Arc::from("");
+    let request = JobRequest {
+        id: JobId::new(n),
+        session: Arc::clone(&nothing),
+        trace: Arc::clone(&nothing),
+        pair: pair("zh:en"),
+        needs: Needs::SPEECH_TO_TEXT,
+        input: Input::Text(nothing),
+        public: true,
+        preferred: None,
+        strict: false,
+        exclude: vec![],
+        bind_key: None,
+        wait_ms: 0,
+        deadline_ms: None,
+        priority: 0,
+        spec: Arc::from(&b""[..]),
+    };
+    let progress = Progress {
+        state: JobState::New,
+        attempt: Attempt::FIRST,
+        node: None,
+        tries: vec![],
+        ended: None,
+        partial: None,
+    };
+    Arc::new(LiveJob::new(Arc::new(request), 0, progress, WORDS_MAX))
+}
+
+/// One slot for three jobs, each of which gives it back when it has had it: all three get it, without any help of
+/// the clean-up.
+pub fn every_waiter_that_could_get_a_slot_gets_it(schedules: usize) {
+    race(schedules, || {
+        let node = Node::new();
+        let waiters: Vec<_> = (0..3)
+            .map(|n| {
+                let node = Arc::clone(&node);
+                thread::spawn(move || {
+                    assert!(node.wait_for_slot(&job(n)));
+                    node.give_back();
+                })
+            })
+            .collect();
+        node.give_back();
+        for thread in waiters {
+            thread.join().expect("it got its slot");
+        }
+        assert_eq!((*node.free.lock(), node.queue.len()), (1, 0));
+    });
+}
+
+/// Three slots come free at once for three jobs. The first in line may find one that came free before it parked, and
+/// then nobody tells those behind it of the others: the clean-up does, which lets the first of each line look.
+pub fn the_clean_up_finds_room_that_nobody_told_of(schedules: usize) {
+    race(schedules, || {
+        let (node, served) = (Node::new(), Arc::new(AtomicUsize::new(0)));
+        let waiters: Vec<_> = (0..3)
+            .map(|n| {
+                let (node, served) = (Arc::clone(&node), Arc::clone(&served));
+                thread::spawn(move || {
+                    assert!(node.wait_for_slot(&job(n)));
+                    served.fetch_add(1, Ordering::SeqCst);
+                })
+            })
+            .collect();
+        (0..3).for_each(|_| node.give_back());
+        while served.load(Ordering::SeqCst) < waiters.len() {
+            node.queue.wake_heads();
+            thread::yield_now();
+        }
+        for thread in waiters {
+            thread.join().expect("it got its slot");
+        }
+        assert_eq!((*node.free.lock(), node.queue.len()), (0, 0));
+    });
+}
+
+/// One slot for two, of whom the first may be called off in the moment in which it is woken: the other gets the slot.
+pub fn a_wake_that_is_not_used_is_passed_on(schedules: usize) {
+    race(schedules, || {
+        let node = Node::new();
+        let (leaver, stayer) = (job(1), job(2));
+        let leaves = {
+            let (node, live) = (Arc::clone(&node), Arc::clone(&leaver));
+            thread::spawn(move || {
+                if node.wait_for_slot(&live) {
+                    node.give_back();
+                }
+            })
+        };
+        let stays = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || assert!(node.wait_for_slot(&stayer)))
+        };
+        let gives = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || node.give_back())
+        };
+        leaver.tell(ToJob::Cancel).expect("room for a word");
+        for thread in [leaves, stays, gives] {
+            thread.join().expect("the one who stays got the slot");
+        }
+        assert_eq!((*node.free.lock(), node.queue.len()), (0, 0));
+    });
+}
+
+/// Whoever waits for a job's end hears of it, however the wait and the end fall together.
+pub fn whoever_waits_for_an_end_hears_of_it(schedules: usize) {
+    race(schedules, || {
+        let live = job(1);
+        let waiters: Vec<_> = [Until::Sent, Until::Ended]
+            .map(|until| {
+                let live = Arc::clone(&live);
+                thread::spawn(move || assert!(block_on(live.reached(until))))
+            })
+            .into();
+        live.set_progress(|progress| progress.state = JobState::Selecting);
+        live.set_progress(|progress| {
+            progress.state = JobState::Done;
+            progress.ended = Some(Arc::new(Ended::default()));
+        });
+        live.close();
+        for waiter in waiters {
+            waiter.join().expect("it heard of the end");
+        }
+    });
+}
