@@ -64,6 +64,6 @@ pub const PLANTS: [Plant; 20] = [
     code(Bug::TrustAfterRollback, &[Checker::S2], 100),
     code(Bug::ConfirmedForEver, &[Checker::S5], 100),
     code(Bug::LostEndStaysLost, &[Checker::S3], 100),
-    code(Bug::HeldForEver, &[Checker::S5], 400),
+    code(Bug::HeldForEver, &[Checker::S5], 2000),
     code(Bug::NeverReleased, &[Checker::S5], 100),
 ];
