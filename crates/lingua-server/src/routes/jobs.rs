@@ -1,5 +1,7 @@
 //! What clients call.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use axum::extract::{Path, Query};
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -123,11 +125,19 @@ pub(crate) fn job_id<S: Store, T: Timer>(
     Ok(JobId::new(u128::from_be_bytes(id)))
 }
 
-/// A number that nobody else has, and that is larger than those of earlier milliseconds: a UUID of
-/// version 7. The random part comes from the thread's own generator, without a system call.
+/// The last time and count within it that a number was made from.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// A number that nobody else has, and that is larger than those made here before: a UUID of version 7 with a
+/// count within the millisecond. The random part comes from the thread's own generator, without a system call.
 pub(crate) fn new_number(now_ms: u64) -> u128 {
-    let random: [u8; 10] = rand::random();
-    uuid::Builder::from_unix_timestamp_millis(now_ms, &random).as_uuid().as_u128()
+    let next = |last: u64| (last + 1).max(now_ms << 12);
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+    let tick = next(last.unwrap_or_else(|last| last));
+    let mut random: [u8; 10] = rand::random();
+    random[0] = (tick >> 8) as u8 & 0x0F;
+    random[1] = tick as u8;
+    uuid::Builder::from_unix_timestamp_millis(tick >> 12, &random).as_uuid().as_u128()
 }
 
 fn reached(id: JobId, waited: Waited) -> Result<JobView, Failed> {
@@ -218,4 +228,15 @@ pub(crate) async fn list<S: Store, T: Timer>(
     let jobs = jobs.iter().map(convert::job_view).collect();
     let answer: Response = json(&JobList { jobs, next: None });
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_numbers_are_larger_even_within_a_millisecond() {
+        let numbers: Vec<u128> = (0..10_000).map(|_| new_number(1_700_000_000_000)).collect();
+        assert!(numbers.is_sorted() && numbers[0] < numbers[9_999]);
+    }
 }
