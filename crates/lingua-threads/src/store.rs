@@ -1,7 +1,7 @@
 //! Races on the embedded store.
 //!
 //! Start at [`racing_jobs_never_oversell`]. A fresh store has a thousand cells, which costs more than a race; so
-//! one store serves [`ROUNDS`] races, one after the other, each of which has to leave it as it found it.
+//! one store serves `ROUNDS` races, one after the other, each of which has to leave it as it found it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ fn world() -> Shared {
     Arc::new(block_on(World::new(factory, Rules::default())))
 }
 
-/// Runs `schedules` races, [`ROUNDS`] of them on each store; `round` gets a number of its own.
+/// Runs `schedules` races, `ROUNDS` of them on each store; `round` gets a number of its own.
 fn rounds(schedules: usize, round: fn(&Shared, u128)) {
     race(schedules / ROUNDS, move || {
         let world = world();
