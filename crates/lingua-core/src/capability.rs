@@ -30,11 +30,14 @@ pub enum Service {
     Tts,
     /// Keeping the speaker's tone of voice.
     Tone,
+    /// Listening along while somebody speaks.
+    Streaming,
 }
 
 impl Service {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Asr, Self::Semantic, Self::Nmt, Self::Tts, Self::Tone];
+    pub const ALL: [Self; 6] =
+        [Self::Asr, Self::Semantic, Self::Nmt, Self::Tts, Self::Tone, Self::Streaming];
 
     /// The word on the wire.
     pub fn as_str(self) -> &'static str {
@@ -44,6 +47,7 @@ impl Service {
             Self::Nmt => "nmt",
             Self::Tts => "tts",
             Self::Tone => "tone",
+            Self::Streaming => "streaming",
         }
     }
 

@@ -9,6 +9,7 @@
 //! | [`slot_set`] | a set of a cell's slots |
 //! | [`roster`] | a cell's nodes; choosing one of them; explaining the choice |
 //! | [`job`] | the life of a job: attempts, retries, exactly one end |
+//! | [`session`] | turns, segments, and the order of what comes back |
 //! | [`planted`] | bugs on purpose, for the simulation (a feature) |
 //!
 //! Start at [`roster::Roster::choose`] and [`job::Job::apply`].
@@ -23,6 +24,7 @@ pub mod lang;
 pub mod node;
 pub mod planted;
 pub mod roster;
+pub mod session;
 pub mod slot_set;
 
 pub use capability::{

@@ -311,6 +311,7 @@ mod tests {
             wait_ms: 0,
             deadline_ms: None,
             priority: 0,
+            extras: None,
             spec: Arc::from(&b""[..]),
         };
         let progress = Progress {

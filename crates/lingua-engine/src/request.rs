@@ -61,11 +61,27 @@ pub struct JobRequest {
     pub deadline_ms: Option<u64>,
     /// Higher goes first.
     pub priority: i32,
+    /// What only some jobs have.
+    pub extras: Option<Arc<Extras>>,
     /// The request as the edge can read it back.
     pub spec: Bytes,
 }
 
+/// What only some jobs have, those of conversations.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// It may also be the other direction: the node finds out, so it has to be able to do both.
+    pub two_way: bool,
+    /// What was said before, the oldest first.
+    pub context: Vec<Arc<str>>,
+}
+
 impl JobRequest {
+    /// Whether the direction is left to the node.
+    pub fn is_two_way(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.two_way)
+    }
+
     /// Whether another instance could go on with it.
     pub fn is_recoverable(&self) -> bool {
         !matches!(self.input, Input::Audio { .. })

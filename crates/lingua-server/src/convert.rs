@@ -6,10 +6,10 @@
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
-use lingua_core::JobId;
 use lingua_core::id::hex;
+use lingua_core::{JobId, Lang, Service, Source};
 use lingua_engine::node::Assignment;
-use lingua_engine::request::{Input, JobRequest, JobResult, JobView, Try};
+use lingua_engine::request::{Extras, Input, JobRequest, JobResult, JobView, Try};
 use lingua_store::contract as store;
 use lingua_wire::audio::Audio;
 use lingua_wire::client::{Ask, Dispatch, Payload};
@@ -43,7 +43,13 @@ pub(crate) fn request(id: JobId, body: &[u8], wait_ms: u64) -> Result<JobRequest
         Some(trace) => trace.into(),
         None => std::str::from_utf8(&hex(id.number())).unwrap_or_default().into(),
     };
-    Ok(from_ask(id, order.ask, input, session, trace, spec, wait_ms))
+    let context: Vec<Arc<str>> = order.context.into_iter().map(Into::into).collect();
+    let mut request = from_ask(id, order.ask, input, session, trace, spec, wait_ms);
+    if !context.is_empty() {
+        let two_way = request.is_two_way();
+        request.extras = Some(Arc::new(Extras { two_way, context }));
+    }
+    Ok(request)
 }
 
 /// Reads a question about a job: nothing has to be said in it.
@@ -66,6 +72,7 @@ fn from_ask(
     wait_ms: u64,
 ) -> JobRequest {
     let options = ask.options;
+    let extras = ask.two_way.then(|| Arc::new(Extras { two_way: true, context: vec![] }));
     JobRequest {
         id,
         session,
@@ -81,6 +88,7 @@ fn from_ask(
         wait_ms: options.wait_ms.unwrap_or(wait_ms),
         deadline_ms: options.deadline_ms,
         priority: options.priority,
+        extras,
         spec,
     }
 }
@@ -124,11 +132,13 @@ pub(crate) fn assign<'a>(a: &'a Assignment, now_ms: u64, inline: bool) -> JobAss
         attempt_id: a.attempt,
         fence: a.fence,
         session_id: Cow::Borrowed(&request.session),
-        src_lang: request.pair.src,
+        src_lang: source_of(request),
         tgt_lang: request.pair.tgt,
         audio_ref,
         audio,
         text,
+        two_way: two_way_of(request),
+        context: context_of(request),
         options: AssignOptions {
             require_tts: request.needs.tts,
             services: request.needs.extra,
@@ -141,6 +151,26 @@ pub(crate) fn assign<'a>(a: &'a Assignment, now_ms: u64, inline: bool) -> JobAss
             .map(|key| Bind { bind_key: Cow::Borrowed(key), moved: a.moved }),
         trace_id: Cow::Borrowed(&request.trace),
     }
+}
+
+/// What is spoken, as far as anybody knows.
+fn source_of(request: &JobRequest) -> Source {
+    match request.is_two_way() {
+        true => Source::Auto,
+        false => request.pair.src,
+    }
+}
+
+fn two_way_of(request: &JobRequest) -> Option<Vec<Lang>> {
+    match request.pair.src {
+        Source::Known(src) if request.is_two_way() => Some(vec![src, request.pair.tgt]),
+        _ => None,
+    }
+}
+
+fn context_of(request: &JobRequest) -> Vec<Cow<'_, str>> {
+    let texts = request.extras.iter().flat_map(|extras| &extras.context);
+    texts.map(|text| Cow::Borrowed(&**text)).collect()
 }
 
 /// A node's result, as the engine passes it on.
@@ -170,7 +200,7 @@ pub(crate) fn job_view(job: &JobView) -> view::JobView {
         job_id: job.id,
         state: progress.state,
         session_id: asked.as_ref().map(|asked| asked.session.to_string()),
-        src_lang: pair.map_or(lingua_core::Source::Auto, |pair| pair.src),
+        src_lang: asked.as_deref().map_or(Source::Auto, source_of),
         tgt_lang: pair.map_or_else(unknown, |pair| pair.tgt),
         node_id: progress.node.clone().or_else(|| tries.last().and_then(|t| t.node_id.clone())),
         attempt_id: progress.attempt,
@@ -238,6 +268,7 @@ pub(crate) fn node_view(
         cost_ms: n.cost_ms,
         languages: LanguageLists::from(caps),
         services: ServiceFlags::from(caps.services()),
+        streaming: caps.services().contains(Service::Streaming),
         pairs: caps.pair_count(rule) as u64,
         accept_public_jobs: n.profile.accepts_public(),
         drain_ordered: n.drain_ordered,

@@ -89,6 +89,7 @@ fn job(n: u128) -> Arc<LiveJob> {
         wait_ms: 0,
         deadline_ms: None,
         priority: 0,
+        extras: None,
         spec: Arc::from(&b""[..]),
     };
     let progress = Progress {

@@ -28,6 +28,8 @@ fn assign(c: &mut Criterion) {
         options: AssignOptions::default(),
         deadline_ms: Some(30_000),
         bind: None,
+        two_way: None,
+        context: vec![],
         trace_id: Cow::Borrowed("4bf92f3577b34da6a3ce929d0e0e4736"),
     };
     let mut out = Vec::with_capacity(1024);

@@ -37,6 +37,9 @@ pub struct Audio<'a> {
     /// How many bytes the next binary frame has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Its frames follow while it is being spoken, each tagged with the job, until `audio_end`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stream: bool,
     /// The bytes as base64.
     #[serde(
         borrow,
@@ -51,20 +54,31 @@ impl<'a> Audio<'a> {
     /// Audio that follows in a binary frame.
     pub fn in_next_frame(format: &'a str, sample_rate: Option<u32>, bytes: usize) -> Self {
         let bytes = Some(bytes as u64);
-        Self { format: Cow::Borrowed(format), sample_rate, bytes, data: None }
+        Self { format: Cow::Borrowed(format), sample_rate, bytes, ..Self::default() }
+    }
+
+    /// Audio that is being spoken and follows in tagged frames.
+    pub fn streamed(format: &'a str, sample_rate: Option<u32>) -> Self {
+        Self { format: Cow::Borrowed(format), sample_rate, stream: true, ..Self::default() }
     }
 
     /// Audio inside the message.
     pub fn inline(format: &'a str, sample_rate: Option<u32>, audio: &[u8]) -> Self {
         let data = Some(Cow::Owned(BASE64.encode(audio)));
-        Self { format: Cow::Borrowed(format), sample_rate, bytes: None, data }
+        Self { format: Cow::Borrowed(format), sample_rate, data, ..Self::default() }
     }
 
     /// The same, independent of the message that it was read from.
     pub fn into_owned(self) -> Audio<'static> {
         let format = Cow::Owned(self.format.into_owned());
         let data = self.data.map(|data| Cow::Owned(data.into_owned()));
-        Audio { format, sample_rate: self.sample_rate, bytes: self.bytes, data }
+        Audio {
+            format,
+            data,
+            sample_rate: self.sample_rate,
+            bytes: self.bytes,
+            stream: self.stream,
+        }
     }
 
     /// How many bytes the next binary frame has to have; `None` if the audio is inside.

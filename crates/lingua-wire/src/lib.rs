@@ -6,6 +6,7 @@
 //! | [`node`] | what nodes say: registration, heartbeats, what becomes of jobs |
 //! | [`scheduler`] | what the scheduler says to nodes |
 //! | [`client`] | what clients ask for |
+//! | [`session`] | what is said on a session's socket |
 //! | [`view`] | what people and tools are shown |
 //! | [`lang`] | languages as people write them, made canonical |
 //! | [`audio`] | audio inside or beside a message |
@@ -33,6 +34,7 @@ mod plain;
 pub mod raw;
 pub mod scheduler;
 pub mod schema;
+pub mod session;
 mod text;
 pub mod view;
 

@@ -22,6 +22,9 @@ pub const AUDIO_FORMAT_BYTES_MAX: usize = 32;
 /// Lowest and highest number of samples a second.
 pub const SAMPLE_RATE_RANGE: std::ops::RangeInclusive<u32> = 4_000..=384_000;
 
+/// Most earlier texts that go along with a job.
+pub const CONTEXT_MAX: usize = 8;
+
 /// Most nodes that a job may exclude.
 pub const EXCLUDE_MAX: usize = 100;
 

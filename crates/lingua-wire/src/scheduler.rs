@@ -16,8 +16,10 @@ use crate::plain;
 use crate::schema::Shown;
 
 mod assign;
+mod stream;
 
 pub use assign::{AssignOptions, Bind, JobAssign, NodeJobs};
+pub use stream::{AudioEnd, TAG_BYTES, tag, untag};
 
 /// A frame from the scheduler to a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -30,6 +32,8 @@ pub enum SchedulerMessage<'a> {
     HeartbeatAck(HeartbeatAck),
     /// A job to do.
     JobAssign(JobAssign<'a>),
+    /// The audio of a job is whole.
+    AudioEnd(AudioEnd),
     /// A job to stop.
     JobCancel(JobCancel<'a>),
     /// A result has arrived.
@@ -42,10 +46,11 @@ pub enum SchedulerMessage<'a> {
 
 impl<'a> SchedulerMessage<'a> {
     /// The types that there are.
-    pub const TYPES: [&'static str; 7] = [
+    pub const TYPES: [&'static str; 8] = [
         Registered::NAME,
         HeartbeatAck::NAME,
         JobAssign::NAME,
+        AudioEnd::NAME,
         JobCancel::NAME,
         JobConfirmed::NAME,
         Drain::NAME,
@@ -59,6 +64,7 @@ impl<'a> SchedulerMessage<'a> {
             Registered::NAME => parse_text(text).map(Self::Registered),
             HeartbeatAck::NAME => parse_text(text).map(Self::HeartbeatAck),
             JobAssign::NAME => parse_text(text).map(Self::JobAssign),
+            AudioEnd::NAME => parse_text(text).map(Self::AudioEnd),
             JobCancel::NAME => parse_text(text).map(Self::JobCancel),
             JobConfirmed::NAME => parse_text(text).map(Self::JobConfirmed),
             Drain::NAME => parse_text(text).map(Self::Drain),

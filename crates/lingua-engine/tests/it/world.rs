@@ -117,6 +117,7 @@ pub(crate) fn job(n: u128, pair: &str) -> JobRequest {
         wait_ms: 2_000,
         deadline_ms: None,
         priority: 0,
+        extras: None,
         spec: Arc::from(pair.as_bytes()),
     }
 }

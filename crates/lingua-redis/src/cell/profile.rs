@@ -6,7 +6,7 @@
 //!
 //! | set | who is in it |
 //! |---|---|
-//! | `n:5` | nodes that repair and translate and have these of public, asr, tts, tone |
+//! | `n:5` | nodes that repair and translate and have these of public, asr, tts, tone, streaming |
 //! | `a:zh`, `s:zh`, `t:zh` | nodes that recognise, repair, speak this language |
 //! | `any` | nodes that translate anything to anything |
 //! | `auto` | those of them with a source language that they recognise and repair |
@@ -24,16 +24,14 @@ const PUBLIC: &str = "pub";
 pub(super) const ANY: &str = "any";
 pub(super) const AUTO: &str = "auto";
 
-/// What a job may need besides repair and translation, which it always does: public, asr, tts, tone.
-const NEEDS: u8 = 4;
+/// What a job may need besides repair and translation, which it always does: public, asr, tts, tone,
+/// streaming.
+const NEEDS: u8 = 5;
 
 fn needs_mask(public: bool, services: ServiceSet) -> u8 {
-    let optional = [Service::Asr, Service::Tts, Service::Tone].map(|s| services.contains(s));
-    [public, optional[0], optional[1], optional[2]]
-        .into_iter()
-        .enumerate()
-        .map(|(i, needed)| u8::from(needed) << i)
-        .sum()
+    let optional = [Service::Asr, Service::Tts, Service::Tone, Service::Streaming];
+    let needed = std::iter::once(public).chain(optional.map(|s| services.contains(s)));
+    needed.enumerate().map(|(i, needed)| u8::from(needed) << i).sum()
 }
 
 /// The set of nodes that have all of these: one look instead of one for each service.
@@ -155,7 +153,7 @@ mod tests {
     fn a_profile_reads_back_as_it_was_written() {
         let lang = |tag| Lang::new(tag).unwrap();
         let listed = Nmt::pairs([(lang("zh"), lang("en")), (lang("en"), lang("zh-Hant-TW"))]);
-        let no_tone = ServiceSet::ALL.without(Service::Tone);
+        let no_tone = ServiceSet::ALL.without(Service::Tone).without(Service::Streaming);
         for nmt in [Nmt::AnyToAny, listed, Nmt::pairs([])] {
             for (services, public) in [(ServiceSet::ALL, true), (no_tone, false)] {
                 let written = profile(nmt.clone(), services, public);
@@ -177,14 +175,14 @@ mod tests {
 
     #[test]
     fn a_node_is_in_the_set_of_everything_that_it_has_and_of_less() {
-        let no_tone = ServiceSet::ALL.without(Service::Tone);
+        let no_tone = ServiceSet::ALL.without(Service::Tone).without(Service::Streaming);
         let text = encode(&profile(Nmt::AnyToAny, no_tone, true), SemanticRule::Source);
         assert!(text.starts_with("pub asr semantic nmt tts| n:0 n:1 n:2 n:3 n:4 n:5 n:6 n:7 a:en"));
         assert_eq!(needs_set(true, no_tone), "n:7");
-        assert_eq!(needs_set(false, ServiceSet::ALL), "n:14");
+        assert_eq!(needs_set(false, ServiceSet::ALL), "n:30");
         assert_eq!(facts(&text), (true, no_tone));
         let no_nmt = ServiceSet::ALL.without(Service::Nmt);
         let text = encode(&profile(Nmt::AnyToAny, no_nmt, false), SemanticRule::Source);
-        assert!(text.starts_with(" asr semantic tts tone| a:en"), "{text}");
+        assert!(text.starts_with(" asr semantic tts tone streaming| a:en"), "{text}");
     }
 }

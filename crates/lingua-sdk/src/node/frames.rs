@@ -81,7 +81,7 @@ impl<H: Handler> Worker<H> {
             }
             SchedulerMessage::Drain(_) => self.on_drain(true, link),
             SchedulerMessage::Error(error) => self.on_error(&error),
-            SchedulerMessage::Registered(_) => Ok(()),
+            SchedulerMessage::AudioEnd(_) | SchedulerMessage::Registered(_) => Ok(()),
         }
     }
 

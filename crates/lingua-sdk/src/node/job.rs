@@ -30,6 +30,10 @@ pub struct Job {
     pub audio: Option<Sound>,
     /// Text instead of audio: nothing has to be recognised.
     pub text: Option<String>,
+    /// With `auto`: it is one of these two languages, and the target is the other one.
+    pub two_way: Option<[Lang; 2]>,
+    /// What was said before in this conversation, the oldest first.
+    pub context: Vec<String>,
     /// What the client asked for.
     pub options: AssignOptions,
     /// How many milliseconds were left when the job was sent.
@@ -82,6 +86,8 @@ impl Job {
             audio_ref: assign.audio_ref.map(Into::into),
             audio,
             text: assign.text.map(Into::into),
+            two_way: assign.two_way.and_then(|langs| langs.try_into().ok()),
+            context: assign.context.into_iter().map(Into::into).collect(),
             options: assign.options,
             deadline_ms: assign.deadline_ms,
             bind,

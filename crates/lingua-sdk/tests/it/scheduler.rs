@@ -74,6 +74,8 @@ pub(crate) fn order(job: JobRef, fence: u64) -> JobAssign<'static> {
         options: AssignOptions::default(),
         deadline_ms: Some(5000),
         bind: None,
+        two_way: None,
+        context: vec![],
         trace_id: Cow::Borrowed("trace-1"),
     }
 }

@@ -93,6 +93,7 @@ fn request(number: usize, home: usize, there: bool) -> JobRequest {
         wait_ms: 0,
         deadline_ms: None,
         priority: 0,
+        extras: None,
         spec: Arc::from(&b""[..]),
     }
 }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::audio::Audio;
-use crate::limits::{EXCLUDE_MAX, SERVICES_MAX};
+use crate::limits::{CONTEXT_MAX, EXCLUDE_MAX, SERVICES_MAX};
 use crate::message::Message;
 use crate::schema::Shown;
 use crate::{plain, text};
@@ -59,6 +59,22 @@ pub struct Dispatch<'a> {
         skip_serializing_if = "Option::is_none"
     )]
     pub trace_id: Option<Cow<'a, str>>,
+    /// With `auto`: it is one of these two languages, and the target is the other one.
+    #[serde(
+        default,
+        deserialize_with = "plain::bounded::<_, _, 2>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = 2))]
+    pub two_way: Option<Vec<String>>,
+    /// What was said before in this conversation, the oldest first.
+    #[serde(
+        default,
+        deserialize_with = "plain::bounded::<_, _, CONTEXT_MAX>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = CONTEXT_MAX))]
+    pub context: Option<Vec<String>>,
     /// Wishes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<DispatchOptions>,

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use lingua_core::{LangPair, Needs, NodeId, Service, ServiceSet};
+use lingua_core::{Lang, LangPair, Needs, NodeId, Service, ServiceSet, Source};
 
 use super::dispatch::{Dispatch, DispatchOptions};
 use crate::audio::Audio;
@@ -25,6 +25,8 @@ pub struct Order {
     pub trace_id: Option<String>,
     /// What is to be translated.
     pub payload: Payload,
+    /// What was said before, the oldest first.
+    pub context: Vec<String>,
     /// What it takes.
     pub ask: Ask,
 }
@@ -34,6 +36,8 @@ pub struct Order {
 pub struct Ask {
     /// Direction.
     pub pair: LangPair,
+    /// It may also be the other direction: the node finds out.
+    pub two_way: bool,
     /// Services.
     pub needs: Needs,
     /// Wishes.
@@ -87,7 +91,11 @@ impl Dispatch<'_> {
         let payload = check_payload(payload)?;
         let session_id = self.session_id.take().map(Cow::into_owned);
         let trace_id = self.trace_id.take().map(Cow::into_owned);
-        Ok(Order { session_id, trace_id, payload, ask: self.ask(is_text)? })
+        let context = self.context.take().unwrap_or_default();
+        for text in &context {
+            at_most("context", text, TEXT_BYTES_MAX)?;
+        }
+        Ok(Order { session_id, trace_id, payload, context, ask: self.ask(is_text)? })
     }
 
     /// Checks the body of a question about a job, which needs no payload.
@@ -99,12 +107,30 @@ impl Dispatch<'_> {
     fn ask(self, is_text: bool) -> Result<Ask, RequestError> {
         let src = lang::source("src_lang", &self.src_lang)?;
         let tgt = lang::language("tgt_lang", &self.tgt_lang)?;
+        let pair = match &self.two_way {
+            None => LangPair { src, tgt },
+            Some(langs) => both_ways(src, tgt, langs)?,
+        };
         let given = self.options.unwrap_or_default();
         let extra: ServiceSet = given.services.iter().flatten().copied().collect();
         let tts = given.require_tts.unwrap_or(false) || extra.contains(Service::Tts);
         let needs = Needs { asr: !is_text, tts, extra };
-        Ok(Ask { pair: LangPair { src, tgt }, needs, options: check_options(given)? })
+        let two_way = self.two_way.is_some();
+        Ok(Ask { pair, two_way, needs, options: check_options(given)? })
     }
+}
+
+/// The direction that stands for both.
+fn both_ways(src: Source, tgt: Lang, langs: &[String]) -> Result<LangPair, RequestError> {
+    let [a, b] = langs else {
+        return Err(RequestError::invalid("two_way", "give exactly two languages"));
+    };
+    let (a, b) = (lang::language("two_way[0]", a)?, lang::language("two_way[1]", b)?);
+    if src != Source::Auto || a == b || ![a, b].contains(&tgt) {
+        let what = "it takes src_lang auto, two languages, and one of them as tgt_lang";
+        return Err(RequestError::invalid("two_way", what));
+    }
+    Ok(LangPair::known(if tgt == b { a } else { b }, tgt))
 }
 
 type Payloads<'a> = (Option<Cow<'a, str>>, Option<Audio<'a>>, Option<Cow<'a, str>>);

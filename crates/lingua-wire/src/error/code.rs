@@ -79,6 +79,10 @@ codes! {
     InstanceLost = "INSTANCE_LOST", 503;
     /// The node failed and said that a retry cannot help.
     NodeFailed = "NODE_FAILED", 502;
+    /// There is no such session, or the token is not its own.
+    SessionNotFound = "SESSION_NOT_FOUND", 404;
+    /// Nothing was heard on the session for too long.
+    SessionIdle = "SESSION_IDLE", 408;
     /// A fault of the scheduler itself.
     Internal = "INTERNAL", 500;
 }

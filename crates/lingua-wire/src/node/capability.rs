@@ -100,6 +100,9 @@ pub struct CapabilityFields {
     /// How many jobs it takes at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent_jobs: Option<u64>,
+    /// Whether it listens along: it gets a job with its first sound, and the audio as it is spoken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streaming: Option<bool>,
     /// Whether it takes jobs of anybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_public_jobs: Option<bool>,
@@ -120,7 +123,7 @@ impl CapabilityFields {
             asr => asr,
         };
         let lists = [asr, semantic, self.langs(Service::Tts)?].map(Option::unwrap_or_default);
-        let services = self.services.unwrap_or_default().apply(ServiceFlags::DEFAULT);
+        let services = self.services(ServiceFlags::DEFAULT);
         let slots = self.max_concurrent_jobs.unwrap_or(SLOTS_DEFAULT);
         let public = self.accept_public_jobs.unwrap_or(true);
         self.assemble(lists, self.nmt()?.unwrap_or(Nmt::AnyToAny), services, slots, public)
@@ -143,11 +146,21 @@ impl CapabilityFields {
         let semantic = semantic.unwrap_or_else(|| had.semantic().clone());
         let tts = self.langs(Service::Tts)?.unwrap_or_else(|| had.tts().clone());
         let nmt = self.nmt()?.unwrap_or_else(|| had.nmt().clone());
-        let services = self.services.unwrap_or_default().apply(had.services());
+        let services = self.services(had.services());
         let slots = self.max_concurrent_jobs.unwrap_or(u64::from(current.slots_max()));
         let public = self.accept_public_jobs.unwrap_or(current.accepts_public());
         let profile = self.assemble([asr, semantic, tts], nmt, services, slots, public)?;
         Ok(Some(profile).filter(|profile| profile != current))
+    }
+
+    /// The services with what is said of them.
+    fn services(&self, before: ServiceSet) -> ServiceSet {
+        let named = self.services.unwrap_or_default().apply(before);
+        match self.streaming {
+            Some(true) => named.with(Service::Streaming),
+            Some(false) => named.without(Service::Streaming),
+            None => named,
+        }
     }
 
     fn assemble(
@@ -191,7 +204,7 @@ impl CapabilityFields {
                 self.tts_langs.as_ref(),
                 "tts_langs",
             ),
-            Service::Nmt | Service::Tone => return ("nmt_pairs", None),
+            Service::Nmt | Service::Tone | Service::Streaming => return ("nmt_pairs", None),
         };
         let use_flat = flat.is_some() || self.language_capabilities.is_none();
         match nested {
@@ -255,6 +268,7 @@ impl From<&Profile> for CapabilityFields {
         Self {
             language_capabilities: Some(profile.capabilities().into()),
             services: Some(profile.capabilities().services().into()),
+            streaming: Some(profile.capabilities().services().contains(Service::Streaming)),
             max_concurrent_jobs: Some(u64::from(profile.slots_max())),
             accept_public_jobs: Some(profile.accepts_public()),
             ..Self::default()

@@ -26,7 +26,8 @@ pub struct ServiceFlags {
 
 impl ServiceFlags {
     /// The services of a node that does not name any.
-    pub(super) const DEFAULT: ServiceSet = ServiceSet::ALL.without(Service::Tone);
+    pub(super) const DEFAULT: ServiceSet =
+        ServiceSet::ALL.without(Service::Tone).without(Service::Streaming);
 
     /// The set with what is on added and what is off taken away.
     pub(super) fn apply(self, to: ServiceSet) -> ServiceSet {

@@ -60,6 +60,18 @@ pub struct JobAssign<'a> {
         skip_serializing_if = "Option::is_none"
     )]
     pub text: Option<Cow<'a, str>>,
+    /// With `auto`: it is one of these two languages, and the target is the other one.
+    #[serde(
+        default,
+        serialize_with = "plain::list::serialize",
+        deserialize_with = "plain::list::deserialize::<_, _, 2>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Option<Vec<Shown<Lang>>>", length(max = 2))]
+    pub two_way: Option<Vec<Lang>>,
+    /// What was said before in this conversation, the oldest first.
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    pub context: Vec<Cow<'a, str>>,
     /// What the client asked for.
     #[serde(default)]
     pub options: AssignOptions,
@@ -89,6 +101,8 @@ impl JobAssign<'_> {
             text: self.text.map(own),
             bind: self.bind.map(|bind| Bind { bind_key: own(bind.bind_key), moved: bind.moved }),
             trace_id: own(self.trace_id),
+            context: self.context.into_iter().map(own).collect(),
+            two_way: self.two_way,
             job_id: self.job_id,
             attempt_id: self.attempt_id,
             fence: self.fence,

@@ -44,6 +44,9 @@ pub struct NodeView {
     pub languages: LanguageLists,
     /// Its services.
     pub services: ServiceFlags,
+    /// Whether it listens along while somebody speaks.
+    #[serde(default)]
+    pub streaming: bool,
     /// How many exact pools it belongs to.
     pub pairs: u64,
     /// Whether it takes jobs of anybody.

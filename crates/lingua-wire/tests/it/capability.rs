@@ -37,7 +37,8 @@ fn a_registration_that_says_little_gets_the_defaults() {
     assert!(parts.profile.accepts_public());
     let caps = parts.profile.capabilities();
     assert_eq!(caps.nmt(), &Nmt::AnyToAny);
-    assert_eq!(caps.services(), ServiceSet::ALL.without(Service::Tone));
+    let usual = ServiceSet::ALL.without(Service::Tone).without(Service::Streaming);
+    assert_eq!(caps.services(), usual);
     assert_eq!(languages(&parts.profile), [vec!["en", "zh-CN"], vec!["en", "zh-CN"], vec!["en"]]);
 }
 
@@ -139,7 +140,10 @@ fn a_heartbeat_changes_what_it_names_and_nothing_else() {
     assert_eq!(after.capabilities().nmt(), before.capabilities().nmt());
 
     let after = update(&before, &json!({"services": {"tts": false}})).unwrap().unwrap();
-    assert_eq!(after.capabilities().services(), ServiceSet::ALL.without(Service::Tts));
+    let services = before.capabilities().services();
+    assert_eq!(after.capabilities().services(), services.without(Service::Tts));
+    let after = update(&before, &json!({"streaming": true})).unwrap().unwrap();
+    assert_eq!(after.capabilities().services(), services.with(Service::Streaming));
     let after = update(&before, &json!({"nmt_pairs": []})).unwrap().unwrap();
     assert_eq!(after.capabilities().pair_count(SemanticRule::Source), 0);
 }

@@ -31,6 +31,8 @@ const TABLE: &[(&str, u16)] = &[
     ("DEADLINE_EXCEEDED", 504),
     ("INSTANCE_LOST", 503),
     ("NODE_FAILED", 502),
+    ("SESSION_NOT_FOUND", 404),
+    ("SESSION_IDLE", 408),
     ("INTERNAL", 500),
 ];
 

@@ -16,6 +16,7 @@ use lingua_wire::message::{Inbound, parse, to_json};
 use lingua_wire::node::NodeMessage;
 use lingua_wire::scheduler::SchedulerMessage;
 use lingua_wire::schema::Catalog;
+use lingua_wire::session::{SessionAnswer, SessionMessage};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -25,6 +26,7 @@ use crate::schema::faults;
 mod client;
 mod node;
 mod scheduler;
+mod session;
 mod view;
 
 /// The files that were looked at, by message.
@@ -112,6 +114,7 @@ fn all() -> Golden {
     scheduler::all(&mut golden);
     client::all(&mut golden);
     view::all(&mut golden);
+    session::all(&mut golden);
     golden
 }
 
@@ -140,7 +143,8 @@ fn golden_files_hold_and_every_message_has_one() {
     let seen: BTreeSet<String> = golden.seen.keys().map(|&name| name.to_owned()).collect();
     let missing: Vec<_> = names.symmetric_difference(&seen).collect();
     assert!(missing.is_empty(), "no golden file for, or no message called: {missing:?}");
-    for kind in NodeMessage::TYPES.iter().chain(&SchedulerMessage::TYPES) {
+    let sessions = SessionMessage::TYPES.iter().chain(&SessionAnswer::TYPES);
+    for kind in NodeMessage::TYPES.iter().chain(&SchedulerMessage::TYPES).chain(sessions) {
         assert!(seen.contains(*kind), "the frame {kind} has no golden file");
     }
 

@@ -9,4 +9,5 @@ mod golden;
 mod languages;
 mod never_panics;
 mod schema;
+mod session;
 mod values;

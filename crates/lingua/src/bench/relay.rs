@@ -165,6 +165,8 @@ impl Relay {
             options: AssignOptions::default(),
             deadline_ms: Some(DEADLINE_MS),
             bind: None,
+            two_way: None,
+            context: vec![],
             trace_id: trace,
         };
         let created_ms = wall_ms();

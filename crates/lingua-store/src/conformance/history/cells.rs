@@ -299,13 +299,16 @@ fn random_query(rng: &mut ChaCha8Rng) -> Query {
             Policy::Sample { k: Policy::SAMPLE_K },
         ],
     );
-    let tone = ServiceSet::EMPTY.with(Service::Tone);
+    let rare = match src {
+        Source::Known(_) => ServiceSet::EMPTY.with(Service::Tone),
+        Source::Auto => ServiceSet::EMPTY.with(Service::Streaming),
+    };
     Query {
         pair: LangPair { src, tgt: some_lang(rng) },
         needs: Needs {
             asr: rng.random_bool(0.8),
             tts: rng.random_bool(0.4),
-            extra: if rng.random_bool(0.1) { tone } else { ServiceSet::EMPTY },
+            extra: if rng.random_bool(0.1) { rare } else { ServiceSet::EMPTY },
         },
         public: rng.random_bool(0.7),
         exclude: SlotSet::from_mask(if rng.random_bool(0.2) { 0b101 } else { 0 }),

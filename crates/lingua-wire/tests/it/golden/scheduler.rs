@@ -6,8 +6,8 @@ use lingua_core::{Attempt, Epoch, Fence, Service, ServiceSet, Source};
 use lingua_wire::ErrorCode;
 use lingua_wire::audio::Audio;
 use lingua_wire::scheduler::{
-    AssignOptions, Bind, Drain, HeartbeatAck, JobAssign, JobCancel, JobConfirmed, NodeError,
-    NodeJobs, Registered,
+    AssignOptions, AudioEnd, Bind, Drain, HeartbeatAck, JobAssign, JobCancel, JobConfirmed,
+    NodeError, NodeJobs, Registered,
 };
 
 use super::Golden;
@@ -50,6 +50,8 @@ fn assign(golden: &mut Golden) {
         options: AssignOptions::default(),
         deadline_ms: None,
         bind: None,
+        two_way: None,
+        context: vec![],
         trace_id: Cow::Borrowed("4bf92f3577b34da6"),
     };
     golden.both("audio_ref", &by_reference);
@@ -64,10 +66,15 @@ fn assign(golden: &mut Golden) {
         },
         deadline_ms: Some(28_500),
         bind: Some(Bind { bind_key: Cow::Borrowed("turn-7"), moved: true }),
+        two_way: Some(vec![lang("en"), lang("zh-CN")]),
+        context: vec!["早上好".into(), "Good morning.".into()],
         ..by_reference.clone()
     };
     golden.both("audio_full", &spoken);
     assert_eq!(spoken.clone().into_owned(), spoken);
+    let streamed = Audio::streamed("pcm16", Some(16_000));
+    golden.both("stream", &JobAssign { audio: Some(streamed), ..spoken.clone() });
+    golden.both("", &AudioEnd { job_id: JOB, attempt_id: Attempt(1), bytes: 64_000 });
     golden.both("text", &JobAssign { audio_ref: None, text: some("Hello."), ..by_reference });
     let polled = JobAssign { audio: Some(Audio::inline("opus", None, &[0, 1, 2])), ..spoken };
     golden.both("", &NodeJobs { jobs: vec![polled] });

@@ -118,6 +118,7 @@ fn nodes(golden: &mut Golden) {
         cost_ms: 850,
         languages: capability.language_capabilities.expect("lists"),
         services: capability.services.expect("flags"),
+        streaming: false,
         pairs: 2,
         accept_public_jobs: true,
         drain_ordered: true,

@@ -1,0 +1,92 @@
+//! What is said on a session's socket.
+
+use lingua_core::Source;
+use lingua_wire::audio::Audio;
+use lingua_wire::session::{
+    AudioFormat, JobAccepted, Missing, SegmentResult, SegmentTimings, SessionEnd, SessionPartial,
+    SessionResume, SessionStart, SessionStarted, TextTurn, TurnEnd, TurnStart,
+};
+use lingua_wire::view::Timings;
+
+use super::Golden;
+use crate::values::{JOB, lang, some};
+
+const SESSION: &str = "sess-01921f3e000070008000000000000001";
+const SECRET: &str = "lingua_5b41";
+
+pub(super) fn all(golden: &mut Golden) {
+    let one_way =
+        SessionStart { src_lang: some("en"), tgt_lang: some("es"), ..SessionStart::default() };
+    golden.both("minimal", &one_way);
+    let audio = AudioFormat { format: "pcm16".into(), sample_rate: Some(24_000) };
+    let two_way = SessionStart {
+        mode: some("two_way"),
+        lang_a: some("zh"),
+        lang_b: some("en"),
+        require_tts: Some(true),
+        partials: Some(true),
+        context: Some(true),
+        audio: Some(audio),
+        ..SessionStart::default()
+    };
+    golden.both("two_way", &two_way);
+    let resume =
+        SessionResume { session_id: SESSION.into(), resume_token: SECRET.into(), last_seq: 12 };
+    golden.both("", &resume);
+    golden.both("minimal", &TurnStart::default());
+    golden.both("full", &TurnStart { speaker: some("a") });
+    golden.both("", &TurnEnd {});
+    golden.both("minimal", &TextTurn { text: "你好 👋🏽".into(), speaker: None });
+    golden.both("full", &TextTurn { text: "مرحبا".into(), speaker: some("b") });
+    golden.both("", &SessionEnd {});
+    answers(golden);
+}
+
+fn answers(golden: &mut Golden) {
+    let started = SessionStarted {
+        session_id: SESSION.into(),
+        resume_token: SECRET.into(),
+        resume_ms: 60_000,
+        resumed: false,
+    };
+    golden.both("", &started);
+    golden.both("", &JobAccepted { turn: 1, segment: 2, job_id: JOB });
+    golden.both("", &SessionPartial { turn: 1, segment: 2, text: "hola a".into() });
+    let short = SegmentResult {
+        seq: 3,
+        turn: 2,
+        segment: 1,
+        job_id: JOB,
+        src_lang: Source::Auto,
+        tgt_lang: lang("es"),
+        text_asr: None,
+        text_translated: None,
+        tts_audio: None,
+        timings: SegmentTimings::default(),
+    };
+    golden.both("minimal", &short);
+    let timings = SegmentTimings {
+        speech_ms: Some(1_840),
+        delay_ms: Some(310),
+        job: Timings { queue_ms: Some(1), total_ms: Some(2_150), ..Timings::default() },
+    };
+    let full = SegmentResult {
+        src_lang: Source::Known(lang("zh")),
+        text_asr: some("你好"),
+        text_translated: some("hola"),
+        tts_audio: Some(Audio::inline("pcm16", Some(24_000), &[0, 1, 2, 3])),
+        timings,
+        ..short
+    };
+    golden.both("full", &full);
+    let missing = Missing {
+        seq: 4,
+        turn: 2,
+        segment: 2,
+        job_id: Some(JOB),
+        error: "DEADLINE_EXCEEDED".into(),
+        detail: "nothing came of it within 15000 ms; say it again".into(),
+    };
+    golden.both("full", &missing);
+    golden.both("minimal", &Missing { job_id: None, ..missing });
+}
