@@ -13,7 +13,7 @@
 //! message about another attempt, node or fence changes nothing; each slot that was taken is given
 //! back exactly once, by the effect [`Effect::Release`].
 
-use crate::id::{Attempt, CellId, Epoch, Fence, NodeId, Slot};
+use crate::id::{Attempt, CellId, Epoch, Fence, InstanceId, NodeId, Slot};
 use crate::planted::{self, Bug};
 
 mod event;
@@ -41,6 +41,8 @@ pub struct Grant {
     pub epoch: Epoch,
     /// What the node compares with the highest that it has seen.
     pub fence: Fence,
+    /// The instance that the node was connected to: the way to it.
+    pub via: InstanceId,
 }
 
 /// How often a job is tried again.

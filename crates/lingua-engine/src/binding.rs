@@ -65,7 +65,7 @@ fn place_of(grant: &Grant) -> Place {
 
 #[cfg(test)]
 mod tests {
-    use lingua_core::{CellId, Epoch, Fence, NodeId, Slot};
+    use lingua_core::{CellId, Epoch, Fence, InstanceId, NodeId, Slot};
 
     use super::*;
 
@@ -76,6 +76,7 @@ mod tests {
             slot: Slot::new(0).unwrap(),
             epoch: Epoch(epoch),
             fence: Fence(1),
+            via: InstanceId::new("one").unwrap(),
         }
     }
 

@@ -55,6 +55,7 @@ impl World {
                 cost_ms: COST_MS + n as u32,
                 fresh_ms: FRESH_MS,
                 version: None,
+                via: lingua_core::InstanceId::new("bench").unwrap(),
             };
             store.register(registration).await.unwrap();
             places.push(place);

@@ -1,17 +1,17 @@
 -- Puts a node and what it can do into its slot.
 --
 -- KEYS     hot cold fresh nodes index leases due news
--- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 node, 6 health, 7 cost_ms, 8 fresh_ms, 9 slots_max, 10 flexibility,
---          11 overload bits of a node without load,
---          12 capabilities: facts, '|', and the sets the node is in, in order, separated by spaces,
---          13 version of its software, if it has said one
+-- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 node, 6 'epoch name via' as it is kept, 7 health, 8 cost_ms, 9 fresh_ms,
+--          10 slots_max, 11 flexibility, 12 overload bits of a node without load,
+--          13 capabilities: facts, '|', and the sets the node is in, in order, separated by spaces,
+--          14 version of its software, if it has said one
 -- RETURNS  {'stale', epoch known here} or {'registered', change or '', lost}: lost is job attempt, again and again
 -- WHY ATOMIC  the old epoch's leases end in the same moment in which the new one can get its first
 local hot, cold, fresh, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, due, news = KEYS[6], KEYS[7], KEYS[8]
 local slot, epoch, node = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local health, cost, max, flexibility = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local capabilities = ARGV[12]
+local health, cost, max, flexibility = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local capabilities = ARGV[13]
 
 local known, cpu, gpu, memory, used, old_max, old_gate, old_drain, present = 0, 0, 0, 0, 0, 0, 0, 0, 0
 local old = cold_record(cold, slot)
@@ -32,7 +32,7 @@ end
 local lost, overload = {}, old_gate % 8
 if not same then
   lost = end_leases_of(hot, cold, leases, due, slot, used)
-  cpu, gpu, memory, used, overload = 0, 0, 0, 0, tonumber(ARGV[11])
+  cpu, gpu, memory, used, overload = 0, 0, 0, 0, tonumber(ARGV[12])
 end
 -- An operator's order outlives the node's reconnect, but not the node.
 local drain = 0
@@ -53,13 +53,13 @@ end
 
 local gate = state * 8 + overload
 set_gate(index, slot, gate)
-set_fresh(hot, fresh, slot, now + tonumber(ARGV[8]))
+set_fresh(hot, fresh, slot, now + tonumber(ARGV[9]))
 write_hot(hot, slot, cost, used, max, flexibility)
 call('SETRANGE', cold, slot * COLD_BYTES,
   pack(COLD, epoch, now, cpu, gpu, memory, cost, used, max, flexibility, gate, health, drain, 0, 1))
-call('HSET', nodes, slot, text(epoch) .. ' ' .. node, slot .. 'c', capabilities)
-if ARGV[13] then
-  call('HSET', nodes, slot .. 'v', ARGV[13])
+call('HSET', nodes, slot, ARGV[6], slot .. 'c', capabilities)
+if ARGV[14] then
+  call('HSET', nodes, slot .. 'v', ARGV[14])
 else
   call('HDEL', nodes, slot .. 'v')
 end

@@ -5,7 +5,7 @@
 --          6 policy (balanced sample least_loaded random), 7 sample size, 8 keep_last (0 1),
 --          9 pinned slot or -1, 10 its epoch, 11 strict (0 1), 12 excluded slots as 16 bytes or '',
 --          13 which of the sets below counts together with the one after it, 14… sets a node must be in
--- RETURNS  {outcome, …, expired}: 'granted' 'epoch name' slot fence used max free, 'duplicate' 'epoch name' slot fence,
+-- RETURNS  {outcome, …, expired}: 'granted' 'epoch name via' slot fence used max free, 'duplicate' 'epoch name via' slot fence,
 --          'stale' attempt, 'full' capable free, 'none', 'pin' reason capabilities; expired is job attempt slot phase,
 --          again and again
 -- WHY ATOMIC  between choosing a node and taking its slot nobody else may take it

@@ -10,7 +10,8 @@
 
 use lingua_core::job::Grant;
 use lingua_core::{
-    Attempt, CellId, Epoch, Fence, Health, Load, NodeId, NodeState, Policy, Resource, Slot,
+    Attempt, CellId, Epoch, Fence, Health, InstanceId, Load, NodeId, NodeState, Policy, Resource,
+    Slot,
 };
 use lingua_store::Result;
 use lingua_store::contract::{
@@ -41,7 +42,8 @@ impl RedisStore {
         let rule = self.rules.semantic;
         let call = REGISTER.call(self.script_ms(), &keys);
         let call = call.arg(r.place.cell.index()).arg(r.place.slot.index()).arg(r.place.epoch.0);
-        let call = call.arg(r.node.as_str()).arg(health_code(r.health));
+        let tenant = format!("{} {} {}", r.place.epoch, r.node, r.via);
+        let call = call.arg(r.node.as_str()).arg(tenant).arg(health_code(r.health));
         let call = call.arg(r.cost_ms).arg(span(r.fresh_ms));
         let call = call.arg(r.profile.slots_max()).arg(r.profile.flexibility(rule));
         let call = call.arg(self.overload(Load::default())).arg(profile::encode(&r.profile, rule));
@@ -194,7 +196,7 @@ impl RedisStore {
         let expired = expired(reply.list()?)?;
         let (mut silent, mut lapsed) = (reply.list()?, vec![]);
         while !silent.is_empty() {
-            let (epoch, node) = tenant(&silent.text()?)?;
+            let (epoch, node, _) = tenant(&silent.text()?)?;
             let place = Place { cell, slot: slot(silent.number()?)?, epoch };
             let (state, for_ms) = (state(silent.number()?)?, silent.number()?);
             lapsed.push(Lapsed { node, place, state, for_ms });
@@ -256,16 +258,19 @@ fn phase(code: u64) -> Phase {
 }
 
 fn grant(cell: CellId, reply: &mut Reply) -> Result<Grant> {
-    let (epoch, node) = tenant(&reply.text()?)?;
-    Ok(Grant { node, cell, slot: slot(reply.number()?)?, epoch, fence: Fence(reply.number()?) })
+    let (epoch, node, via) = tenant(&reply.text()?)?;
+    let (slot, fence) = (slot(reply.number()?)?, Fence(reply.number()?));
+    Ok(Grant { node, cell, slot, epoch, fence, via })
 }
 
-/// Who is in a slot: `epoch name`.
-fn tenant(entry: &str) -> Result<(Epoch, NodeId)> {
-    let parts = entry
-        .split_once(' ')
-        .and_then(|(epoch, name)| Some((Epoch(epoch.parse().ok()?), NodeId::new(name).ok()?)));
-    parts.ok_or_else(|| corrupt(&format!("{entry:?} where a node belongs")))
+/// Who is in a slot: `epoch name via`.
+fn tenant(entry: &str) -> Result<(Epoch, NodeId, InstanceId)> {
+    let mut words = entry.splitn(3, ' ');
+    let mut parts = || {
+        let epoch = Epoch(words.next()?.parse().ok()?);
+        Some((epoch, NodeId::new(words.next()?).ok()?, InstanceId::new(words.next()?).ok()?))
+    };
+    parts().ok_or_else(|| corrupt(&format!("{entry:?} where a node belongs")))
 }
 
 fn lost(mut list: Reply) -> Result<Vec<LeaseKey>> {

@@ -82,7 +82,8 @@ async fn do_job(store: &Embedded, n: u64, waits: &mut Vec<Duration>) {
     waits.push(asked.elapsed());
     let stage = |state| Stage { state, attempt: Attempt::FIRST };
     let (cell, slot) = (CellId::new(7).expect("a cell"), Slot::new(3).expect("a slot"));
-    let grant = Grant { node: node(1), cell, slot, epoch: Epoch(n), fence: Fence(n) };
+    let grant =
+        Grant { node: node(1), cell, slot, epoch: Epoch(n), fence: Fence(n), via: instance(1) };
     let mut from = stage(JobState::New);
     for to in [JobState::Selecting, JobState::Reserved, JobState::Failed].map(stage) {
         let step = Advance::new(id, owner.clone(), from, to, n).expect("a legal step");

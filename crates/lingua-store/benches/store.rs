@@ -16,7 +16,9 @@ use lingua_core::{
     Capabilities, CellId, Health, JobId, Lang, LangPair, LangSet, Load, Nmt, Policy, Profile,
     Query, Rules, ServiceSet,
 };
-use lingua_store::conformance::fixture::{ACK_MS, FRESH_MS, RUN_MS, key, node, pair, profile};
+use lingua_store::conformance::fixture::{
+    ACK_MS, FRESH_MS, RUN_MS, instance, key, node, pair, profile,
+};
 use lingua_store::contract::{
     Assign, Class, Heartbeat, Incarnation, LeaseKey, Order, Place, Registration, Reserve, Reserved,
     Store,
@@ -38,8 +40,8 @@ fn place_of(store: &Embedded, n: usize, class: u32) -> Place {
 
 fn registration(n: usize, place: Place, profile: Arc<Profile>) -> Registration {
     let (health, cost_ms) = (Health::Ready, 800 + (n % 7) as u32 * 100);
-    let (fresh_ms, version) = (FOREVER_MS, None);
-    Registration { place, node: node(n), profile, health, cost_ms, fresh_ms, version }
+    let (fresh_ms, version, via) = (FOREVER_MS, None, instance(1));
+    Registration { place, node: node(n), profile, health, cost_ms, fresh_ms, version, via }
 }
 
 /// A store with this many cells of 100 nodes with 4 slots each.

@@ -14,6 +14,7 @@ fn grant(slot: usize, fence: u64) -> Grant {
         slot: Slot::new(slot).unwrap(),
         epoch: Epoch(1),
         fence: Fence(fence),
+        via: InstanceId::new("one").unwrap(),
     }
 }
 

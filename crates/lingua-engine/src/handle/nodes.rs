@@ -97,6 +97,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             cost_ms: cost_ms.unwrap_or(lingua_core::node::COST_MS_UNKNOWN),
             fresh_ms: shared.options.times.stale_ms,
             version: r.version.clone(),
+            via: shared.options.instance.clone(),
         };
         match timed!(shared, "register", shared.store.register(registration)).0? {
             RegisterReply::Registered { lost } => shared.leases_lost(lost),
@@ -210,6 +211,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             cost_ms: local.as_ref().map_or(0, |local| local.cost_ms()),
             fresh_ms: self.shared.options.times.stale_ms,
             version: local.and_then(|local| local.version.clone()),
+            via: self.shared.options.instance.clone(),
         };
         match self.shared.store.register(registration).await? {
             RegisterReply::Registered { lost } => self.shared.leases_lost(lost),

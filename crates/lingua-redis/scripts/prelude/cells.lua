@@ -15,7 +15,7 @@
 --          can do, see cell/profile.rs
 --   leases hash, job → 14 bytes: slot u8, phase u8 (0 reserved, 1 committed), attempt u32, fence double
 --   due    sorted set, job by deadline_ms
---   nodes  hash, slot → 'epoch name', slot .. 'c' → capabilities: facts, '|', and the sets it is in,
+--   nodes  hash, slot → 'epoch name via', slot .. 'c' → capabilities: facts, '|', and the sets it is in,
 --         slot .. 'v' → version of its software, if it has said one
 --
 -- gate is 8 * state + overload bits (cpu 1, gpu 2, memory 4). States: 0 ready, 1 registering, 2 degraded, 3 draining,
@@ -157,7 +157,7 @@ local function tell_node(news, cell, slot, epoch, node)
 end
 
 local function name_of(entry)
-  return string.match(entry, ' (.*)')
+  return string.match(entry, ' (%S+)')
 end
 
 -- The names of the sets in a node's capabilities, one after the other.

@@ -58,7 +58,7 @@ fn read_node(
         let bytes = texts.get(&field).map(|bytes| String::from_utf8_lossy(bytes));
         bytes.ok_or_else(|| corrupt(&format!("slot {at} of cell {cell} has no {field:?}")))
     };
-    let (epoch, node) = tenant(&text(at.to_string())?)?;
+    let (epoch, node, via) = tenant(&text(at.to_string())?)?;
     let profile = profile::decode(&text(format!("{at}c"))?, max)?;
     let version = texts.get(&format!("{at}v")).map(|bytes| String::from_utf8_lossy(bytes).into());
     let load = Load::new(cpu, gpu, memory).map_err(|error| corrupt(&error.to_string()))?;
@@ -74,6 +74,7 @@ fn read_node(
         heartbeat_ms,
         fresh_until_ms,
         version,
+        via,
     }))
 }
 

@@ -52,8 +52,8 @@ pub(super) fn read_head(id: JobId, head: &str) -> Result<JobRecord> {
 pub(super) fn grant_text(grant: Option<&Grant>) -> String {
     match grant {
         None => "-".to_owned(),
-        Some(Grant { node, cell, slot, epoch, fence }) => {
-            format!("{},{slot},{epoch},{fence},{node}", cell.index())
+        Some(Grant { node, cell, slot, epoch, fence, via }) => {
+            format!("{},{slot},{epoch},{fence},{node},{via}", cell.index())
         }
     }
 }
@@ -62,13 +62,14 @@ fn read_grant(text: &str) -> Option<Option<Grant>> {
     if text == "-" {
         return Some(None);
     }
-    let mut words = text.splitn(5, ',');
+    let mut words = text.splitn(6, ',');
     let mut number = || words.next()?.parse::<u64>().ok();
     let cell = CellId::new(number()? as usize)?;
     let slot = Slot::new(number()? as usize)?;
     let (epoch, fence) = (Epoch(number()?), Fence(number()?));
     let node = NodeId::new(words.next()?).ok()?;
-    Some(Some(Grant { node, cell, slot, epoch, fence }))
+    let via = InstanceId::new(words.next()?).ok()?;
+    Some(Some(Grant { node, cell, slot, epoch, fence, via }))
 }
 
 #[cfg(test)]
@@ -83,6 +84,7 @@ mod tests {
             slot: Slot::new(99).unwrap(),
             epoch: Epoch(1_800_000_000_123),
             fence: Fence(1_800_000_000_123_456),
+            via: InstanceId::new("host:7410").unwrap(),
         };
         assert_eq!(read_grant(&grant_text(Some(&grant))), Some(Some(grant)));
         assert_eq!(read_grant(&grant_text(None)), Some(None));

@@ -101,6 +101,7 @@ impl<S: Store> World<S> {
             cost_ms: COST_MS,
             fresh_ms: FRESH_MS,
             version: None,
+            via: instance(1),
         };
         match self.store.register(registration).await.expect("a reply") {
             RegisterReply::Registered { lost } => Some(lost),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use lingua_core::job::Grant;
 use lingua_core::roster::Standing;
 use lingua_core::{
-    CellId, Epoch, Fence, Health, Load, NodeId, NodeState, Profile, Query, Roster, Rules, Slot, Why,
+    CellId, Epoch, Fence, Health, InstanceId, Load, NodeId, NodeState, Profile, Query, Roster,
+    Rules, Slot, Why,
 };
 
 use super::{Incarnation, LeaseKey};
@@ -60,6 +61,8 @@ pub struct Registration {
     pub fresh_ms: u64,
     /// Version of its software, for people. Another version alone is no news for the feed.
     pub version: Option<Arc<str>>,
+    /// The instance that it is connected to. Another one alone is no news for the feed.
+    pub via: InstanceId,
 }
 
 /// What a registration answers.
@@ -306,6 +309,8 @@ pub struct NodeView {
     pub fresh_until_ms: u64,
     /// Version of its software, as it last said.
     pub version: Option<Arc<str>>,
+    /// The instance that it is connected to, as it last said.
+    pub via: InstanceId,
 }
 
 /// A lease at one moment.

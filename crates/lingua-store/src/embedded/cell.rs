@@ -14,8 +14,8 @@ use lingua_core::job::Grant;
 use lingua_core::planted::{self, Bug};
 use lingua_core::roster::Standing;
 use lingua_core::{
-    Attempt, CELL_NODES_MAX, CellId, Epoch, Fence, Health, JobId, Load, NodeId, NodeState, Roster,
-    Rules, Slot, Why,
+    Attempt, CELL_NODES_MAX, CellId, Epoch, Fence, Health, InstanceId, JobId, Load, NodeId,
+    NodeState, Roster, Rules, Slot, Why,
 };
 
 use crate::contract::{
@@ -54,6 +54,7 @@ struct Node {
     heartbeat_ms: u64,
     fresh_until_ms: u64,
     version: Option<Arc<str>>,
+    via: InstanceId,
 }
 
 impl Node {
@@ -143,6 +144,7 @@ impl Cell {
             heartbeat_ms: now_ms,
             fresh_until_ms: now_ms.saturating_add(r.fresh_ms),
             version: r.version,
+            via: r.via,
         };
         let is_news = before != Some((node.epoch, node.state()))
             || self.roster.profile(r.place.slot).is_none_or(|known| **known != *r.profile);
@@ -350,6 +352,7 @@ impl Cell {
                 heartbeat_ms: node.heartbeat_ms,
                 fresh_until_ms: node.fresh_until_ms,
                 version: node.version.clone(),
+                via: node.via.clone(),
             })
         };
         let lease_view = |(&job, lease): (&JobId, &Lease)| LeaseView {
@@ -382,6 +385,7 @@ impl Cell {
             slot: lease.slot,
             epoch: lease.epoch,
             fence: lease.fence,
+            via: node.via.clone(),
         }
     }
 

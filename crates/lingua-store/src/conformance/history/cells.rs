@@ -10,7 +10,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::{History, pick};
-use crate::conformance::fixture::{FRESH_MS, RUN_MS, node};
+use crate::conformance::fixture::{FRESH_MS, RUN_MS, instance, node};
 use crate::contract::{
     Assign, Class, Heartbeat, HeartbeatReply, Incarnation, LeaseKey, Order, Pin, Place,
     RegisterReply, Registration, Reserve, ReserveReply, Reserved, Store,
@@ -43,6 +43,7 @@ impl<S: Store> History<S> {
             cost_ms: pick(&mut self.rng, &[0, 500, 1000, 1100, 4000]),
             fresh_ms: FRESH_MS,
             version: pick(&mut self.rng, &[None, Some("3.0"), Some("语 ✓")]).map(Arc::from),
+            via: instance(self.rng.random_range(1..4)),
         };
         let reply = self.world.store.register(registration.clone()).await.expect("a reply");
         self.note_reply("register", &registration, &reply);

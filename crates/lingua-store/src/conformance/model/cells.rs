@@ -84,6 +84,7 @@ impl Model {
             heartbeat_ms: self.now_ms,
             fresh_until_ms: self.now_ms + r.fresh_ms,
             version: r.version.clone(),
+            via: r.via.clone(),
         };
         let new = Node { view, health: r.health, offline: false };
         let is_news = old.is_none_or(|old| {

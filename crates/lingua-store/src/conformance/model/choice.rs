@@ -138,6 +138,7 @@ impl Model {
                 let place = node.view.place;
                 let slots_max = node.view.profile.slots_max();
                 assert_eq!((&node.view.node, place.epoch), (&grant.node, grant.epoch));
+                assert_eq!(node.view.via, grant.via);
                 self.take_lease(place, request, grant.fence);
                 let now_used = self.used(cell, grant.slot);
                 assert_eq!((*used, *max, *left), (now_used, slots_max, free - 1));

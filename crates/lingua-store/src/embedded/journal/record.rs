@@ -43,6 +43,12 @@ pub(super) fn write_spec(job: &JobRecord) -> Vec<u8> {
     bytes
 }
 
+/// A grant follows, as it was written before nodes could be connected elsewhere.
+const GRANT: u8 = 1;
+
+/// A grant follows, and the instance that the node was connected to.
+const GRANT_VIA: u8 = 2;
+
 /// Where a job stands.
 pub(super) fn write_step(job: &JobRecord, token: Option<u64>) -> Vec<u8> {
     let outcome_len = job.outcome.as_ref().map_or(0, |outcome| outcome.len());
@@ -52,11 +58,12 @@ pub(super) fn write_step(job: &JobRecord, token: Option<u64>) -> Vec<u8> {
     bytes.extend(job.updated_ms.to_le_bytes());
     write_optional(&mut bytes, token);
     write_name(&mut bytes, job.owner.as_str());
-    bytes.push(job.grant.is_some().into());
+    bytes.push(if job.grant.is_some() { GRANT_VIA } else { 0 });
     if let Some(grant) = &job.grant {
         write_name(&mut bytes, grant.node.as_str());
         write_place(&mut bytes, grant.cell, grant.slot, grant.epoch);
         bytes.extend(grant.fence.0.to_le_bytes());
+        write_name(&mut bytes, grant.via.as_str());
     }
     bytes.push(job.outcome.is_some().into());
     bytes.extend(job.outcome.as_deref().unwrap_or_default());
@@ -74,13 +81,19 @@ pub(super) fn read_job(id: JobId, spec: &[u8], step: &[u8]) -> Option<(JobRecord
     let updated_ms = step.u64()?;
     let token = step.optional()?;
     let owner = InstanceId::new(step.name()?).ok()?;
-    let grant = match step.flag()? {
-        true => {
+    let grant = match step.u8()? {
+        0 => None,
+        kind @ (GRANT | GRANT_VIA) => {
             let node = NodeId::new(step.name()?).ok()?;
             let Place { cell, slot, epoch } = step.place()?;
-            Some(Grant { node, cell, slot, epoch, fence: Fence(step.u64()?) })
+            let fence = Fence(step.u64()?);
+            let via = match kind {
+                GRANT_VIA => InstanceId::new(step.name()?).ok()?,
+                _ => owner.clone(),
+            };
+            Some(Grant { node, cell, slot, epoch, fence, via })
         }
-        false => None,
+        _ => return None,
     };
     let outcome = match step.flag()? {
         true => Some(step.rest().into()),

@@ -273,6 +273,7 @@ fn full_record() -> JobRecord {
         slot: Slot::new(99).unwrap(),
         epoch: Epoch(u64::MAX),
         fence: Fence(7),
+        via: InstanceId::new("other").unwrap(),
     };
     let mut record = JobRecord::new(NewJob { deadline_ms: Some(9), ..job(3) }, 5);
     record.stage = Stage { state: JobState::Acked, attempt: Attempt(3) };

@@ -38,7 +38,8 @@ async fn every_answered_job_is_there_and_equal() {
     .assign(1, 1, 0)
     .await;
     let Place { cell, slot, epoch } = place;
-    let grant = Grant { node: node(1), cell, slot, epoch, fence: Fence(77) };
+    let via = instance(2);
+    let grant = Grant { node: node(1), cell, slot, epoch, fence: Fence(77), via };
     write_job(&store, 40, 1).await;
     let reserved = step(40, JobState::Selecting, JobState::Reserved, 1).with_grant(Some(grant));
     let reserved = reserved.with_outcome(Arc::from(&b"so far"[..]));
