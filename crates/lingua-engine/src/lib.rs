@@ -12,6 +12,7 @@
 //! | `alarm` | one timer for all that a job waits for |
 //! | `queue` | jobs that wait for a slot |
 //! | `routes` | which cells to ask first |
+//! | [`bus`] | jobs here on nodes of other instances, and the other way round |
 //! | `amends` | jobs that nobody runs, ends that the store forgot |
 //! | `doubt` | nodes that have to report before they get jobs |
 //! | [`table`] | the pool table that the leader publishes |
@@ -27,6 +28,7 @@
 mod alarm;
 mod amends;
 mod binding;
+pub mod bus;
 pub mod clock;
 mod cost;
 mod doubt;

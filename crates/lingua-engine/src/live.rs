@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use hashbrown::HashMap;
 use lingua_core::job::{Refusal, Report};
-use lingua_core::{Attempt, JobId};
+use lingua_core::{Attempt, InstanceId, JobId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::{Notify, oneshot};
 
@@ -21,7 +21,13 @@ use crate::queue::Wake;
 use crate::request::{JobRequest, JobResult, Progress};
 
 /// Tells a node that asked whether its word counted.
-pub(crate) type Answer = oneshot::Sender<Result<(), Refusal>>;
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// Somebody here waits for it.
+    Caller(oneshot::Sender<Result<(), Refusal>>),
+    /// Another instance has the node, and asked with this number.
+    Peer { to: InstanceId, id: u64 },
+}
 
 /// Something that a job's runner is told.
 #[derive(Debug)]
@@ -32,6 +38,8 @@ pub(crate) enum ToJob {
     Partial(Box<Partial>),
     /// The node of this attempt is gone, or its lease is.
     NodeLost(Attempt),
+    /// The order of this attempt did not get to its node.
+    NotSent(Attempt),
     /// The client does not want it any more.
     Cancel,
 }
@@ -50,7 +58,7 @@ pub(crate) struct NodeWord {
     pub(crate) said: Said,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Said {
     Acked,
     Done { result: JobResult },
@@ -277,12 +285,15 @@ impl LiveJobs {
         self.by_id.read().len()
     }
 
-    /// Tells a job that its node or its lease is gone. If its inbox is full it has much to hear, and
-    /// the clean-up will say this again.
-    pub(crate) fn lost(&self, id: JobId, attempt: Attempt) {
-        if let Some(job) = self.by_id.read().get(&id) {
+    /// Tells a job that its node or its lease is gone; says whether it runs here. If its inbox is full it has
+    /// much to hear, and the clean-up will say this again.
+    pub(crate) fn lost(&self, id: JobId, attempt: Attempt) -> bool {
+        let by_id = self.by_id.read();
+        let job = by_id.get(&id);
+        if let Some(job) = job {
             job.tell(ToJob::NodeLost(attempt)).ok();
         }
+        job.is_some()
     }
 }
 

@@ -44,6 +44,12 @@ impl<M: Clone, C: MetricConstructor<M>> ByLabel<M, C> {
 }
 
 impl Counts {
+    pub(crate) fn count_many(&self, value: &'static str, many: u64) {
+        if let Some(counter) = self.get(value) {
+            counter.inc_by(many);
+        }
+    }
+
     pub(crate) fn count(&self, value: &'static str) {
         if let Some(counter) = self.get(value) {
             counter.inc();
@@ -79,6 +85,9 @@ const REJECTIONS: [&str; 7] = [
     "partial_dropped",
 ];
 
+/// What becomes of messages between instances.
+const BUS: [&str; 4] = ["sent", "received", "undelivered", "dropped"];
+
 /// The stages of a job that are timed.
 const STAGES: [&str; 4] = ["queue", "ack", "run", "total"];
 
@@ -109,6 +118,7 @@ pub struct Metrics {
     pub(crate) queue_jobs: Gauge,
     pub(crate) queue_wait_seconds: Histogram,
     pub(crate) node_rejected: Counts,
+    pub(crate) bus: Counts,
     pub(crate) leader: Gauge,
     pub(crate) leader_changes: Counter,
     pub(crate) table_version: Gauge,
@@ -137,6 +147,7 @@ impl Metrics {
             queue_jobs: Gauge::default(),
             queue_wait_seconds: seconds(),
             node_rejected: Counts::new("reason", &REJECTIONS, Counter::default),
+            bus: Counts::new("outcome", &BUS, Counter::default),
             leader: Gauge::default(),
             leader_changes: Counter::default(),
             table_version: Gauge::default(),
@@ -179,6 +190,7 @@ impl Metrics {
             "Words of nodes not taken, by reason",
             self.node_rejected.family.clone(),
         );
+        r.register("bus_messages", "Messages between instances", self.bus.family.clone());
         r.register("leader", "1 on the leader", self.leader.clone());
         r.register("leader_changes", "Changes of leader seen here", self.leader_changes.clone());
         r.register(

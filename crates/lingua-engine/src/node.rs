@@ -91,11 +91,16 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
+    /// Whether no earlier order is on its way.
+    pub(crate) fn has_come(&self) -> bool {
+        self.node.unsent.lock().first().is_none_or(|&first| first >= self.fence)
+    }
+
     /// Waits until no earlier order is on its way.
     pub(crate) async fn come(&self) {
         loop {
             let passed = self.node.passed.notified();
-            if self.node.unsent.lock().first().is_none_or(|&first| first >= self.fence) {
+            if self.has_come() {
                 return;
             }
             passed.await;
@@ -199,6 +204,17 @@ impl Nodes {
             }
         }
         Some(node)
+    }
+
+    /// A node has connected elsewhere: the connection that it had here is told that it is over.
+    pub(crate) fn supersede(&self, id: &NodeId, epoch: Epoch) {
+        let mut by_id = self.by_id.write();
+        if by_id.get(id).is_some_and(|node| node.place.epoch < epoch)
+            && let Some(before) = by_id.remove(id)
+        {
+            before.is_over.store(true, Ordering::Release);
+            before.outbox.try_send(ToNode::Superseded).ok();
+        }
     }
 
     /// Takes out a node's connection, if it is still this epoch's.

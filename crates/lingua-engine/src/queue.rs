@@ -99,6 +99,11 @@ impl Queue {
         self.wake_first(serves);
     }
 
+    /// Tells the queue that some node of this pair has room for one more job.
+    pub(crate) fn wake_pair(&self, pair: LangPair) {
+        self.wake_first(|want| want.pair == pair);
+    }
+
     /// Lets the first of each line look again, in case room was made where nobody told.
     pub(crate) fn wake_heads(&self) {
         let mut lines = self.lines.lock();

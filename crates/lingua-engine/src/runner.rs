@@ -14,7 +14,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use lingua_core::job::{Cause, Effect, Event, Job, JobState, Refusal, RetryPolicy, Stage};
+use lingua_core::job::{Cause, Effect, Event, Grant, Job, JobState, Refusal, RetryPolicy, Stage};
 use lingua_core::planted::{self, Bug};
 use lingua_core::{JobId, NodeId};
 use lingua_store::Store;
@@ -37,7 +37,7 @@ use slot::NoSlot;
 pub(crate) type Life = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long an order waits for an earlier one to the same node.
-const TURN_MS: u64 = 20;
+pub(crate) const TURN_MS: u64 = 20;
 
 pub(crate) struct Runner<S, T> {
     shared: Arc<Shared<S, T>>,
@@ -223,9 +223,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
         }
         let now_ms = self.shared.now_ms();
-        // Told and remembered in one breath: jobs of one key may be on their way together.
-        let bound = self.request.bind_key.clone();
-        let moved = bound.as_ref().is_some_and(|key| self.shared.bindings.moves(key, &grant));
+        let moved = self.bind(&grant);
         let assignment = Assignment {
             job: self.id(),
             attempt,
@@ -235,18 +233,20 @@ impl<S: Store, T: Timer> Runner<S, T> {
             moved,
         };
         self.link = self.shared.nodes.get(&grant.node).filter(|n| n.place.epoch == grant.epoch);
-        let sent = self.link.as_ref().map(|n| n.outbox.try_send(ToNode::Assign(assignment)));
-        if let (Some(Ok(())), Some(key)) = (&sent, &bound) {
-            self.shared.bindings.remember(key, &grant);
-        }
-        if let Some(Err(TrySendError::Full(_))) = sent {
-            // It does not read what it is told: nothing more is buffered for it.
-            tracing::warn!(node_id = %grant.node, "node is too slow, cutting it off");
-            self.shared.metrics.node_rejected.count("too_slow");
-            self.shared.cut_off(&grant.node, grant.epoch).await.ok();
-        }
-        let sent = matches!(sent, Some(Ok(())));
         self.sent_ms = now_ms;
+        let sent = match &self.link {
+            Some(link) => match link.outbox.try_send(ToNode::Assign(assignment)) {
+                Err(TrySendError::Full(_)) => {
+                    self.shared.cut_off_slow(&grant.node, grant.epoch).await;
+                    false
+                }
+                sent => sent.is_ok(),
+            },
+            None => {
+                let used = self.used;
+                Box::pin(self.shared.assign_elsewhere(&grant, &assignment, used)).await
+            }
+        };
         let outcome = if sent { "sent" } else { "send_failed" };
         self.shared.metrics.dispatch.count(outcome);
         let since_ms = now_ms - self.ended.accepted_ms;
@@ -256,6 +256,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
         } else {
             self.apply(Event::SendFailed { attempt }).await;
         }
+    }
+
+    /// Binds the turn to this node, if it is to be bound; says whether it was bound to another. Told and remembered in
+    /// one breath: jobs of one key may be on their way together.
+    fn bind(&self, grant: &Grant) -> bool {
+        let Some(key) = &self.request.bind_key else { return false };
+        let moved = self.shared.bindings.moves(key, grant);
+        self.shared.bindings.remember(key, grant);
+        moved
     }
 
     /// Waits for the node, the timers and the client, and takes whatever comes first.
@@ -293,6 +302,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
             ToJob::NodeLost(lost) => {
                 if lost == attempt {
                     self.apply(Event::NodeLost { attempt }).await;
+                }
+            }
+            ToJob::NotSent(unsent) => {
+                if unsent == attempt && state == JobState::Dispatched {
+                    self.apply(Event::SendFailed { attempt }).await;
                 }
             }
             ToJob::Node(word, answer) => self.hear(word, answer).await,
@@ -382,7 +396,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         match answer {
             // A caller that has gone away does not mind.
-            Some(answer) => drop(answer.send(heard)),
+            Some(Answer::Caller(caller)) => drop(caller.send(heard)),
+            Some(Answer::Peer { to, id }) => self.shared.answer_peer(&to, id, heard),
             None if is_last_word => {
                 if let Some(local) = self.link_to(node) {
                     let accepted = heard.is_ok();
@@ -474,9 +489,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
             Effect::CancelOnNode { grant, attempt } => {
                 let key = LeaseKey { job: self.id(), attempt: *attempt };
-                if let Some(local) = self.shared.nodes.get(&grant.node) {
-                    let cancel = ToNode::Cancel { key, reason: "the attempt is over" };
-                    local.outbox.try_send(cancel).ok();
+                match self.shared.nodes.get(&grant.node) {
+                    Some(local) => {
+                        let cancel = ToNode::Cancel { key, reason: "the attempt is over" };
+                        local.outbox.try_send(cancel).ok();
+                    }
+                    None => self.shared.cancel_elsewhere(grant, key),
                 }
             }
             Effect::Release { .. } if planted::is(Bug::NeverReleased) => {}
@@ -487,8 +505,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 let (freed, _) = timed!(self.shared, "finish", store.finish(grant.cell, key));
                 if let Ok(Some(_)) = freed {
                     self.shared.routes.freed(self.request.pair, grant.cell);
-                    if let Some(local) = self.link_to(&grant.node) {
-                        self.shared.queue.wake_for(&local.profile());
+                    match self.link_to(&grant.node) {
+                        Some(local) => self.shared.queue.wake_for(&local.profile()),
+                        // What else that node can do is not known here.
+                        None => self.shared.queue.wake_pair(self.request.pair),
                     }
                 }
             }

@@ -13,6 +13,9 @@ use crate::node::ToNode;
 use crate::options::Options;
 use crate::shared::Shared;
 
+/// How often the others are asked to say what happens there, while somebody watches here.
+const INTEREST_EVERY_MS: u64 = 1_000;
+
 /// An instance that is ready to run.
 #[derive(Debug)]
 pub struct Service<S, T> {
@@ -39,15 +42,25 @@ impl<S: Store, T: Timer> Service<S, T> {
         self.recover().await;
         // Biased, here and elsewhere: which branch comes first must not be tokio's own luck, or no
         // simulation could repeat what it found.
+        let working = async {
+            tokio::select! {
+                biased;
+                () = shutdown => {}
+                () = handle.follow() => {}
+                () = self.upkeep() => {}
+                () = self.leading() => {}
+                () = self.interest() => {}
+            }
+            self.leave().await;
+        };
+        // Whoever leaves still has jobs on nodes of others, and nodes with jobs of others.
         tokio::select! {
             biased;
-            () = shutdown => {}
-            () = handle.follow() => {}
+            () = working => {}
             () = self.presence() => {}
-            () = self.upkeep() => {}
-            () = self.leading() => {}
+            () = handle.listen() => {}
+            () = handle.shared.tell_strays() => {}
         }
-        self.leave().await;
     }
 
     /// Takes up the jobs that a former life of this instance left behind.
@@ -65,6 +78,14 @@ impl<S: Store, T: Timer> Service<S, T> {
             self.handle.announce()
         })
         .await;
+    }
+
+    async fn interest(&self) {
+        loop {
+            // If the store does not answer, whoever watches sees less for a while.
+            self.handle.show_interest().await.ok();
+            self.handle.shared.timer.sleep(INTEREST_EVERY_MS).await;
+        }
     }
 
     async fn upkeep(&self) {

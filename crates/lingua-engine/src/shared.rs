@@ -1,11 +1,11 @@
 //! What all parts of an instance share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lingua_core::{Epoch, NodeId, Term};
 use lingua_store::Store;
-use lingua_store::contract::{Identity, Incarnation, LeaseKey, Order, StateReply};
+use lingua_store::contract::{Identity, Incarnation, Order, StateReply};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -13,6 +13,7 @@ use tokio::sync::{Notify, SetOnce, broadcast};
 
 use crate::amends::Amends;
 use crate::binding::Bindings;
+use crate::bus::Bus;
 use crate::clock::Timer;
 use crate::doubt::Doubt;
 use crate::error::NodeError;
@@ -70,6 +71,11 @@ pub(crate) struct Shared<S, T> {
     pub(crate) incarnation: Incarnation,
     pub(crate) amends: Amends,
     pub(crate) doubt: Doubt,
+    pub(crate) bus: Bus,
+    /// Which cells this instance cleans up: this one of so many shares.
+    pub(crate) share: Mutex<(usize, usize)>,
+    /// How often it has cleaned up.
+    pub(crate) rounds: AtomicUsize,
     /// The term that this instance leads in, and in which life of the store it began.
     pub(crate) led: Mutex<Option<(Term, Identity)>>,
     /// Whether jobs that a former life left behind have been taken up.
@@ -86,6 +92,9 @@ impl<S: Store, T: Timer> Shared<S, T> {
         Self {
             amends: Amends::new(identity),
             doubt: Doubt::new(identity),
+            bus: Bus::new(luck.next_u64()),
+            share: Mutex::new((0, 1)),
+            rounds: AtomicUsize::new(0),
             led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic),
             bindings: Bindings::new(options.bounds.bindings_max),
@@ -160,10 +169,10 @@ impl<S: Store, T: Timer> Shared<S, T> {
         Ok(())
     }
 
-    /// Tells the owners of these leases that they are gone.
-    pub(crate) fn leases_lost(&self, lost: impl IntoIterator<Item = LeaseKey>) {
-        for key in lost {
-            self.live.lost(key.job, key.attempt);
-        }
+    /// Ends the connection of a node that does not read what it is told: nothing more is buffered for it.
+    pub(crate) async fn cut_off_slow(&self, node: &NodeId, epoch: Epoch) {
+        tracing::warn!(node_id = %node, "node is too slow, cutting it off");
+        self.metrics.node_rejected.count("too_slow");
+        self.cut_off(node, epoch).await.ok();
     }
 }

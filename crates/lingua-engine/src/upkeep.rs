@@ -3,10 +3,11 @@
 //! Each loop is harmless if it is late or runs twice: the store compares.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use lingua_core::Term;
 use lingua_core::job::{Event, Job, JobState, Stage};
 use lingua_core::planted::{self, Bug};
+use lingua_core::{CellId, Term};
 use lingua_store::Store;
 use lingua_store::contract::{
     Advance, Candidate, Change, Election, JobRecord, Order, Presence, Publish, PublishReply,
@@ -23,6 +24,9 @@ const REAP_LIMIT: usize = 256;
 /// Orphans taken over at a time.
 const CLAIM_LIMIT: usize = 256;
 
+/// How often an instance cleans up all cells and not only its share of them.
+const ALL_CELLS_EVERY: usize = 12;
+
 /// Changes read from the feed at a time.
 const FEED_LIMIT: usize = 256;
 
@@ -35,7 +39,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let shared = &self.shared;
         shared.compare_store().await?;
         self.make_amends().await?;
-        for cell in shared.store.cells().await? {
+        let cells = shared.store.cells().await?;
+        for cell in self.my_share(cells) {
             let reaped = shared.store.reap(cell, REAP_LIMIT).await?;
             shared.leases_lost(reaped.expired.iter().map(|expired| expired.key));
             for lapsed in reaped.lapsed {
@@ -51,6 +56,27 @@ impl<S: Store, T: Timer> Handle<S, T> {
         Ok(())
     }
 
+    /// The cells that this instance is to clean up: its share of them, and now and then all, because the shares of
+    /// two instances may be of different times.
+    fn my_share(&self, mut cells: Vec<CellId>) -> Vec<CellId> {
+        let (share, of) = *self.shared.share.lock();
+        let round = self.shared.rounds.fetch_add(1, Ordering::Relaxed);
+        if of > 1 && !round.is_multiple_of(ALL_CELLS_EVERY) {
+            cells.retain(|cell| cell.index() % of == share);
+        }
+        cells
+    }
+
+    /// Finds out how many instances share the cleaning up.
+    async fn share_out(&self) -> lingua_store::Result<()> {
+        let shared = &self.shared;
+        let mut alive = shared.store.instances().await?;
+        alive.retain(|known| known.alive);
+        let me = alive.iter().position(|known| known.instance == shared.options.instance);
+        *shared.share.lock() = me.map_or((0, 1), |me| (me, alive.len()));
+        Ok(())
+    }
+
     pub(crate) async fn announce(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
         let presence = Presence {
@@ -60,6 +86,10 @@ impl<S: Store, T: Timer> Handle<S, T> {
             lease_ms: shared.options.times.leader_lease_ms,
         };
         shared.store.announce(presence).await?;
+        self.share_out().await?;
+        if shared.is_stopping() {
+            return Ok(());
+        }
         let now_ms = shared.store.now_ms().await?;
         let claimed = shared.store.claim_orphans(&shared.options.instance, CLAIM_LIMIT).await;
         if claimed.is_err() {
@@ -248,6 +278,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let shared = &self.shared;
         match change {
             Change::Node { cell, node, epoch, .. } => {
+                shared.nodes.supersede(&node, epoch);
                 shared.routes.changed(cell);
                 shared.table_bell.notify_one();
                 shared.tell(|| events::Event::Node { node, epoch });

@@ -21,6 +21,9 @@ use crate::shared::timed;
 /// How often the record of a job that runs elsewhere is looked at by who waits for it.
 const LOOK_AGAIN_MS: u64 = 50;
 
+/// How often the record is read at once when the owner says that the job is over.
+const LOOKS_AT_ONCE: u32 = 3;
+
 /// Records read from the store at a time.
 const PAGE: usize = 500;
 
@@ -185,7 +188,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         self.wait_elsewhere(id, wait_ms, until).await
     }
 
-    /// Waits for a job that does not run here by looking at its record from time to time.
+    /// Waits for a job that does not run here: its owner says when to look at its record. If nobody does, it is looked
+    /// at from time to time.
     async fn wait_elsewhere(
         &self,
         id: JobId,
@@ -193,13 +197,31 @@ impl<S: Store, T: Timer> Handle<S, T> {
         until: Until,
     ) -> Result<Waited, SubmitError> {
         let give_up_ms = self.shared.now_ms().saturating_add(wait_ms);
+        let mut looks = 0;
         loop {
             let Some(record) = self.shared.store.job(id).await? else {
                 return Ok(Waited::NoSuchJob);
             };
-            let view = view_of_record(record);
+            let mut view = view_of_record(record);
             if until.is_reached(&view.progress) {
                 return Ok(Waited::Reached(view));
+            }
+            let left_ms = give_up_ms.saturating_sub(self.shared.now_ms());
+            let mut seen = None;
+            if view.owner != self.shared.options.instance {
+                seen = self.look_elsewhere(&view.owner, id, until, left_ms).await.flatten();
+            }
+            if let Some(seen) = seen {
+                let is_over = seen.is_over();
+                seen.add_to(&mut view.progress);
+                // An end is written before anybody is told of it.
+                if is_over && looks < LOOKS_AT_ONCE {
+                    looks += 1;
+                    continue;
+                }
+                if until.is_reached(&view.progress) {
+                    return Ok(Waited::Reached(view));
+                }
             }
             let left_ms = give_up_ms.saturating_sub(self.shared.now_ms());
             if left_ms == 0 {
@@ -253,7 +275,17 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 Waited::NoSuchJob => Ok(None),
             };
         }
-        self.job(id).await
+        let Some(view) = self.job(id).await? else { return Ok(None) };
+        if view.progress.ended.is_some()
+            || view.owner == self.shared.options.instance
+            || !self.call_off_elsewhere(&view.owner, id).await
+        {
+            return Ok(Some(view));
+        }
+        match self.wait_elsewhere(id, self.shared.options.times.ack_ms, Until::Ended).await? {
+            Waited::Reached(view) | Waited::NotYet(view) => Ok(Some(view)),
+            Waited::NoSuchJob => Ok(None),
+        }
     }
 
     fn view_of(&self, id: JobId, live: &LiveJob, progress: Progress) -> JobView {

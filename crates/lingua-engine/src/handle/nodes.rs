@@ -276,6 +276,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     pub fn partial(&self, job: JobId, report: Report, text: &str) -> bool {
         let partial = Partial { report, text: cut(text, PARTIAL_BYTES_MAX).into() };
         let rejected = match self.shared.live.get(job) {
+            None if self.partial_elsewhere(job, &partial) => return true,
             None => "job_over",
             Some(live) => match live.tell(ToJob::Partial(Box::new(partial))) {
                 Ok(()) => return true,
@@ -288,13 +289,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     async fn say(&self, job: JobId, word: NodeWord, wait: bool) -> Result<(), NodeError> {
         let Some(live) = self.shared.live.get(job) else {
-            self.shared.metrics.node_rejected.count("job_over");
-            return Err(self.why_not_live(job).await?);
+            return Box::pin(self.say_elsewhere(job, word, wait)).await;
         };
         let (answer, heard): (Option<Answer>, _) = match wait {
             true => {
                 let (answer, heard) = oneshot::channel();
-                (Some(answer), Some(heard))
+                (Some(Answer::Caller(answer)), Some(heard))
             }
             false => (None, None),
         };

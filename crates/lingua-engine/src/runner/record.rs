@@ -151,7 +151,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Stage { state, attempt } = self.job.stage();
         let node = self.job.grant().map(|grant| grant.node.clone());
         let job = self.request.id;
-        self.shared.tell(|| events::Event::Job { job, attempt, state, node: node.clone() });
+        self.shared.tell_job(|| events::Event::Job { job, attempt, state, node: node.clone() });
         let ended = &mut self.ended;
         self.live.set_progress(|progress| {
             progress.tries.clone_from(&ended.tries);
@@ -172,8 +172,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         let Stage { state, attempt } = self.job.stage();
         let (job, node) = (self.id(), report.node);
-        let told = Arc::clone(&text);
-        self.shared.tell(|| events::Event::Partial { job, attempt, state, node, text: told });
+        let told = || events::Event::Partial {
+            job,
+            attempt,
+            state,
+            node: node.clone(),
+            text: Arc::clone(&text),
+        };
+        self.shared.tell_job(told);
         self.live.set_progress(|progress| progress.partial = Some(text));
     }
 

@@ -108,7 +108,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 self.refuse_partial();
                 None
             }
-            ToJob::NodeLost(_) => None,
+            ToJob::NodeLost(_) | ToJob::NotSent(_) => None,
         }
     }
 

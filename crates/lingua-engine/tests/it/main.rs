@@ -1,5 +1,6 @@
 //! The engine on the embedded store, with nodes that count for themselves, in virtual time.
 
+mod bus;
 mod failover;
 mod jobs;
 mod nodes;

@@ -7,8 +7,8 @@ use super::{Bytes, Incarnation};
 /// Most bytes of a pool table.
 pub const TABLE_BYTES_MAX: usize = 4 << 20;
 
-/// Most bytes of a message on the bus.
-pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Most bytes of a message on the bus: the largest frame of a node, with its sound written as text.
+pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
 /// Longest address of an instance.
 pub const ADDRESS_BYTES_MAX: usize = 256;

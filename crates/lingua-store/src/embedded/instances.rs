@@ -104,7 +104,8 @@ impl Instances {
         if known.inbox.len() >= self.limits.inbox_max {
             return Ok(Delivery::InboxFull);
         }
-        known.last_seq += 1;
+        // Numbers follow the clock, as everywhere: a store that forgot its last writes gives none again.
+        known.last_seq = (known.last_seq + 1).max(now_ms * 1000);
         known.inbox.push_back(Envelope { seq: known.last_seq, message });
         Ok(Delivery::Sent)
     }

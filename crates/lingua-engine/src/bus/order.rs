@@ -1,0 +1,147 @@
+//! Orders to nodes that are connected to another instance.
+//!
+//! Start at [`Shared::assign_elsewhere`] on the side of the job and at [`Shared::assign_here`] on the side of the node. An order that comes
+//! twice goes out once; one for a node that has gone is sent back.
+
+use std::sync::Arc;
+
+use lingua_core::job::Grant;
+use lingua_core::{Epoch, Fence, InstanceId};
+use lingua_store::Store;
+use lingua_store::contract::{Bytes, LeaseKey};
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::message::{Assign, Head, Message};
+use super::{Posted, Remote};
+use crate::clock::Timer;
+use crate::node::{Assignment, LocalNode, ToNode};
+use crate::request::Input;
+use crate::runner::TURN_MS;
+use crate::shared::Shared;
+
+/// An assignment as it is written, with its blobs.
+pub(super) fn written(
+    a: &Assignment,
+    (node, epoch): (&str, Epoch),
+    used: u16,
+    now_ms: u64,
+) -> (Assign, Vec<Bytes>) {
+    let mut blobs = vec![Arc::clone(&a.request.spec)];
+    let mut audio = None;
+    if let Input::Audio { format, sample_rate, data } = &a.request.input {
+        audio = Some((format.to_string(), *sample_rate));
+        blobs.push(Arc::clone(data));
+    }
+    let order = Assign {
+        key: LeaseKey { job: a.job, attempt: a.attempt }.into(),
+        node: node.to_owned(),
+        epoch: epoch.0,
+        fence: a.fence.0,
+        left_ms: a.deadline_ms.saturating_sub(now_ms),
+        moved: a.moved,
+        used,
+        audio,
+    };
+    (order, blobs)
+}
+
+impl<S: Store, T: Timer> Shared<S, T> {
+    /// Sends a job to a node of another instance; says whether it is on its way.
+    pub(crate) async fn assign_elsewhere(
+        self: &Arc<Self>,
+        grant: &Grant,
+        assignment: &Assignment,
+        used: u16,
+    ) -> bool {
+        if grant.via == self.options.instance {
+            // It was connected here, and is not any more.
+            return false;
+        }
+        let to = (grant.node.as_str(), grant.epoch);
+        let (order, blobs) = written(assignment, to, used, self.now_ms());
+        let message = Message { head: Head::Assign(order), blobs };
+        self.deliver(&grant.via, message).await == Posted::Sent
+    }
+
+    /// An assignment as it is read.
+    pub(super) fn read_order(&self, order: &Assign, blobs: &[Bytes]) -> Option<Assignment> {
+        let LeaseKey { job, attempt } = order.key.lease();
+        let mut request = self.options.decode.request(job, blobs.first()?)?;
+        if let Some((format, sample_rate)) = &order.audio {
+            let data = Arc::clone(blobs.get(1)?);
+            let (format, sample_rate) = (format.as_str().into(), *sample_rate);
+            request.input = Input::Audio { format, sample_rate, data };
+        }
+        Some(Assignment {
+            job,
+            attempt,
+            fence: Fence(order.fence),
+            request: Arc::new(request),
+            deadline_ms: self.now_ms().saturating_add(order.left_ms),
+            moved: order.moved,
+        })
+    }
+
+    /// Passes on an order to a node here.
+    pub(super) fn assign_here(
+        self: &Arc<Self>,
+        owner: InstanceId,
+        order: &Assign,
+        blobs: &[Bytes],
+    ) {
+        let key = order.key.lease();
+        let Some(assignment) = self.read_order(order, blobs) else {
+            tracing::warn!(job_id = %key.job, from = %owner, "an order cannot be read");
+            return self.not_sent(&owner, key);
+        };
+        let node = order.node.parse().ok().and_then(|node| self.nodes.get(&node));
+        let Some(node) = node.filter(|node| node.place.epoch.0 == order.epoch) else {
+            return self.not_sent(&owner, key);
+        };
+        let times = self.options.times;
+        let (now_ms, used) = (self.now_ms(), order.used);
+        let remote = Remote { owner: owner.clone(), sent_ms: now_ms, used };
+        if !self.bus.remember(key, remote, times.ack_ms + times.run_ms) {
+            // It came twice.
+            return;
+        }
+        let turn = node.line_up(assignment.fence);
+        if turn.has_come() {
+            drop(turn);
+            return self.hand_over(&owner, &node, assignment);
+        }
+        let shared = Arc::clone(self);
+        self.errand(async move {
+            tokio::select! {
+                biased;
+                () = turn.come() => {}
+                () = shared.timer.sleep(TURN_MS) => {}
+            }
+            shared.hand_over(&owner, &node, assignment);
+            drop(turn);
+        });
+    }
+
+    fn hand_over(self: &Arc<Self>, owner: &InstanceId, node: &Arc<LocalNode>, order: Assignment) {
+        let key = LeaseKey { job: order.job, attempt: order.attempt };
+        let Err(error) = node.outbox.try_send(ToNode::Assign(order)) else { return };
+        if let TrySendError::Full(_) = error {
+            let (shared, node) = (Arc::clone(self), Arc::clone(node));
+            self.errand(async move { shared.cut_off_slow(&node.node, node.place.epoch).await });
+        }
+        self.not_sent(owner, key);
+    }
+
+    fn not_sent(self: &Arc<Self>, owner: &InstanceId, key: LeaseKey) {
+        // If this is not heard either, the ACK timer rings.
+        self.post(owner, Head::NotSent { key: key.into() });
+    }
+
+    /// Tells a node of another instance to stop.
+    pub(crate) fn cancel_elsewhere(self: &Arc<Self>, grant: &Grant, key: LeaseKey) {
+        if grant.via != self.options.instance {
+            let node = grant.node.to_string();
+            self.post(&grant.via, Head::Cancel { node, key: key.into() });
+        }
+    }
+}

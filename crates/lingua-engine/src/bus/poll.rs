@@ -1,0 +1,106 @@
+//! Nodes without WebSocket that ask for their jobs at another instance than the one where they registered.
+//!
+//! Start at [`Handle::poll_elsewhere`]. Where a node registered, its jobs gather; whoever is asked asks there. If that instance is dead,
+//! the node has to register again.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use lingua_core::{Epoch, InstanceId, NodeId};
+use lingua_store::Store;
+use lingua_store::contract::NodeView;
+
+use super::Answered;
+use super::message::{Head, Message};
+use super::order::written;
+use crate::clock::Timer;
+use crate::error::NodeError;
+use crate::handle::Handle;
+use crate::node::Assignment;
+
+/// Longest poll that is passed on at a time.
+const POLL_MS_MAX: u64 = 30_000;
+
+/// How much later than promised the other instance may answer.
+const LATE_MS: u64 = 1_000;
+
+type PollFuture = Pin<Box<dyn Future<Output = Option<Vec<Assignment>>> + Send>>;
+
+/// How the edge fetches the jobs of a node that polls: nothing if it has no such node.
+#[derive(Clone)]
+pub struct Polls(Arc<dyn Fn(NodeId, Epoch, u64) -> PollFuture + Send + Sync>);
+
+impl Polls {
+    /// From a function of the edge: node, epoch, and how long to wait in milliseconds.
+    pub fn new(f: impl Fn(NodeId, Epoch, u64) -> PollFuture + Send + Sync + 'static) -> Self {
+        Self(Arc::new(f))
+    }
+}
+
+impl fmt::Debug for Polls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Polls")
+    }
+}
+
+impl<S: Store, T: Timer> Handle<S, T> {
+    /// Says how other instances fetch the jobs of nodes that poll. Once, by the edge.
+    pub fn answer_polls(&self, polls: Polls) {
+        self.shared.bus.polls.set(polls).ok();
+    }
+
+    /// A node that is registered at another instance: its record.
+    pub(crate) async fn node_elsewhere(&self, node: &NodeId) -> Result<NodeView, NodeError> {
+        let place = self.shared.store.locate(node).await?.ok_or(NodeError::NotRegistered)?;
+        let view = self.shared.store.view(place.cell).await?;
+        let found = view.nodes.into_iter().find(|known| known.node == *node);
+        let is_elsewhere = |known: &NodeView| known.via != self.shared.options.instance;
+        found.filter(is_elsewhere).ok_or(NodeError::NotRegistered)
+    }
+
+    /// Fetches the jobs of a node that registered at another instance.
+    pub async fn poll_elsewhere(
+        &self,
+        node: &NodeId,
+        wait_ms: u64,
+    ) -> Result<Vec<Assignment>, NodeError> {
+        let shared = &self.shared;
+        let known = self.node_elsewhere(node).await?;
+        let wait_ms = wait_ms.min(POLL_MS_MAX);
+        let name = node.to_string();
+        let question = |id| Head::Poll { id, node: name, wait_ms }.into();
+        match shared.ask(&known.via, wait_ms + LATE_MS, question).await {
+            Some(Answered::Polled(Some(parts))) => {
+                let read = |part: &Message| match &part.head {
+                    Head::PolledJob { order, .. } => shared.read_order(order, &part.blobs),
+                    _ => None,
+                };
+                Ok(parts.iter().filter_map(read).collect())
+            }
+            _ => Err(NodeError::NotRegistered),
+        }
+    }
+
+    /// Another instance fetches the jobs of a node that is registered here.
+    pub(super) fn answer_poll(&self, to: &InstanceId, id: u64, node: &str, wait_ms: u64) {
+        let shared = Arc::clone(&self.shared);
+        let local = node.parse().ok().and_then(|node| shared.nodes.get(&node));
+        let (Some(local), Some(polls)) = (local, shared.bus.polls.get().cloned()) else {
+            shared.post(to, Head::Polled { id, jobs: None });
+            return;
+        };
+        let to = to.clone();
+        self.shared.errand(async move {
+            let epoch = local.place.epoch;
+            let jobs = polls.0(local.node.clone(), epoch, wait_ms.min(POLL_MS_MAX)).await;
+            for job in jobs.iter().flatten() {
+                let now_ms = shared.now_ms();
+                let (order, blobs) = written(job, (local.node.as_str(), epoch), 0, now_ms);
+                shared.post(&to, Message { head: Head::PolledJob { id, order }, blobs });
+            }
+            let jobs = jobs.map(|jobs| jobs.len() as u32);
+            shared.post(&to, Head::Polled { id, jobs });
+        });
+    }
+}
