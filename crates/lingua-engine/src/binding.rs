@@ -43,7 +43,17 @@ impl Bindings {
         })
     }
 
-    /// Remembers where a job of this key was sent.
+    /// A job of this key did not get to where it was to be sent: nobody there has its context.
+    pub(crate) fn take_back(&self, key: &str, grant: &Grant, before: Option<Place>) {
+        let mut inner = self.inner.lock();
+        if let (Some(place), Some(before)) = (inner.places.get_mut(key), before)
+            && *place == place_of(grant)
+        {
+            *place = before;
+        }
+    }
+
+    /// Remembers where a job of this key is sent.
     pub(crate) fn remember(&self, key: &Arc<str>, grant: &Grant) {
         let place = place_of(grant);
         let mut inner = self.inner.lock();
@@ -92,6 +102,11 @@ mod tests {
         bindings.remember(&keys[1], &grant(1));
         bindings.remember(&keys[2], &grant(1));
         assert_eq!(bindings.get("a"), None);
+        let before = bindings.get("b");
+        bindings.remember(&keys[1], &grant(3));
+        bindings.take_back("b", &grant(3), before);
+        assert!(bindings.moves(&keys[1], &grant(3)), "it did not get there");
+        assert!(!bindings.moves(&keys[1], &grant(1)));
         assert!(bindings.get("b").is_some() && bindings.get("c").is_some());
     }
 }

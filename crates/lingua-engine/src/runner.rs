@@ -18,7 +18,7 @@ use lingua_core::job::{Cause, Effect, Event, Grant, Job, JobState, Refusal, Retr
 use lingua_core::planted::{self, Bug};
 use lingua_core::{JobId, NodeId};
 use lingua_store::Store;
-use lingua_store::contract::{CommitReply, LeaseKey};
+use lingua_store::contract::{CommitReply, LeaseKey, Place};
 use tokio::sync::mpsc::error::TrySendError;
 
 use crate::alarm::Alarm;
@@ -60,6 +60,8 @@ pub(crate) struct Runner<S, T> {
     given_up: bool,
     /// Leases of the node when this attempt got its slot.
     used: u16,
+    /// Slots that were left for jobs like this one then.
+    free: u32,
     sent_ms: u64,
     /// The connection of the node that has the job.
     link: Option<Arc<LocalNode>>,
@@ -104,6 +106,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             abandoned: false,
             given_up: false,
             used: 0,
+            free: 0,
             sent_ms: 0,
             link: None,
             alarm: Alarm::new(),
@@ -223,7 +226,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
         }
         let now_ms = self.shared.now_ms();
-        let moved = self.bind(&grant);
+        let bound = self.bind(&grant);
+        let moved = bound.is_some_and(|(moved, _)| moved);
         let assignment = Assignment {
             job: self.id(),
             attempt,
@@ -254,17 +258,21 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if sent {
             self.publish();
         } else {
+            if let (Some((_, before)), Some(key)) = (bound, &self.request.bind_key) {
+                self.shared.bindings.take_back(key, &grant, before);
+            }
             self.apply(Event::SendFailed { attempt }).await;
         }
     }
 
-    /// Binds the turn to this node, if it is to be bound; says whether it was bound to another. Told and remembered in
-    /// one breath: jobs of one key may be on their way together.
-    fn bind(&self, grant: &Grant) -> bool {
-        let Some(key) = &self.request.bind_key else { return false };
-        let moved = self.shared.bindings.moves(key, grant);
+    /// Binds the turn to this node, if it is to be bound; says whether it moves, and from where. Told and remembered in one
+    /// breath: jobs of one key may be on their way together.
+    fn bind(&self, grant: &Grant) -> Option<(bool, Option<Place>)> {
+        let key = self.request.bind_key.as_ref()?;
+        let (moved, before) =
+            (self.shared.bindings.moves(key, grant), self.shared.bindings.get(key));
         self.shared.bindings.remember(key, grant);
-        moved
+        Some((moved, before))
     }
 
     /// Waits for the node, the timers and the client, and takes whatever comes first.

@@ -279,6 +279,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         match change {
             Change::Node { cell, node, epoch, .. } => {
                 shared.nodes.supersede(&node, epoch);
+                shared.queue.wake_heads();
                 shared.routes.changed(cell);
                 shared.table_bell.notify_one();
                 shared.tell(|| events::Event::Node { node, epoch });

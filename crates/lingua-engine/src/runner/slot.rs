@@ -64,6 +64,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
             if let Some(keep_last) = look.take()
                 && let Some(found) = self.look(keep_last).await?
             {
+                drop(ticket);
+                if self.free > 0 {
+                    // Room was made where nobody could tell for how many: by another instance, say.
+                    shared.queue.wake_pair(pair);
+                }
                 return Ok(found);
             }
             let left_ms = give_up_ms.saturating_sub(self.shared.now_ms());
@@ -151,6 +156,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 match self.reserve(cell, exclude, None, keep_last).await? {
                     Reserved::Granted { grant, used, free, .. } => {
                         self.shared.routes.free(pair, cell, free);
+                        self.free = free;
                         return Ok(Looked::Found((grant, used)));
                     }
                     Reserved::Duplicate(grant) => return Ok(Looked::Found((grant, 1))),

@@ -46,6 +46,15 @@ fn strike(world: &Arc<World>, fault: Fault, luck: &mut Luck) {
         Fault::StoreCut | Fault::StoreSlow | Fault::StoreTimeouts | Fault::Rollback => {
             store_fault(world, fault, instance, luck);
         }
+        Fault::BadBus => {
+            let until_ms = world.now_ms() + luck.between(1_000, 8_000);
+            let share = luck.between(50, 400) as u32;
+            for life in world.lives() {
+                life.gate.change_way(|way| way.bad_bus_ms = (until_ms, share));
+            }
+            world.note(About::default(), format_args!("! the bus is bad"));
+            world.struck(fault, until_ms);
+        }
         Fault::NodeCrash | Fault::NodePause | Fault::Takeover | Fault::Drain => {
             node_fault(world, fault, node, luck);
         }

@@ -20,6 +20,8 @@ pub(super) struct Way {
     pub(super) slow_ms: (u64, u64),
     /// Until then, so many of a thousand answers get lost.
     pub(super) lossy_ms: (u64, u32),
+    /// Until then, so many of a thousand messages to other instances get lost, come twice, or come late.
+    pub(super) bad_bus_ms: (u64, u32),
 }
 
 impl Way {

@@ -39,6 +39,8 @@ pub enum Fault {
     Partition,
     /// Messages are lost, doubled, late and out of order.
     BadNetwork,
+    /// So are those between instances, although the store has taken them.
+    BadBus,
     /// Nodes answer late, twice, for the wrong attempt, with the wrong fence, or never.
     BadNodes,
     /// Clients hang up, come back elsewhere, and call off what they asked for.
@@ -47,7 +49,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::InstanceCrash,
         Self::InstanceStop,
         Self::InstancePause,
@@ -61,6 +63,7 @@ impl Fault {
         Self::Drain,
         Self::Partition,
         Self::BadNetwork,
+        Self::BadBus,
         Self::BadNodes,
         Self::BadClients,
     ];
@@ -81,6 +84,7 @@ impl Fault {
             Self::Drain => "node drain",
             Self::Partition => "partition",
             Self::BadNetwork => "bad network",
+            Self::BadBus => "bad bus",
             Self::BadNodes => "bad node answers",
             Self::BadClients => "client hangs up",
         }

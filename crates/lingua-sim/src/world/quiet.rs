@@ -133,7 +133,7 @@ async fn all_gets_done(world: &Arc<World>) {
         for _ in 0..2 * slots + 2 {
             let number = world.next_job();
             waiting[home].push(number);
-            tokio::spawn(speak(Arc::clone(world), Turn::last(number, home)));
+            tokio::spawn(speak(Arc::clone(world), Turn::last(number, home, world.plan.instances)));
         }
     }
     let mut idle_ms = vec![0; waiting.len()];

@@ -39,6 +39,9 @@ const USUAL_MS: u64 = 2;
 /// How late a request can arrive once more.
 const REPEAT_MS: u64 = 3_000;
 
+/// How late a letter between instances can be.
+const LATE_LETTER_MS: u64 = 7_000;
+
 /// How often a waiting reader looks whether its connection still stands.
 const LISTEN_MS: u64 = 1_000;
 
@@ -153,6 +156,23 @@ impl FaultyStore {
                 world.judge(store, born, cell, op, |s| async move { s.finish(cell, key).await });
             again.await.ok();
         });
+    }
+
+    /// When the copies of a letter to another instance arrive. A store has taken it and forgets it, or a reader that died
+    /// between reading and confirming has it read again.
+    fn letter_fate(&self) -> Vec<u64> {
+        let (until_ms, share) = self.gate.way().bad_bus_ms;
+        if self.world.now_ms() >= until_ms {
+            return vec![0];
+        }
+        let mut luck = self.luck.lock();
+        let (is_bad, late_ms) = (luck.permille(share), luck.between(1, LATE_LETTER_MS));
+        match (is_bad, luck.between(0, 2)) {
+            (false, _) => vec![0],
+            (true, 0) => vec![],
+            (true, 1) => vec![0, late_ms],
+            (true, _) => vec![late_ms],
+        }
     }
 
     /// Waits for something that may take for ever, as long as the connection stands.
@@ -438,7 +458,23 @@ impl Store for FaultyStore {
 
     async fn send(&self, to: &InstanceId, message: Bytes) -> Result<Delivery> {
         let to = to.clone();
-        self.call(|s| async move { s.send(&to, message).await }).await
+        let copies_ms = self.letter_fate();
+        self.call(|s| async move {
+            let mut delivery = Delivery::Sent;
+            for ms in copies_ms {
+                let (s, to, message) = (s.clone(), to.clone(), Arc::clone(&message));
+                if ms == 0 {
+                    delivery = s.send(&to, message).await?;
+                } else {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_millis(ms)).await;
+                        s.send(&to, message).await.ok();
+                    });
+                }
+            }
+            Ok(delivery)
+        })
+        .await
     }
 
     async fn receive(&self, me: &InstanceId, after: u64, limit: usize) -> Result<Vec<Envelope>> {

@@ -57,14 +57,15 @@ impl Turn {
         Self { number, home, request, first_at, cancel_after_ms, hangs_up_ms, gone_ms }
     }
 
-    /// A job of the quiet end: all of these must be done.
-    pub(super) fn last(number: usize, home: usize) -> Self {
+    /// A job of the quiet end: all of these must be done, wherever they are handed in.
+    pub(super) fn last(number: usize, home: usize, instances: usize) -> Self {
         let mut request = request(number, home, number.is_multiple_of(2));
         request.deadline_ms = Some(LAST_MS);
         request.wait_ms = LAST_MS;
         request.spec = written(&request);
         let (cancel_after_ms, hangs_up_ms, gone_ms) = (None, None, None);
-        Self { number, home, request, first_at: home, cancel_after_ms, hangs_up_ms, gone_ms }
+        let first_at = number % instances;
+        Self { number, home, request, first_at, cancel_after_ms, hangs_up_ms, gone_ms }
     }
 }
 
