@@ -75,6 +75,49 @@ impl Scheduler {
         request(&self.address, "POST", path, &[], &body.to_string()).await
     }
 
+    /// An instance of this name over a shared store, whose death is noticed soon.
+    pub(crate) async fn over(url: &str, name: &str) -> Self {
+        Self::with(&[
+            ("STORE__URL", url),
+            ("STORE__TIMEOUT_MS", "500"),
+            ("STORE__RECONNECT_MAX_MS", "200"),
+            ("INSTANCE__ID", name),
+            ("SCHEDULER__LEADER_LEASE_MS", "1500"),
+        ])
+        .await
+    }
+
+    /// Asks until the status is this one.
+    pub(crate) async fn until(&self, path: &str, status: u16) -> Value {
+        self.until_it(path, |reply| reply.status == status).await.body
+    }
+
+    /// Asks until the answer is as it should be.
+    pub(crate) async fn until_it(&self, path: &str, fits: impl Fn(&Reply) -> bool) -> Reply {
+        let asked = async {
+            loop {
+                let reply = self.get(path).await;
+                if fits(&reply) {
+                    return reply;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within(asked).await
+    }
+
+    /// What one of its metrics says.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").await.text;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
+    }
+
+    /// Kills it as a power cut would.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.expect("killed");
+    }
+
     /// Submits a job that must be accepted and sent.
     pub(crate) async fn dispatch(&self, body: Value) -> (String, String) {
         let reply = self.post("/v1/dispatch/f2f", body).await;

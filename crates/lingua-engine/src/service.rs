@@ -82,8 +82,7 @@ impl<S: Store, T: Timer> Service<S, T> {
 
     async fn interest(&self) {
         loop {
-            // If the store does not answer, whoever watches sees less for a while.
-            self.handle.show_interest().await.ok();
+            self.handle.show_interest();
             self.handle.shared.timer.sleep(INTEREST_EVERY_MS).await;
         }
     }

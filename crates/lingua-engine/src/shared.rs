@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use lingua_core::{Epoch, NodeId, Term};
+use lingua_core::{Epoch, InstanceId, NodeId, Term};
 use lingua_store::Store;
 use lingua_store::contract::{Identity, Incarnation, Order, StateReply};
 use parking_lot::Mutex;
@@ -72,8 +72,8 @@ pub(crate) struct Shared<S, T> {
     pub(crate) amends: Amends,
     pub(crate) doubt: Doubt,
     pub(crate) bus: Bus,
-    /// Which cells this instance cleans up: this one of so many shares.
-    pub(crate) share: Mutex<(usize, usize)>,
+    /// Who was there when last looked at, in order: they share the cleaning up.
+    pub(crate) alive: Mutex<Vec<InstanceId>>,
     /// How often it has cleaned up.
     pub(crate) rounds: AtomicUsize,
     /// The term that this instance leads in, and in which life of the store it began.
@@ -93,7 +93,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
             amends: Amends::new(identity),
             doubt: Doubt::new(identity),
             bus: Bus::new(luck.next_u64()),
-            share: Mutex::new((0, 1)),
+            alive: Mutex::default(),
             rounds: AtomicUsize::new(0),
             led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic),

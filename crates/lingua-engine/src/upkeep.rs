@@ -59,21 +59,20 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// The cells that this instance is to clean up: its share of them, and now and then all, because the shares of
     /// two instances may be of different times.
     fn my_share(&self, mut cells: Vec<CellId>) -> Vec<CellId> {
-        let (share, of) = *self.shared.share.lock();
         let round = self.shared.rounds.fetch_add(1, Ordering::Relaxed);
-        if of > 1 && !round.is_multiple_of(ALL_CELLS_EVERY) {
-            cells.retain(|cell| cell.index() % of == share);
+        let alive = self.shared.alive.lock();
+        let me = alive.iter().position(|known| *known == self.shared.options.instance);
+        if let Some(me) = me.filter(|_| !round.is_multiple_of(ALL_CELLS_EVERY)) {
+            cells.retain(|cell| cell.index() % alive.len() == me);
         }
         cells
     }
 
-    /// Finds out how many instances share the cleaning up.
-    async fn share_out(&self) -> lingua_store::Result<()> {
-        let shared = &self.shared;
-        let mut alive = shared.store.instances().await?;
-        alive.retain(|known| known.alive);
-        let me = alive.iter().position(|known| known.instance == shared.options.instance);
-        *shared.share.lock() = me.map_or((0, 1), |me| (me, alive.len()));
+    /// Looks who is there.
+    async fn look_around(&self) -> lingua_store::Result<()> {
+        let known = self.shared.store.instances().await?;
+        let alive = known.into_iter().filter(|known| known.alive).map(|known| known.instance);
+        *self.shared.alive.lock() = alive.collect();
         Ok(())
     }
 
@@ -86,7 +85,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             lease_ms: shared.options.times.leader_lease_ms,
         };
         shared.store.announce(presence).await?;
-        self.share_out().await?;
+        self.look_around().await?;
         if shared.is_stopping() {
             return Ok(());
         }

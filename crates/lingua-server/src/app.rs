@@ -7,6 +7,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use lingua_engine::bus::Polls;
 use lingua_engine::{Handle, Timer};
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
@@ -71,7 +72,9 @@ impl<S: Store, T: Timer> Server<S, T> {
         let mailboxes = Mailboxes::default();
         let limiter = options.rate_limit.map(Limiter::new);
         let inner = Inner { engine, options, registry, mailboxes, metrics, limiter };
-        Self { app: App { shared: Arc::new(inner) } }
+        let shared = Arc::new(inner);
+        shared.engine.answer_polls(polls(&shared));
+        Self { app: App { shared } }
     }
 
     /// Serves connections until `shutdown`, then lets open requests end.
@@ -92,6 +95,17 @@ impl<S: Store, T: Timer> Server<S, T> {
         listen::serve(listener, front, manners, &metrics, shutdown).await;
         Ok(())
     }
+}
+
+/// How other instances fetch the jobs of nodes that registered here over HTTP.
+fn polls<S: Store, T: Timer>(shared: &Arc<Inner<S, T>>) -> Polls {
+    // The engine outlives the server, and must not keep it.
+    let shared = Arc::downgrade(shared);
+    Polls::new(move |node, epoch, wait_ms| {
+        let mailbox = shared.upgrade().and_then(|shared| shared.mailboxes.get(&node));
+        let mailbox = mailbox.filter(|mailbox| mailbox.epoch == epoch);
+        Box::pin(async move { Some(mailbox?.jobs(wait_ms).await) })
+    })
 }
 
 /// The routes of the contract, behind their guards.

@@ -102,6 +102,8 @@ pub(crate) struct Scheduler {
     pub(crate) run_lease_ms: u64,
     pub(crate) run_timeout_ms: u64,
     pub(crate) drain_ms: u64,
+    /// How long a leader, or an instance, is believed to live without a word.
+    pub(crate) leader_lease_ms: u64,
     pub(crate) open_jobs_max: usize,
 }
 
@@ -198,6 +200,7 @@ impl Default for Scheduler {
             run_lease_ms: 15_000,
             run_timeout_ms: 60_000,
             drain_ms: 10_000,
+            leader_lease_ms: 9_000,
             open_jobs_max: 50_000,
         }
     }

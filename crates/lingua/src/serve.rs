@@ -188,6 +188,8 @@ fn engine_options(config: &Config, address: String) -> anyhow::Result<Options> {
         run_lease_ms: scheduler.run_lease_ms,
         run_ms: scheduler.run_timeout_ms,
         drain_ms: scheduler.drain_ms,
+        leader_lease_ms: scheduler.leader_lease_ms,
+        leader_renew_ms: (scheduler.leader_lease_ms / 3).max(1),
         ..Times::default()
     };
     Ok(options)

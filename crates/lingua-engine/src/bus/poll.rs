@@ -7,16 +7,16 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use lingua_core::{Epoch, InstanceId, NodeId};
+use lingua_core::{Epoch, InstanceId, NodeId, Profile};
 use lingua_store::Store;
-use lingua_store::contract::NodeView;
+use lingua_store::contract::{NodeView, Order, RegisterReply, Registration, StateReply};
 
 use super::Answered;
 use super::message::{Head, Message};
 use super::order::written;
 use crate::clock::Timer;
 use crate::error::NodeError;
-use crate::handle::Handle;
+use crate::handle::{Beat, Beaten, Handle};
 use crate::node::Assignment;
 
 /// Longest poll that is passed on at a time.
@@ -55,8 +55,69 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let place = self.shared.store.locate(node).await?.ok_or(NodeError::NotRegistered)?;
         let view = self.shared.store.view(place.cell).await?;
         let found = view.nodes.into_iter().find(|known| known.node == *node);
-        let is_elsewhere = |known: &NodeView| known.via != self.shared.options.instance;
+        // Without the instance that it is connected to there is no way to it: it has to register anew.
+        let alive = self.shared.alive.lock();
+        let is_elsewhere = |known: &NodeView| {
+            known.via != self.shared.options.instance && alive.contains(&known.via)
+        };
         found.filter(is_elsewhere).ok_or(NodeError::NotRegistered)
+    }
+
+    /// The profile that a node has now, wherever it is registered.
+    pub async fn profile_anywhere(&self, node: &NodeId) -> Result<Arc<Profile>, NodeError> {
+        match self.profile_of(node) {
+            Some(profile) => Ok(profile),
+            None => Ok(self.node_elsewhere(node).await?.profile),
+        }
+    }
+
+    /// Takes a sign of life of a node that registered at another instance.
+    pub(crate) async fn heartbeat_elsewhere(&self, beat: Beat) -> Result<Beaten, NodeError> {
+        let shared = &self.shared;
+        let known = self.node_elsewhere(&beat.node).await?;
+        let place = known.place;
+        if beat.epoch.is_some_and(|epoch| epoch != place.epoch) {
+            shared.metrics.node_rejected.count("stale_epoch");
+            return Err(NodeError::StaleEpoch { current: place.epoch });
+        }
+        if let Some(profile) = beat.profile.clone().filter(|new| **new != *known.profile) {
+            let registration = Registration {
+                place,
+                node: known.node,
+                profile,
+                health: beat.health.unwrap_or_default(),
+                cost_ms: known.cost_ms,
+                fresh_ms: shared.options.times.stale_ms,
+                version: known.version,
+                via: known.via,
+            };
+            match shared.store.register(registration).await? {
+                RegisterReply::Registered { lost } => shared.leases_lost(lost),
+                RegisterReply::Stale { current } => return Err(NodeError::StaleEpoch { current }),
+            }
+        }
+        self.beat(place, None, &known.profile, beat).await
+    }
+
+    /// A node that registered at another instance signs off: its jobs are retried at once.
+    pub async fn offline_elsewhere(&self, node: &NodeId) -> Result<(), NodeError> {
+        let place = self.node_elsewhere(node).await?.place;
+        match self.shared.store.set_state(place, Order::Offline).await? {
+            StateReply::Set { lost } => self.shared.leases_lost(lost),
+            StateReply::Stale => {}
+        }
+        Ok(())
+    }
+
+    /// Whether a node is registered somewhere.
+    pub async fn knows_anywhere(&self, node: &NodeId) -> Result<bool, NodeError> {
+        if self.knows(node) {
+            return Ok(true);
+        }
+        match self.node_elsewhere(node).await {
+            Err(NodeError::NotRegistered) => Ok(false),
+            known => known.map(|_| true),
+        }
     }
 
     /// Fetches the jobs of a node that registered at another instance.

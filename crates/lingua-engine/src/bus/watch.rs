@@ -72,17 +72,15 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// If somebody watches here, asks the others to say what happens there.
-    pub(crate) async fn show_interest(&self) -> lingua_store::Result<()> {
+    pub(crate) fn show_interest(&self) {
         let shared = &self.shared;
         if shared.events.receiver_count() == 0 {
-            return Ok(());
+            return;
         }
-        for other in shared.store.instances().await? {
-            if other.alive && other.instance != shared.options.instance {
-                shared.post(&other.instance, Head::Interest { for_ms: INTEREST_MS });
-            }
+        let others = shared.alive.lock().clone();
+        for other in others.iter().filter(|other| **other != shared.options.instance) {
+            shared.post(other, Head::Interest { for_ms: INTEREST_MS });
         }
-        Ok(())
     }
 }
 

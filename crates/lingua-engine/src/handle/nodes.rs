@@ -125,7 +125,9 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Takes a sign of life.
     pub async fn heartbeat(&self, beat: Beat) -> Result<Beaten, NodeError> {
         let shared = &self.shared;
-        let node = shared.nodes.get(&beat.node).ok_or(NodeError::NotRegistered)?;
+        let Some(node) = shared.nodes.get(&beat.node) else {
+            return Box::pin(self.heartbeat_elsewhere(beat)).await;
+        };
         let place = node.place;
         if beat.epoch.is_some_and(|epoch| epoch != place.epoch) {
             shared.metrics.node_rejected.count("stale_epoch");
@@ -140,17 +142,29 @@ impl<S: Store, T: Timer> Handle<S, T> {
             // A failover lost its place but not its registration: orders and wishes would not find it.
             return Err(NodeError::NotRegistered);
         }
-        if let Some(profile) = beat.profile.filter(|new| **new != *node.profile()) {
+        if let Some(profile) = beat.profile.clone().filter(|new| **new != *node.profile()) {
             self.change_profile(&beat.node, place, &profile, node.health()).await?;
             node.set_profile(profile);
         }
         node.forgive();
+        self.beat(place, Some(node.cost_ms()), &node.profile(), beat).await
+    }
+
+    /// Passes a sign of life on to the store.
+    pub(crate) async fn beat(
+        &self,
+        place: Place,
+        cost_ms: Option<u32>,
+        profile: &Profile,
+        beat: Beat,
+    ) -> Result<Beaten, NodeError> {
+        let shared = &self.shared;
         let running = beat.running.clone();
         let heartbeat = contract::Heartbeat {
             place,
             health: beat.health,
             load: beat.load,
-            cost_ms: Some(node.cost_ms()),
+            cost_ms,
             running: beat.running,
             fresh_ms: shared.options.times.stale_ms,
             lease_ms: shared.options.times.run_lease_ms,
@@ -160,7 +174,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 // The node will stop; whoever waits for it must not wait for its timer.
                 shared.leases_lost(unknown.iter().copied());
                 let mut cancel = unknown;
-                cancel.extend(self.release_what_is_over(place, &node.profile(), &running).await);
+                cancel.extend(self.release_what_is_over(place, profile, &running).await);
                 Ok(Beaten { cancel, drain })
             }
             HeartbeatReply::Reregister => Err(NodeError::NotRegistered),

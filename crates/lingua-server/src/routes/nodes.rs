@@ -89,11 +89,8 @@ pub(crate) async fn take_beat<S: Store, T: Timer>(
     heartbeat: &Heartbeat,
 ) -> Result<(Vec<JobRef>, bool), Failed> {
     let engine = &app.shared.engine;
-    let current = engine.profile_of(node);
-    let profile = match &current {
-        Some(current) => heartbeat.capability_update(current)?.map(Arc::new),
-        None => None,
-    };
+    let current = engine.profile_anywhere(node).await?;
+    let profile = heartbeat.capability_update(&current)?.map(Arc::new);
     let running = heartbeat.running.iter().flatten();
     let running = running.map(|r| LeaseKey { job: r.job_id, attempt: r.attempt_id }).collect();
     let beat = Beat {
@@ -113,8 +110,10 @@ pub(crate) async fn take_beat<S: Store, T: Timer>(
 pub(crate) async fn offline<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     let node = parse::<Offline>(&body)?.node_id;
     let engine = &app.shared.engine;
-    let epoch = engine.epoch_of(&node).ok_or(lingua_engine::NodeError::NotRegistered)?;
-    engine.disconnect(&node, epoch).await?;
+    match engine.epoch_of(&node) {
+        Some(epoch) => engine.disconnect(&node, epoch).await?,
+        None => engine.offline_elsewhere(&node).await?,
+    }
     app.shared.mailboxes.remove(&node);
     Ok(json(&OkReply::OK))
 }
@@ -135,12 +134,15 @@ pub(crate) async fn jobs<S: Store, T: Timer>(
     let node = NodeId::new(&id).map_err(|error| RequestError::invalid("id", &error.to_string()))?;
     let epoch = app.shared.engine.epoch_of(&node);
     let mailbox = app.shared.mailboxes.get(&node).filter(|mailbox| Some(mailbox.epoch) == epoch);
-    let Some(mailbox) = mailbox else {
-        let detail = "this node is not registered over HTTP here; register first";
-        return Err(Failed::new(ErrorCode::NodeNotRegistered, detail));
-    };
     let wait_ms = poll.wait_ms.unwrap_or(POLL_MS).min(app.shared.options.poll_ms_max);
-    let assignments = mailbox.jobs(wait_ms).await;
+    let assignments = match mailbox {
+        Some(mailbox) => mailbox.jobs(wait_ms).await,
+        None if epoch.is_none() => app.shared.engine.poll_elsewhere(&node, wait_ms).await?,
+        None => {
+            let detail = "this node is not registered over HTTP; register first";
+            return Err(Failed::new(ErrorCode::NodeNotRegistered, detail));
+        }
+    };
     let now_ms = app.shared.engine.now_ms();
     let jobs = assignments.iter().map(|a| convert::assign(a, now_ms, true)).collect();
     Ok(json(&NodeJobs { jobs }))
@@ -149,7 +151,7 @@ pub(crate) async fn jobs<S: Store, T: Timer>(
 /// `POST /v1/job/ack`
 pub(crate) async fn ack<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     let ack: JobAck = parse(&body)?;
-    let node = known(&app, ack.node()?)?;
+    let node = known(&app, ack.node()?).await?;
     app.shared.engine.acked(ack.job_id, ack.report(node), true).await?;
     Ok(json(&OkReply::OK))
 }
@@ -157,7 +159,7 @@ pub(crate) async fn ack<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent)
 /// `POST /v1/job/partial`
 pub(crate) async fn partial<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     let partial: JobPartial<'_> = parse(&body)?;
-    let node = known(&app, partial.node()?)?;
+    let node = known(&app, partial.node()?).await?;
     match app.shared.engine.partial(partial.job_id, partial.report(node), &partial.text) {
         true => Ok(json(&OkReply::OK)),
         false => {
@@ -170,7 +172,7 @@ pub(crate) async fn partial<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): S
 /// `POST /v1/job/done`
 pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     let done: JobDone<'_> = parse(&body)?;
-    let node = known(&app, done.node()?)?;
+    let node = known(&app, done.node()?).await?;
     let report = done.report(node);
     if done.result()?.and_then(|result| result.frame_bytes()).is_some() {
         let what = "over HTTP there is no next frame; send the audio as base64 in 'data'";
@@ -184,16 +186,16 @@ pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent
 /// `POST /v1/job/fail`
 pub(crate) async fn fail<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     let fail: JobFail<'_> = parse(&body)?;
-    let node = known(&app, fail.node()?)?;
+    let node = known(&app, fail.node()?).await?;
     let (report, retryable) = (fail.report(node), fail.is_retryable());
     let reason = fail.reason.into_owned();
     app.shared.engine.failed(fail.job_id, report, reason, retryable, true).await?;
     Ok(json(&OkReply::OK))
 }
 
-/// A node that is registered here.
-fn known<S: Store, T: Timer>(app: &App<S, T>, node: &NodeId) -> Result<NodeId, Failed> {
-    match app.shared.engine.knows(node) {
+/// A node that is registered, here or elsewhere.
+async fn known<S: Store, T: Timer>(app: &App<S, T>, node: &NodeId) -> Result<NodeId, Failed> {
+    match app.shared.engine.knows_anywhere(node).await? {
         true => Ok(node.clone()),
         false => Err(lingua_engine::NodeError::NotRegistered.into()),
     }
