@@ -4,20 +4,21 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::redis::{Cable, Redis};
-use crate::world::{Node, Scheduler, job};
+use crate::redis::{Cable, Redis, free_port};
+use crate::world::{Node, Reply, Scheduler, job, within};
 
 /// While the store is away: new work is refused, `/readyz` says so, the process is well and the nodes stay.
 async fn is_refused(s: &Scheduler) {
     let told = s.until("/readyz", 503).await;
     assert_eq!(told["error"], "SCHEDULER_DEPENDENCY_DOWN", "{told}");
+    let shows_it = |reply: &Reply| reply.text.contains("lingua_store_up 0");
+    s.until_it("/metrics", shows_it).await;
     let refused = s.post("/v1/dispatch/f2f", job()).await;
     assert_eq!(
         (refused.status, &refused.body["error"]),
         (503, &json!("SCHEDULER_DEPENDENCY_DOWN"))
     );
     assert_eq!(s.get("/healthz").await.status, 200, "the process itself is well");
-    assert_eq!(s.metric("lingua_store_up").await, 0.0);
     assert_eq!(s.metric(r#"lingua_connections{kind="node"}"#).await, 1.0, "the node stays");
 }
 
@@ -36,25 +37,23 @@ async fn goes_on(s: &Scheduler, node: &mut Node) {
     // What is refused now and then on the way back is no job: it works for whatever comes.
     let working = async {
         loop {
+            // It is trusted again when it has given a sign of life.
+            node.send(json!({"type": "heartbeat"})).await;
             let message = node.next().await;
             match message["type"].as_str() {
                 Some("job_assign") => {
                     node.say("job_ack", &message, json!({})).await;
                     node.say("job_done", &message, json!({"result": {"text": "hello"}})).await;
                 }
-                Some("error") if message["error"] == "NODE_NOT_REGISTERED" => {
-                    panic!("register again")
-                }
                 _ => assert!(!message.is_null(), "the connection was closed"),
             }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let beating = async { tokio::time::sleep(Duration::from_secs(60)).await };
-    let body = crate::world::within(async {
+    let body = within(async {
         tokio::select! {
             body = done => body,
             () = working => unreachable!("it works for ever"),
-            () = beating => unreachable!("longer than anything takes"),
         }
     })
     .await;
@@ -96,12 +95,8 @@ async fn a_store_without_memory_and_one_that_may_not_be_written() {
         ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
     ] {
         assert_eq!(redis.say(fault).await, "+OK", "{fault}");
-        let refused = s.post("/v1/dispatch/f2f", job()).await;
-        assert_eq!(refused.status, 503, "{fault}: {:?}", refused.body);
-        assert_eq!(refused.body["error"], "SCHEDULER_DEPENDENCY_DOWN", "{fault}");
+        is_refused(&s).await;
         assert_eq!(redis.say(cure).await, "+OK", "{cure}");
-        // A node that was registered before is trusted again when it has given a sign of life.
-        node.send(json!({"type": "heartbeat"})).await;
         goes_on(&s, &mut node).await;
     }
 }
@@ -149,4 +144,39 @@ async fn a_store_that_is_killed_and_comes_back_empty() {
     assert_eq!(s.ended(&id).await["state"], "DONE");
     s.until_it("/v1/nodes", |reply| reply.body["nodes"][0]["used"] == 0).await;
     working.abort();
+}
+
+#[tokio::test]
+async fn a_store_that_forgot_its_last_writes_oversells_nobody() {
+    let dir = tempfile::TempDir::new().expect("a folder");
+    let folder = ["--dir", dir.path().to_str().expect("a path")];
+    let mut redis = Redis::start_with(free_port(), &folder).await;
+    let s = Scheduler::over(&redis.url(), "one").await;
+    let mut node = Node::join(&s, "n1", 1).await;
+    assert_eq!(redis.say("SAVE").await, "+OK");
+    // From here on nothing will have happened.
+    let (id, _) = s.dispatch(job()).await;
+    let first = node.expect("job_assign").await;
+    node.say("job_ack", &first, json!({})).await;
+    s.until_it(&format!("/v1/jobs/{id}"), |reply| reply.body["state"] == "ACKED").await;
+    redis.kill().await;
+    let _redis = Redis::start_with(redis.port, &folder).await;
+    s.until("/readyz", 200).await;
+    s.until_it("/v1/nodes", |reply| reply.body["nodes"][0]["used"] == 0).await;
+    // The slot looks free and is not: nothing is granted before the node has reported what it runs.
+    let mut strict = job();
+    strict["options"] = json!({"wait_ms": 300});
+    let refused = s.post("/v1/dispatch/f2f", strict).await;
+    assert_eq!(refused.body["error"], "ALL_CANDIDATES_FULL_OR_FAILED", "{:?}", refused.body);
+    // It reports what it runs, is told to stop that, and gets the job again.
+    let running = json!([{"job_id": id, "attempt_id": 1}]);
+    node.send(json!({"type": "heartbeat", "running": running})).await;
+    let ack = node.expect("heartbeat_ack").await;
+    assert_eq!(ack["cancel"], running, "{ack}");
+    let again = node.expect("job_assign").await;
+    assert_eq!((&again["job_id"], &again["attempt_id"]), (&json!(id), &json!(2)));
+    node.say("job_ack", &again, json!({})).await;
+    node.say("job_done", &again, json!({"result": {"text_translated": "hello"}})).await;
+    assert_eq!(s.ended(&id).await["state"], "DONE");
+    s.until_it("/v1/nodes", |reply| reply.body["nodes"][0]["used"] == 0).await;
 }

@@ -34,8 +34,14 @@ impl Redis {
 
     /// Starts it without any data.
     pub(crate) async fn start_on(port: u16) -> Self {
+        Self::start_with(port, &[]).await
+    }
+
+    /// Starts it with settings besides the usual ones.
+    pub(crate) async fn start_with(port: u16, settings: &[&str]) -> Self {
         let mut command = Command::new("redis-server");
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+        command.args(settings);
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         let child = command.spawn().expect("redis-server is installed");
         let answers = async {

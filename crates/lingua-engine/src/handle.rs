@@ -58,10 +58,13 @@ impl<S: Store, T: Timer> Handle<S, T> {
         self.shared.live.len()
     }
 
-    /// Whether the store answers.
+    /// Whether the store answers, and can be written: one that is full or has become a replica can only be read.
     pub async fn is_ready(&self) -> bool {
-        let ready = self.shared.store.feed_head().await.is_ok();
+        if self.shared.is_stopping() {
+            return false;
+        }
+        let ready = self.say_present().await.is_ok();
         self.shared.metrics.store_up.set(i64::from(ready));
-        ready && !self.shared.is_stopping()
+        ready
     }
 }

@@ -76,7 +76,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         Ok(())
     }
 
-    pub(crate) async fn announce(&self) -> lingua_store::Result<()> {
+    /// Says that this instance is there.
+    pub(crate) async fn say_present(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
         let presence = Presence {
             instance: shared.options.instance.clone(),
@@ -84,7 +85,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
             address: shared.options.address.clone(),
             lease_ms: shared.options.times.leader_lease_ms,
         };
-        shared.store.announce(presence).await?;
+        shared.store.announce(presence).await.map(drop)
+    }
+
+    pub(crate) async fn announce(&self) -> lingua_store::Result<()> {
+        let shared = &self.shared;
+        self.say_present().await?;
         self.look_around().await?;
         if shared.is_stopping() {
             return Ok(());
