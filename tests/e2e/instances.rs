@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::events::Watch;
-use crate::redis::Redis;
+use crate::redis::{Redis, signal};
 use crate::world::{Node, Scheduler, job, job_with, request};
 
 async fn two(redis: &Redis) -> (Scheduler, Scheduler) {
@@ -181,4 +181,20 @@ async fn a_node_that_moves_takes_its_result_along() {
     moved.say("job_ack", &again, json!({})).await;
     moved.say("job_done", &again, json!({"result": {"text_translated": "new"}})).await;
     assert_eq!(one.ended(&id).await["result"]["text_translated"], "new");
+}
+
+#[tokio::test]
+async fn an_instance_that_was_taken_for_dead_lets_go_of_what_others_have() {
+    let redis = Redis::start().await;
+    let (one, two) = two(&redis).await;
+    let mut node = Node::join(&two, "n1", 1).await;
+    let (id, _) = one.dispatch(job()).await;
+    let assign = node.expect("job_assign").await;
+    node.say("job_ack", &assign, json!({})).await;
+    signal(&one.child, "STOP").await;
+    node.say("job_done", &assign, json!({"result": {"text_translated": "hello"}})).await;
+    assert_eq!(node.expect("job_confirmed").await["accepted"], true);
+    assert_eq!(two.ended(&id).await["state"], "DONE");
+    signal(&one.child, "CONT").await;
+    assert_eq!(one.ended(&id).await["state"], "DONE", "it does not wait for a timer");
 }

@@ -1,8 +1,10 @@
 //! Who leads, and that everybody shows the same table.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
+
+use tokio::time::Instant;
 
 use crate::redis::Redis;
 use crate::world::{Node, Scheduler};

@@ -1,6 +1,7 @@
 //! The real program, real sockets: what users see, from the outside.
 
 mod auth;
+mod chaos;
 mod cli;
 mod durable;
 mod events;

@@ -1,4 +1,4 @@
-//! Chores of the workspace: `cargo xtask tidy`, `cargo xtask ci` and `cargo xtask sim`.
+//! Chores of the workspace: `cargo xtask tidy`, `ci`, `sim` and `chaos`.
 //!
 //! Start at [`tidy`] for the rules that the compiler cannot check, at [`ci`] for the steps that a
 //! change has to pass.
@@ -41,6 +41,12 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Kill and pause real instances, nodes and Redis while jobs are done.
+    Chaos {
+        /// How: `--seed N`, `--jobs N`, `--nodes N`, `--rate N`, `--fault-every-ms N`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -50,6 +56,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Tidy { verbose } => tidy::run(&root, verbose)?,
         Chore::Ci => ci::run(&root)?,
         Chore::Sim { args } => simulate(&root, &args)?,
+        Chore::Chaos { args } => rage(&root, &args)?,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -63,6 +70,18 @@ fn simulate(root: &Path, args: &[String]) -> anyhow::Result<bool> {
         .status()
         .context("cargo")?;
     Ok(status.success())
+}
+
+/// Builds the program and lets a storm loose on it.
+fn rage(root: &Path, args: &[String]) -> anyhow::Result<bool> {
+    let cargo = |words: &[&str], more: &[String]| -> anyhow::Result<bool> {
+        let mut command = Command::new("cargo");
+        command.args(words).args(more).current_dir(root);
+        Ok(command.status().context("cargo")?.success())
+    };
+    let built = cargo(&["build", "--quiet", "--locked", "--release", "--package", "lingua"], &[])?;
+    let storm = ["run", "--quiet", "--locked", "--release", "--package", "lingua-chaos", "--"];
+    Ok(built && cargo(&storm, args)?)
 }
 
 /// The folder of the workspace manifest.

@@ -40,6 +40,8 @@ pub(crate) enum ToJob {
     NodeLost(Attempt),
     /// The order of this attempt did not get to its node.
     NotSent(Attempt),
+    /// Another instance has taken it over.
+    NotOurs,
     /// The client does not want it any more.
     Cancel,
 }
@@ -283,6 +285,13 @@ impl LiveJobs {
 
     pub(crate) fn len(&self) -> usize {
         self.by_id.read().len()
+    }
+
+    /// Their ids, in order.
+    pub(crate) fn ids(&self) -> Vec<JobId> {
+        let mut ids: Vec<JobId> = self.by_id.read().keys().copied().collect();
+        ids.sort_unstable();
+        ids
     }
 
     /// Tells a job that its node or its lease is gone; says whether it runs here. If its inbox is full it has

@@ -317,6 +317,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     self.apply(Event::SendFailed { attempt }).await;
                 }
             }
+            // Whoever has it now has its slot, too.
+            ToJob::NotOurs => self.abandoned = true,
             ToJob::Node(word, answer) => self.hear(word, answer).await,
         }
     }

@@ -1,7 +1,7 @@
 //! What all parts of an instance share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use lingua_core::{Epoch, InstanceId, NodeId, Term};
 use lingua_store::Store;
@@ -74,6 +74,9 @@ pub(crate) struct Shared<S, T> {
     pub(crate) bus: Bus,
     /// Who was there when last looked at, in order: they share the cleaning up.
     pub(crate) alive: Mutex<Vec<InstanceId>>,
+    /// When the store last took note of this instance, and whether it may have been taken for dead since.
+    pub(crate) present_ms: AtomicU64,
+    pub(crate) was_away: AtomicBool,
     /// How often it has cleaned up.
     pub(crate) rounds: AtomicUsize,
     /// The term that this instance leads in, and in which life of the store it began.
@@ -95,6 +98,8 @@ impl<S: Store, T: Timer> Shared<S, T> {
             bus: Bus::new(luck.next_u64()),
             alive: Mutex::default(),
             rounds: AtomicUsize::new(0),
+            present_ms: AtomicU64::new(0),
+            was_away: AtomicBool::new(false),
             led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic),
             bindings: Bindings::new(options.bounds.bindings_max),

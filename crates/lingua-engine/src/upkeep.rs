@@ -16,6 +16,7 @@ use lingua_store::contract::{
 use crate::clock::Timer;
 use crate::events;
 use crate::handle::Handle;
+use crate::live::ToJob;
 use crate::table::{self, PoolTable};
 
 /// Leases ended in one cell at a time.
@@ -85,12 +86,40 @@ impl<S: Store, T: Timer> Handle<S, T> {
             address: shared.options.address.clone(),
             lease_ms: shared.options.times.leader_lease_ms,
         };
-        shared.store.announce(presence).await.map(drop)
+        shared.store.announce(presence).await?;
+        let now_ms = shared.now_ms();
+        let before_ms = shared.present_ms.swap(now_ms, Ordering::Relaxed);
+        if before_ms > 0 && now_ms.saturating_sub(before_ms) > shared.options.times.leader_lease_ms
+        {
+            shared.was_away.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// After an absence that was long enough to be taken for dead: lets go of jobs that others have taken over. Their nodes and
+    /// clients must not be kept waiting until a timer rings.
+    async fn return_from_absence(&self) -> lingua_store::Result<()> {
+        let shared = &self.shared;
+        if !shared.was_away.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        for id in shared.live.ids() {
+            let record = shared.store.job(id).await.inspect_err(|_| {
+                shared.was_away.store(true, Ordering::Relaxed);
+            })?;
+            if record.is_some_and(|record| record.owner != shared.options.instance)
+                && let Some(live) = shared.live.get(id)
+            {
+                live.tell(ToJob::NotOurs).ok();
+            }
+        }
+        Ok(())
     }
 
     pub(crate) async fn announce(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
         self.say_present().await?;
+        self.return_from_absence().await?;
         self.look_around().await?;
         if shared.is_stopping() {
             return Ok(());

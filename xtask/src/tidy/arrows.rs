@@ -11,7 +11,7 @@ use super::workspace::{Dependency, Package, Workspace};
 const CORE: &str = "lingua-core";
 
 /// Each crate with the crates of the workspace that it may use.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     (CORE, &[]),
     ("lingua-wire", &[CORE]),
     ("lingua-store", &[CORE]),
@@ -25,6 +25,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
             "lingua-server",
             "lingua-redis",
             "lingua-sdk",
+            "lingua-chaos",
             "lingua-engine",
             "lingua-store",
             "lingua-wire",
@@ -32,6 +33,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
         ],
     ),
     ("lingua-sim", &["lingua-engine", "lingua-store", CORE]),
+    ("lingua-chaos", &["lingua-sdk", CORE]),
     ("lingua-threads", &["lingua-engine", "lingua-store", CORE]),
     ("lingua-e2e", &["lingua-sdk", "lingua-wire", CORE]),
     ("xtask", &[]),

@@ -113,7 +113,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 self.refuse_partial();
                 None
             }
-            ToJob::NodeLost(_) | ToJob::NotSent(_) => None,
+            // Found out by the next write: nothing is held meanwhile.
+            ToJob::NodeLost(_) | ToJob::NotSent(_) | ToJob::NotOurs => None,
         }
     }
 

@@ -1,0 +1,16 @@
+//! A short storm over the real thing; `cargo xtask chaos` has longer ones.
+
+use lingua_chaos::{Options, run};
+
+use crate::world::binary;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_rule_holds_in_a_storm() {
+    let program = binary().into();
+    let options =
+        Options { program, seed: 3, jobs: 300, nodes: 12, rate: 25.0, fault_every_ms: 500 };
+    let report = run(&options).await.expect("everything starts");
+    assert!(report.broken.is_empty(), "{report}");
+    assert_eq!(report.accepted, 300, "{report}");
+    assert!(report.done > 150 && report.faults > 5, "{report}");
+}
