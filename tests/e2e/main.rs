@@ -10,6 +10,8 @@ mod long_poll;
 mod memory;
 mod metrics;
 mod routes;
+mod session;
+mod session_limits;
 mod shared;
 mod socket;
 mod tls;
