@@ -15,6 +15,8 @@ mod metrics;
 mod outage;
 mod redis;
 mod routes;
+mod session;
+mod session_limits;
 mod shared;
 mod socket;
 mod tls;

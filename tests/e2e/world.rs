@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 /// Longer than anything should take, on however slow a machine.
@@ -216,6 +217,21 @@ pub(crate) fn job_with(options: Value) -> Value {
     job
 }
 
+/// Opens a WebSocket.
+pub(crate) async fn connect(
+    url: &str,
+    token: Option<&str>,
+) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
+    let mut request = url.into_client_request().expect("a url");
+    if let Some(token) = token {
+        let value = format!("Bearer {token}").parse().expect("a header");
+        request.headers_mut().insert("authorization", value);
+    }
+    // In a box, because it has room for a TLS handshake, too.
+    let connecting = Box::pin(tokio_tungstenite::connect_async(request));
+    within(connecting).await.expect("it upgrades").0
+}
+
 /// A node that the test speaks for.
 pub(crate) struct Node {
     pub(crate) socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
@@ -224,10 +240,7 @@ pub(crate) struct Node {
 
 impl Node {
     async fn connect(address: &str) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
-        let url = format!("ws://{address}/v1/node/ws");
-        // In a box, because it has room for a TLS handshake, too.
-        let connecting = Box::pin(tokio_tungstenite::connect_async(url));
-        within(connecting).await.expect("it upgrades").0
+        connect(&format!("ws://{address}/v1/node/ws"), None).await
     }
 
     /// Registers with zh and en.
@@ -276,6 +289,11 @@ impl Node {
 
     pub(crate) async fn send_bytes(&mut self, bytes: Vec<u8>) {
         self.socket.send(Message::binary(bytes)).await.expect("the socket is open");
+    }
+
+    /// Sends sound that the other side may refuse to read.
+    pub(crate) async fn try_send_bytes(&mut self, bytes: Vec<u8>) {
+        self.socket.send(Message::binary(bytes)).await.ok();
     }
 
     /// The next message, or null when the socket is closed.

@@ -15,6 +15,9 @@
 //! | [`bus`] | jobs here on nodes of other instances, and the other way round |
 //! | `amends` | jobs that nobody runs, ends that the store forgot |
 //! | `doubt` | nodes that have to report before they get jobs |
+//! | [`session`] | people who speak: turns, segments, results in order |
+//! | [`speech`] | what is being said, while it is being said |
+//! | `both_ways` | nodes that can do one direction only |
 //! | [`table`] | the pool table that the leader publishes |
 //! | [`events`] | what happens, for whoever wants to watch |
 //! | [`metrics`] | what is counted |
@@ -28,6 +31,7 @@
 mod alarm;
 mod amends;
 mod binding;
+mod both_ways;
 pub mod bus;
 pub mod clock;
 mod cost;
@@ -44,7 +48,9 @@ pub mod request;
 mod routes;
 mod runner;
 pub mod service;
+pub mod session;
 mod shared;
+pub mod speech;
 pub mod table;
 mod upkeep;
 

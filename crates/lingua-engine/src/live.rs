@@ -231,13 +231,22 @@ impl LiveJob {
             Until::Sent => &self.sent,
             Until::Ended => &self.over,
         };
+        self.comes_to(bell, |progress| until.is_reached(progress)).await
+    }
+
+    /// Waits until the job's progress is what somebody waits for; says whether that was before its runner was over.
+    pub(crate) async fn shows(&self, is_it: impl Fn(&Progress) -> bool) -> bool {
+        self.comes_to(&self.sent, is_it).await
+    }
+
+    async fn comes_to(&self, bell: &Notify, is_it: impl Fn(&Progress) -> bool) -> bool {
         self.is_watched.store(true, Ordering::SeqCst);
         loop {
             let rung = bell.notified();
             // Asked first: the runner tells its progress and is over then, so an end that comes between the two
             // questions is seen by the second.
             let is_over = self.inbox.lock().is_over;
-            if until.is_reached(&self.progress.lock()) {
+            if is_it(&self.progress.lock()) {
                 return true;
             }
             if is_over {

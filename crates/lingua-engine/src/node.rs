@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use lingua_core::{Attempt, Epoch, Fence, Health, JobId, NodeId, Profile};
-use lingua_store::contract::{LeaseKey, Place};
+use lingua_store::contract::{Bytes, LeaseKey, Place};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc};
 
@@ -24,6 +24,20 @@ use crate::request::JobRequest;
 pub enum ToNode {
     /// Do this job.
     Assign(Assignment),
+    /// More of what is being said, for a job that was sent before it was whole.
+    Sound {
+        /// Which job and attempt.
+        key: LeaseKey,
+        /// What was said since.
+        sound: Bytes,
+    },
+    /// That was all of it.
+    SoundEnd {
+        /// Which job and attempt.
+        key: LeaseKey,
+        /// How many bytes it was.
+        bytes: usize,
+    },
     /// Stop doing it.
     Cancel {
         /// Which job and attempt.
@@ -59,6 +73,8 @@ pub struct Assignment {
     pub deadline_ms: u64,
     /// Whether segments bound to one node had to move to this one.
     pub moved: bool,
+    /// Whether what is said follows as it is being said.
+    pub stream: bool,
 }
 
 /// The way to a node: what it is told waits here until its connection sends it.

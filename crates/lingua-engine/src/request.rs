@@ -12,7 +12,9 @@ use lingua_store::contract::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// What the speaker said, in one of three forms.
+use crate::speech::Speech;
+
+/// What the speaker said, in one of four forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// Somewhere else; survives this instance.
@@ -26,6 +28,8 @@ pub enum Input {
         /// The sound.
         data: Bytes,
     },
+    /// Here, and perhaps still growing.
+    Speech(Arc<Speech>),
     /// Already written down.
     Text(Arc<str>),
 }
@@ -84,7 +88,7 @@ impl JobRequest {
 
     /// Whether another instance could go on with it.
     pub fn is_recoverable(&self) -> bool {
-        !matches!(self.input, Input::Audio { .. })
+        !matches!(self.input, Input::Audio { .. } | Input::Speech(_))
     }
 }
 

@@ -7,6 +7,7 @@
 //! | file | what |
 //! |---|---|
 //! | `slot.rs` | finding a slot, and waiting for one |
+//! | `listen.rs` | jobs whose speaker is still speaking |
 //! | `record.rs` | what the store and those who watch are told |
 //!
 //! Invariant: nobody is told of an end that was not written; a job that cannot be written is let go of.
@@ -28,9 +29,11 @@ use crate::node::{Assignment, LocalNode, ToNode};
 use crate::request::{Ended, JobRequest, Try};
 use crate::shared::{Shared, timed};
 
+mod listen;
 mod record;
 mod slot;
 
+use listen::Feed;
 use slot::NoSlot;
 
 /// A job's life.
@@ -65,6 +68,7 @@ pub(crate) struct Runner<S, T> {
     sent_ms: u64,
     /// The connection of the node that has the job.
     link: Option<Arc<LocalNode>>,
+    feed: Feed,
     alarm: Alarm,
 }
 
@@ -109,6 +113,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             free: 0,
             sent_ms: 0,
             link: None,
+            feed: Feed::default(),
             alarm: Alarm::new(),
         }
     }
@@ -235,6 +240,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             request: Arc::clone(&self.request),
             deadline_ms: self.deadline_ms.min(now_ms + self.shared.options.times.run_ms),
             moved,
+            stream: self.feed.is_on,
         };
         self.link = self.shared.nodes.get(&grant.node).filter(|n| n.place.epoch == grant.epoch);
         self.sent_ms = now_ms;
@@ -277,6 +283,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     /// Waits for the node, the timers and the client, and takes whatever comes first.
     async fn attend(&mut self) {
+        if self.feed.is_on {
+            Box::pin(self.feed()).await;
+        }
         let times = self.shared.options.times;
         let Stage { state, attempt } = self.job.stage();
         let (limit_ms, too_late) = match (state, &self.unless_heard) {

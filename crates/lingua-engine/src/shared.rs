@@ -13,6 +13,7 @@ use tokio::sync::{Notify, SetOnce, broadcast};
 
 use crate::amends::Amends;
 use crate::binding::Bindings;
+use crate::both_ways::OneWay;
 use crate::bus::Bus;
 use crate::clock::Timer;
 use crate::doubt::Doubt;
@@ -61,6 +62,7 @@ pub(crate) struct Shared<S, T> {
     pub(crate) queue: Arc<Queue>,
     pub(crate) routes: Routes,
     pub(crate) bindings: Bindings,
+    pub(crate) one_way: OneWay,
     pub(crate) events: broadcast::Sender<Event>,
     /// The pool table in force, as it was published last.
     pub(crate) table: Mutex<Option<Arc<PoolTable>>>,
@@ -111,6 +113,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
             nodes: Nodes::default(),
             live: LiveJobs::default(),
             routes: Routes::default(),
+            one_way: OneWay::default(),
             table: Mutex::new(None),
             table_bell: Notify::new(),
             ended_bell: Notify::new(),

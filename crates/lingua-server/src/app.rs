@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use lingua_engine::bus::Polls;
+use lingua_engine::session::Sessions;
 use lingua_engine::{Handle, Timer};
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
@@ -22,6 +23,7 @@ use crate::mailbox::Mailboxes;
 use crate::metrics::Metrics;
 use crate::options::{InsecureListen, ServerOptions};
 use crate::reply::Failed;
+use crate::session;
 use crate::table;
 use crate::tls::Tls;
 
@@ -61,6 +63,7 @@ pub(crate) struct Inner<S, T> {
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Mailboxes,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) sessions: Sessions<S, T>,
     limiter: Option<Limiter>,
 }
 
@@ -71,7 +74,10 @@ impl<S: Store, T: Timer> Server<S, T> {
         let metrics = Arc::new(Metrics::new(&mut registry));
         let mailboxes = Mailboxes::default();
         let limiter = options.rate_limit.map(Limiter::new);
-        let inner = Inner { engine, options, registry, mailboxes, metrics, limiter };
+        let composer = session::composer(options.default_wait_ms);
+        let gauge = metrics.sessions.clone();
+        let sessions = Sessions::new(engine.clone(), options.session.rules, composer, gauge);
+        let inner = Inner { engine, options, registry, mailboxes, metrics, sessions, limiter };
         let shared = Arc::new(inner);
         shared.engine.answer_polls(polls(&shared));
         Self { app: App { shared } }

@@ -56,6 +56,11 @@ impl TokenHash {
         Self(Sha256::digest(token.as_bytes()).into())
     }
 
+    /// The hash itself.
+    pub fn bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// From 64 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {

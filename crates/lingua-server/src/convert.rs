@@ -43,12 +43,31 @@ pub(crate) fn request(id: JobId, body: &[u8], wait_ms: u64) -> Result<JobRequest
         Some(trace) => trace.into(),
         None => std::str::from_utf8(&hex(id.number())).unwrap_or_default().into(),
     };
-    let context: Vec<Arc<str>> = order.context.into_iter().map(Into::into).collect();
     let mut request = from_ask(id, order.ask, input, session, trace, spec, wait_ms);
+    with_context(&mut request, order.context);
+    Ok(request)
+}
+
+fn with_context(request: &mut JobRequest, context: Vec<String>) {
     if !context.is_empty() {
+        let context = context.into_iter().map(Into::into).collect();
         let two_way = request.is_two_way();
         request.extras = Some(Arc::new(Extras { two_way, context }));
     }
+}
+
+/// A segment of a session as a job.
+pub(crate) fn segment(
+    id: JobId,
+    mut dispatch: Dispatch<'_>,
+    input: Input,
+) -> Result<JobRequest, RequestError> {
+    let spec: store::Bytes = to_json(&dispatch).into_bytes().into();
+    let session = dispatch.session_id.as_deref().unwrap_or_default().into();
+    let trace = std::str::from_utf8(&hex(id.number())).unwrap_or_default().into();
+    let context = dispatch.context.take().unwrap_or_default();
+    let mut request = from_ask(id, dispatch.into_ask()?, input, session, trace, spec, 0);
+    with_context(&mut request, context);
     Ok(request)
 }
 
@@ -126,6 +145,14 @@ pub(crate) fn assign<'a>(a: &'a Assignment, now_ms: u64, inline: bool) -> JobAss
                 false => Audio::in_next_frame(format, rate, data.len()),
             });
         }
+        Input::Speech(speech) => {
+            let rate = Some(speech.sample_rate).filter(|rate| *rate > 0);
+            audio = Some(match (a.stream, inline) {
+                (true, _) => Audio::streamed(&speech.format, rate),
+                (false, true) => Audio::inline(&speech.format, rate, &speech.since(0).0),
+                (false, false) => Audio::in_next_frame(&speech.format, rate, speech.bytes()),
+            });
+        }
     }
     JobAssign {
         job_id: a.job,
@@ -188,8 +215,6 @@ pub(crate) fn job_view(job: &JobView) -> view::JobView {
     let ended = progress.ended.as_deref();
     let deadline = asked.as_ref().and_then(|asked| asked.deadline_ms);
     let pair = asked.as_ref().map(|asked| asked.pair);
-    // A spec that cannot be read is not invented; `und` says so.
-    let unknown = || "und".parse().expect("und is a tag");
     let tries: Vec<AttemptView> = progress
         .tries
         .iter()
@@ -201,7 +226,7 @@ pub(crate) fn job_view(job: &JobView) -> view::JobView {
         state: progress.state,
         session_id: asked.as_ref().map(|asked| asked.session.to_string()),
         src_lang: asked.as_deref().map_or(Source::Auto, source_of),
-        tgt_lang: pair.map_or_else(unknown, |pair| pair.tgt),
+        tgt_lang: pair.map_or_else(unknown_language, |pair| pair.tgt),
         node_id: progress.node.clone().or_else(|| tries.last().and_then(|t| t.node_id.clone())),
         attempt_id: progress.attempt,
         instance_id: Some(job.owner.clone()),
@@ -216,6 +241,11 @@ pub(crate) fn job_view(job: &JobView) -> view::JobView {
         updated_ms: ended.map_or(job.updated_ms, |e| e.ended_ms),
         deadline_at_ms: deadline.map(|ms| job.accepted_ms.saturating_add(ms)),
     }
+}
+
+/// A spec that cannot be read is not invented; `und` says so.
+pub(crate) fn unknown_language() -> Lang {
+    "und".parse().expect("und is a tag")
 }
 
 fn attempt_view(t: &Try, is_last: bool, job: &JobView) -> AttemptView {
@@ -236,7 +266,7 @@ fn attempt_view(t: &Try, is_last: bool, job: &JobView) -> AttemptView {
     }
 }
 
-fn timings(job: &JobView) -> Timings {
+pub(crate) fn timings(job: &JobView) -> Timings {
     let ended = job.progress.ended.as_deref();
     let last = job.progress.tries.last();
     Timings {

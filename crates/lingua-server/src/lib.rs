@@ -14,6 +14,7 @@
 //! | `openapi`, `docs` | its description, for machines and for people |
 //! | `routes` | one file for each kind of caller |
 //! | `socket` | the node WebSocket |
+//! | `session` | the session WebSocket |
 //! | `mailbox` | nodes without WebSocket |
 //! | `convert` | between the wire's words and the engine's |
 //! | `sent` | bodies of requests |
@@ -37,6 +38,7 @@ pub mod options;
 mod reply;
 mod routes;
 mod sent;
+mod session;
 mod socket;
 mod table;
 pub mod tls;

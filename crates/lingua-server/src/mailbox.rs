@@ -61,6 +61,8 @@ impl Mailbox {
                 }
                 cancelled.push_back(JobRef { job_id: key.job, attempt_id: key.attempt });
             }
+            // It does not say that it listens along, so it is not spoken to.
+            ToNode::Sound { .. } | ToNode::SoundEnd { .. } => {}
             ToNode::Confirmed { .. } | ToNode::Drain | ToNode::Superseded => {}
         }
     }

@@ -14,17 +14,20 @@ pub(crate) enum Kind {
     Client,
     /// A node's WebSocket.
     Node,
+    /// The WebSocket of a session.
+    Session,
     /// Somebody who watches what happens. It is a client's connection as well.
     Events,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Client, Self::Node, Self::Events];
+    const ALL: [Self; 4] = [Self::Client, Self::Node, Self::Session, Self::Events];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Client => "client",
             Self::Node => "node",
+            Self::Session => "session",
             Self::Events => "events",
         }
     }
@@ -34,6 +37,7 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     connections: Family<[(&'static str, &'static str); 1], Gauge>,
+    pub(crate) sessions: Gauge,
     pub(crate) rate_limited: Counter,
 }
 
@@ -42,11 +46,15 @@ impl Metrics {
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let connections = Family::default();
         registry.register("connections", "Open connections, by kind", connections.clone());
-        // None until there are sessions, but whoever draws a graph of it should find it.
-        registry.register("sessions", "Open sessions", Gauge::<i64>::default());
+        let sessions = Gauge::default();
+        registry.register(
+            "sessions",
+            "Sessions, connected or waiting to be resumed",
+            sessions.clone(),
+        );
         let rate_limited = Counter::default();
         registry.register("rate_limited", "Requests turned away", rate_limited.clone());
-        let metrics = Self { connections, rate_limited };
+        let metrics = Self { connections, sessions, rate_limited };
         for kind in Kind::ALL {
             metrics.gauge(kind).set(0);
         }

@@ -8,9 +8,13 @@
 
 use lingua_wire::node::{Bye, Heartbeat, JobAck, JobDone, JobFail, JobPartial, Register};
 use lingua_wire::scheduler::{
-    Drain, HeartbeatAck, JobAssign, JobCancel, JobConfirmed, NodeError, Registered,
+    AudioEnd, Drain, HeartbeatAck, JobAssign, JobCancel, JobConfirmed, NodeError, Registered,
 };
 use lingua_wire::schema::Catalog;
+use lingua_wire::session::{
+    JobAccepted, Missing, SegmentResult, SessionEnd, SessionPartial, SessionResume, SessionStart,
+    SessionStarted, TextTurn, TurnEnd, TurnStart,
+};
 use lingua_wire::view::{JobEvent, LeaderEvent, NodeEvent, PoolEvent};
 use lingua_wire::{ErrorBody, Message};
 use serde_json::{Map, Value, json};
@@ -20,8 +24,14 @@ use crate::table::{Content, ROUTES, Route, SchemaOf};
 /// Before the name of a schema.
 const REFERENCE: &str = "#/components/schemas/";
 
-/// The route whose messages are listed in [`NODE_FRAMES`] and [`SCHEDULER_FRAMES`].
-const SOCKET: &str = "/v1/node/ws";
+/// The WebSockets: the route, who speaks there, and what both sides say.
+const SOCKETS: [(&str, &str, Frames, Frames); 2] = [
+    ("/v1/node/ws", "node", NODE_FRAMES, SCHEDULER_FRAMES),
+    ("/v1/session/ws", "client", CLIENT_FRAMES, SESSION_FRAMES),
+];
+
+/// Messages with their schemas.
+type Frames = &'static [(&'static str, SchemaOf)];
 
 macro_rules! frames {
     ($way:ident: $($Type:ty),*) => {
@@ -30,13 +40,23 @@ macro_rules! frames {
 }
 
 /// What nodes send on their socket.
-pub(crate) const NODE_FRAMES: &[(&str, SchemaOf)] = frames!(
+pub(crate) const NODE_FRAMES: Frames = frames!(
     request: Register, Heartbeat, JobAck, JobPartial<'_>, JobDone<'_>, JobFail<'_>, Bye<'_>
 );
 
 /// What they are sent.
-pub(crate) const SCHEDULER_FRAMES: &[(&str, SchemaOf)] = frames!(
-    answer: Registered, HeartbeatAck, JobAssign<'_>, JobCancel<'_>, JobConfirmed, Drain, NodeError<'_>
+pub(crate) const SCHEDULER_FRAMES: Frames = frames!(
+    answer: Registered, HeartbeatAck, JobAssign<'_>, AudioEnd, JobCancel<'_>, JobConfirmed, Drain, NodeError<'_>
+);
+
+/// What clients send on a session's socket, besides audio.
+pub(crate) const CLIENT_FRAMES: Frames = frames!(
+    request: SessionStart<'_>, SessionResume<'_>, TurnStart<'_>, TurnEnd, TextTurn<'_>, SessionEnd
+);
+
+/// What they are sent.
+pub(crate) const SESSION_FRAMES: Frames = frames!(
+    answer: SessionStarted<'_>, JobAccepted, SessionPartial<'_>, SegmentResult<'_>, Missing<'_>, NodeError<'_>
 );
 
 /// What happens, with the names of the events.
@@ -60,10 +80,12 @@ pub(crate) fn document() -> Value {
             sets.push((route, parameters.place, (parameters.schema)(&mut catalog)));
         }
     }
-    paths[SOCKET]["get"]["x-messages"] = json!({
-        "node": messages(NODE_FRAMES, &mut catalog),
-        "scheduler": messages(SCHEDULER_FRAMES, &mut catalog),
-    });
+    for (path, speaker, said, answered) in SOCKETS {
+        paths[path]["get"]["x-messages"] = json!({
+            speaker: messages(said, &mut catalog),
+            "scheduler": messages(answered, &mut catalog),
+        });
+    }
     let events = EVENTS.iter().map(|(name, schema)| ((*name).to_owned(), schema(&mut catalog)));
     paths["/v1/events"]["get"]["x-events"] = Value::Object(events.collect());
     let mut schemas = catalog.into_definitions();
@@ -159,6 +181,7 @@ fn in_place(place: &str, set: &Value) -> Vec<Value> {
 mod tests {
     use lingua_wire::node::NodeMessage;
     use lingua_wire::scheduler::SchedulerMessage;
+    use lingua_wire::session::{SessionAnswer, SessionMessage};
 
     use super::*;
 
@@ -211,6 +234,8 @@ mod tests {
         };
         assert_eq!(names(NODE_FRAMES), NodeMessage::TYPES);
         assert_eq!(names(SCHEDULER_FRAMES), SchedulerMessage::TYPES);
+        assert_eq!(names(CLIENT_FRAMES), SessionMessage::TYPES);
+        assert_eq!(names(SESSION_FRAMES), SessionAnswer::TYPES);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use lingua_engine::session::SessionOptions;
+
 use crate::auth::Tokens;
 use crate::limit::RateLimit;
 use crate::tls::Tls;
@@ -32,6 +34,8 @@ pub struct ServerOptions {
     pub poll_ms_max: u64,
     /// How often one caller may ask; as often as it likes if there is none.
     pub rate_limit: Option<RateLimit>,
+    /// Sessions.
+    pub session: SessionSettings,
     /// Certificate and key; without them everything is said in the clear.
     pub tls: Option<Tls>,
     /// The name of the store, for people.
@@ -52,9 +56,27 @@ impl Default for ServerOptions {
             first_message_ms: 10_000,
             poll_ms_max: 60_000,
             rate_limit: None,
+            session: SessionSettings::default(),
             tls: None,
             store_kind: "embedded".to_owned(),
         }
+    }
+}
+
+/// How sessions are set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionSettings {
+    /// Their rules.
+    pub rules: SessionOptions,
+    /// Longest frame of audio.
+    pub frame_bytes_max: usize,
+    /// How long a client may keep a write waiting.
+    pub write_ms: u64,
+}
+
+impl Default for SessionSettings {
+    fn default() -> Self {
+        Self { rules: SessionOptions::default(), frame_bytes_max: 64 << 10, write_ms: 10_000 }
     }
 }
 

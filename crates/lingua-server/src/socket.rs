@@ -23,8 +23,10 @@ use lingua_engine::request::Input;
 use lingua_engine::{NodeError as Refused, Timer};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
-use lingua_wire::node::{JobDone, NodeMessage, embed_audio};
-use lingua_wire::scheduler::{Drain, HeartbeatAck, JobCancel, JobConfirmed, NodeError, Registered};
+use lingua_wire::node::{JobDone, JobRef, NodeMessage, embed_audio};
+use lingua_wire::scheduler::{
+    AudioEnd, Drain, HeartbeatAck, JobCancel, JobConfirmed, NodeError, Registered, tag,
+};
 use lingua_wire::{ErrorCode, Message, RawJson, RequestError, to_json};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -125,6 +127,10 @@ async fn join<S: Store, T: Timer>(
     let epoch = joined.place.epoch.0;
     tracing::info!(step = "register_complete", node_id = %node, epoch, pairs = joined.pairs, "registered");
     Ok((node, joined, inbox))
+}
+
+fn job_ref(key: LeaseKey) -> JobRef {
+    JobRef { job_id: key.job, attempt_id: key.attempt }
 }
 
 fn text<M: Message + Serialize>(message: &M) -> Frame {
@@ -250,10 +256,20 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             ToNode::Assign(assignment) => {
                 let now_ms = self.app.shared.engine.now_ms();
                 self.feed(text(&convert::assign(&assignment, now_ms, false))).await?;
-                if let Input::Audio { data, .. } = &assignment.request.input {
-                    self.feed(Frame::Binary(Bytes::from_owner(Arc::clone(data)))).await?;
-                }
-                Ok(())
+                let data = match &assignment.request.input {
+                    Input::Audio { data, .. } => Arc::clone(data),
+                    Input::Speech(speech) if !assignment.stream => speech.since(0).0,
+                    _ => return Ok(()),
+                };
+                self.feed(Frame::Binary(Bytes::from_owner(data))).await
+            }
+            ToNode::Sound { key, sound } => {
+                let frame = [&tag(job_ref(key))[..], &sound].concat();
+                self.feed(Frame::Binary(frame.into())).await
+            }
+            ToNode::SoundEnd { key, bytes } => {
+                let (job_id, attempt_id) = (key.job, key.attempt);
+                self.feed(text(&AudioEnd { job_id, attempt_id, bytes: bytes as u64 })).await
             }
             ToNode::Cancel { key, reason } => {
                 let (job_id, attempt_id) = (key.job, key.attempt);

@@ -23,7 +23,7 @@ use serde_json::Value;
 use crate::app::App;
 use crate::routes::jobs::{Key, List, Wait};
 use crate::routes::nodes::Poll;
-use crate::{routes, socket};
+use crate::{routes, session, socket};
 
 /// A route, as it is described.
 #[derive(Debug)]
@@ -152,6 +152,9 @@ routes! {
         get "/v1/jobs" routes::jobs::list, [query List],
             - => [JobList, "job_list"],
             "Jobs, the newest first.";
+        get "/v1/session/ws" session::upgrade, -,
+            - => -,
+            "The session WebSocket.";
         get "/v1/nodes" routes::operators::nodes, -,
             - => [NodeList, "node_list"],
             "All nodes.";

@@ -18,8 +18,10 @@ use serde::{Deserialize, Serialize};
 use crate::backing;
 
 mod environment;
+mod session;
 
 pub(crate) use environment::strays_here;
+pub(crate) use session::Session;
 
 /// Something in the configuration is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,7 @@ pub(crate) struct Config {
     pub(crate) log: Log,
     pub(crate) auth: Auth,
     pub(crate) limits: Limits,
+    pub(crate) session: Session,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -264,6 +267,7 @@ impl Config {
             backing::redis_options(&loaded)?;
         }
         loaded.tls()?;
+        loaded.session.settings()?;
         Ok(loaded)
     }
 

@@ -207,6 +207,7 @@ fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
         store_kind: backing::kind(&config.store.url).to_owned(),
         rate_limit: config.rate_limit(),
         tls: config.tls()?,
+        session: config.session.settings()?,
         ..ServerOptions::default()
     })
 }

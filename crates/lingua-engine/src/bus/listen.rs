@@ -49,7 +49,9 @@ impl<S: Store, T: Timer> Handle<S, T> {
             self.shared.metrics.bus.count_many("received", messages.len() as u64);
             for message in messages {
                 match message.head {
-                    Head::Assign(order) => orders.push((from.clone(), order, message.blobs)),
+                    Head::Assign(order) if !order.stream => {
+                        orders.push((from.clone(), order, message.blobs))
+                    }
                     _ => self.hear_message(&from, message),
                 }
             }
@@ -61,16 +63,29 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
     }
 
+    /// A node that has gone, or does not read, does not hear it: its attempt ends by that.
+    fn pass_on(&self, node: &str, order: ToNode) {
+        let node = node.parse().ok().and_then(|node| self.shared.nodes.get(&node));
+        if let Some(node) = node {
+            node.outbox.try_send(order).ok();
+        }
+    }
+
     fn hear_message(&self, from: &InstanceId, Message { head, blobs }: Message) {
         let shared = &self.shared;
         match head {
             Head::Assign(order) => shared.assign_here(from.clone(), &order, &blobs),
             Head::Cancel { node, key } => {
-                let node = node.parse().ok().and_then(|node| shared.nodes.get(&node));
-                if let Some(node) = node {
-                    let (key, reason) = (key.lease(), "the attempt is over");
-                    node.outbox.try_send(ToNode::Cancel { key, reason }).ok();
+                let (key, reason) = (key.lease(), "the attempt is over");
+                self.pass_on(&node, ToNode::Cancel { key, reason });
+            }
+            Head::Sound { node, key } => {
+                for sound in blobs {
+                    self.pass_on(&node, ToNode::Sound { key: key.lease(), sound });
                 }
+            }
+            Head::SoundEnd { node, key, bytes } => {
+                self.pass_on(&node, ToNode::SoundEnd { key: key.lease(), bytes });
             }
             Head::NotSent { key } => {
                 let LeaseKey { job, attempt } = key.lease();

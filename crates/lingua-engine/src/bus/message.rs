@@ -25,6 +25,10 @@ const BLOBS_MAX: usize = 2;
 pub(crate) enum Head {
     /// A job for a node there. Blobs: the request, and the sound if there is any.
     Assign(Assign),
+    /// More of what is being said, for a job that a node there listens to. Blob: the sound.
+    Sound { node: String, key: Key },
+    /// That was all of it.
+    SoundEnd { node: String, key: Key, bytes: usize },
     /// The attempt is over: a node there is to stop.
     Cancel { node: String, key: Key },
     /// An order did not get to its node.
@@ -72,6 +76,9 @@ pub(crate) struct Assign {
     /// Format and rate of the sound.
     #[serde(default)]
     pub(crate) audio: Option<(String, u32)>,
+    /// Whether the sound follows as it is said.
+    #[serde(default)]
+    pub(crate) stream: bool,
 }
 
 /// What a node says.
@@ -375,6 +382,7 @@ mod tests {
             moved: true,
             used: 1,
             audio: Some(("pcm16".into(), 16_000)),
+            stream: false,
         };
         let failed = Spoken::Failed { reason: "MODEL 坏".into(), retryable: true };
         vec![

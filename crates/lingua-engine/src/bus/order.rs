@@ -18,6 +18,7 @@ use crate::node::{Assignment, LocalNode, ToNode};
 use crate::request::Input;
 use crate::runner::TURN_MS;
 use crate::shared::Shared;
+use crate::speech::Speech;
 
 /// An assignment as it is written, with its blobs.
 pub(super) fn written(
@@ -28,9 +29,16 @@ pub(super) fn written(
 ) -> (Assign, Vec<Bytes>) {
     let mut blobs = vec![Arc::clone(&a.request.spec)];
     let mut audio = None;
-    if let Input::Audio { format, sample_rate, data } = &a.request.input {
-        audio = Some((format.to_string(), *sample_rate));
-        blobs.push(Arc::clone(data));
+    match &a.request.input {
+        Input::AudioRef(_) | Input::Text(_) => {}
+        Input::Audio { format, sample_rate, data } => {
+            audio = Some((format.to_string(), *sample_rate));
+            blobs.push(Arc::clone(data));
+        }
+        Input::Speech(speech) => {
+            audio = Some((speech.format.to_string(), speech.sample_rate));
+            blobs.extend((!a.stream).then(|| speech.since(0).0));
+        }
     }
     let order = Assign {
         key: LeaseKey { job: a.job, attempt: a.attempt }.into(),
@@ -41,6 +49,7 @@ pub(super) fn written(
         moved: a.moved,
         used,
         audio,
+        stream: a.stream,
     };
     (order, blobs)
 }
@@ -68,9 +77,11 @@ impl<S: Store, T: Timer> Shared<S, T> {
         let LeaseKey { job, attempt } = order.key.lease();
         let mut request = self.options.decode.request(job, blobs.first()?)?;
         if let Some((format, sample_rate)) = &order.audio {
-            let data = Arc::clone(blobs.get(1)?);
             let (format, sample_rate) = (format.as_str().into(), *sample_rate);
-            request.input = Input::Audio { format, sample_rate, data };
+            request.input = match order.stream {
+                true => Input::Speech(Arc::new(Speech::new(format, sample_rate))),
+                false => Input::Audio { format, sample_rate, data: Arc::clone(blobs.get(1)?) },
+            };
         }
         Some(Assignment {
             job,
@@ -79,6 +90,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
             request: Arc::new(request),
             deadline_ms: self.now_ms().saturating_add(order.left_ms),
             moved: order.moved,
+            stream: order.stream,
         })
     }
 
@@ -106,7 +118,8 @@ impl<S: Store, T: Timer> Shared<S, T> {
             return;
         }
         let turn = node.line_up(assignment.fence);
-        if turn.has_come() {
+        // Sound that follows must not come before its order.
+        if turn.has_come() || assignment.stream {
             drop(turn);
             return self.hand_over(&owner, &node, assignment);
         }
@@ -143,5 +156,21 @@ impl<S: Store, T: Timer> Shared<S, T> {
             let node = grant.node.to_string();
             self.post(&grant.via, Head::Cancel { node, key: key.into() });
         }
+    }
+
+    /// More of what is being said, for a node of another instance.
+    pub(crate) fn sound_elsewhere(self: &Arc<Self>, grant: &Grant, key: LeaseKey, sound: Bytes) {
+        let head = Head::Sound { node: grant.node.to_string(), key: key.into() };
+        self.post(&grant.via, Message { head, blobs: vec![sound] });
+    }
+
+    pub(crate) fn sound_end_elsewhere(
+        self: &Arc<Self>,
+        grant: &Grant,
+        key: LeaseKey,
+        bytes: usize,
+    ) {
+        let node = grant.node.to_string();
+        self.post(&grant.via, Head::SoundEnd { node, key: key.into(), bytes });
     }
 }

@@ -231,6 +231,33 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
     }
 
+    /// Waits until a job has ended or has another part of the text than this one. A job that runs elsewhere shows
+    /// no parts.
+    pub async fn news_of(
+        &self,
+        id: JobId,
+        shown: Option<&Arc<str>>,
+        wait_ms: u64,
+    ) -> Result<Waited, SubmitError> {
+        if let Some(live) = self.shared.live.get(id) {
+            let is_news = |progress: &Progress| {
+                let partial = progress.partial.as_ref();
+                progress.ended.is_some() || partial.is_some() && partial != shown
+            };
+            if live.shows(is_news).await {
+                return Ok(Waited::Reached(self.view_of(id, &live, live.progress())));
+            }
+        }
+        self.wait_elsewhere(id, wait_ms, Until::Ended).await
+    }
+
+    /// More was said of what a job is about, or it is whole.
+    pub fn sound_came(&self, id: JobId) {
+        if let Some(live) = self.shared.live.get(id) {
+            live.tell_room();
+        }
+    }
+
     /// A job as it stands.
     pub async fn job(&self, id: JobId) -> Result<Option<JobView>, SubmitError> {
         if let Some(live) = self.shared.live.get(id) {

@@ -8,11 +8,12 @@
 use std::sync::Arc;
 
 use lingua_core::job::{Event, Failure, Grant};
-use lingua_core::{CellId, Query, Slot, SlotSet, Why};
+use lingua_core::{CellId, LangPair, Needs, Query, Service, Slot, SlotSet, Source, Why};
 use lingua_store::Store;
 use lingua_store::contract::{Pin, Place, Reserve, Reserved};
 
 use super::Runner;
+use super::listen::Feed;
 use crate::clock::Timer;
 use crate::live::{Heard, ToJob};
 use crate::queue::{Wake, Want};
@@ -36,6 +37,14 @@ enum Looked {
 impl<S: Store, T: Timer> Runner<S, T> {
     /// Looks for a slot, and waits for one as long as the job may.
     pub(super) async fn find_slot(&mut self, started_ms: u64) -> Result<(Grant, u16), NoSlot> {
+        self.feed = Feed::default();
+        let mut started_ms = started_ms;
+        if let Some(speech) = self.unfinished() {
+            if let Some(found) = Box::pin(self.listen_along(&speech)).await? {
+                return Ok(found);
+            }
+            started_ms = self.shared.now_ms();
+        }
         let wait_until_ms = started_ms.saturating_add(self.request.wait_ms);
         let give_up_ms = wait_until_ms.max(self.patient_until_ms).min(self.deadline_ms);
         let (pair, priority) = (self.request.pair, self.request.priority);
@@ -102,7 +111,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// Words about earlier attempts are stale by now; only a cancel counts.
-    fn while_waiting(&mut self, message: ToJob) -> Option<Event> {
+    pub(super) fn while_waiting(&mut self, message: ToJob) -> Option<Event> {
         match message {
             ToJob::Cancel => Some(Event::Cancel),
             ToJob::Node(word, answer) => {
@@ -150,7 +159,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             for cell in self.shared.routes.order(pair, self.shared.random(), everywhere) {
                 let tried: SlotSet =
                     tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot).collect();
-                let exclude = match self.request.exclude.is_empty() {
+                let is_open = self.request.exclude.is_empty() && !self.request.is_two_way();
+                let exclude = match is_open {
                     true => tried,
                     false => tried | Box::pin(self.excluded_in(cell)).await?,
                 };
@@ -183,7 +193,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// The node that the client prefers, or the one that the turn is bound to.
-    async fn look_at_pinned(&mut self) -> Result<Option<(Grant, u16)>, NoSlot> {
+    pub(super) async fn look_at_pinned(&mut self) -> Result<Option<(Grant, u16)>, NoSlot> {
         let request = Arc::clone(&self.request);
         let first_try = self.job.tried().is_empty();
         let (place, strict) = if let Some(node) = request.preferred.as_ref().filter(|_| first_try) {
@@ -226,8 +236,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         Ok(None)
     }
 
-    /// The slots of a cell whose nodes the client does not want.
-    async fn excluded_in(&self, cell: CellId) -> Result<SlotSet, NoSlot> {
+    /// The slots of a cell whose nodes the client does not want, or that can do one of two directions only.
+    pub(super) async fn excluded_in(&self, cell: CellId) -> Result<SlotSet, NoSlot> {
         let mut slots = SlotSet::EMPTY;
         for node in &self.request.exclude {
             let place = self.shared.store.locate(node).await.map_err(|_| store_down())?;
@@ -235,10 +245,34 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 slots.insert(place.slot);
             }
         }
+        match self.request.is_two_way() {
+            true => Ok(slots | self.one_way_only(cell).await?),
+            false => Ok(slots),
+        }
+    }
+
+    async fn one_way_only(&self, cell: CellId) -> Result<SlotSet, NoSlot> {
+        let LangPair { src: Source::Known(src), tgt } = self.request.pair else {
+            return Ok(SlotSet::EMPTY);
+        };
+        let (back, needs) = (LangPair::known(tgt, src), self.request.needs);
+        let (shared, question) = (&self.shared, (cell, back, needs));
+        let now_ms = shared.now_ms();
+        if let Some(known) = shared.one_way.get(&question, now_ms) {
+            return Ok(known);
+        }
+        let view = shared.store.view(cell).await.map_err(|_| store_down())?;
+        let rule = shared.options.rules.semantic;
+        let lacks = view
+            .nodes
+            .iter()
+            .filter(|n| n.profile.capabilities().lack(back, needs, rule).is_some());
+        let slots: SlotSet = lacks.map(|node| node.place.slot).collect();
+        shared.one_way.put(question, slots, now_ms);
         Ok(slots)
     }
 
-    async fn reserve(
+    pub(super) async fn reserve(
         &self,
         cell: CellId,
         exclude: SlotSet,
@@ -254,7 +288,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         };
         let query = Query {
             pair: self.request.pair,
-            needs: self.request.needs,
+            needs: self.needs(),
             public: self.request.public,
             exclude,
             policy: self.shared.options.policy,
@@ -274,6 +308,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.shared.leases_lost(reply.expired.iter().map(|expired| expired.key));
         self.shared.metrics.reserve.count(outcome_name(&reply.outcome));
         Ok(reply.outcome)
+    }
+
+    /// What it takes, which is more while it is still being said.
+    fn needs(&self) -> Needs {
+        let needs = self.request.needs;
+        match self.feed.is_on {
+            true => Needs { extra: needs.extra.with(Service::Streaming), ..needs },
+            false => needs,
+        }
     }
 
     /// Clients can ask for any pair: only those that the pool table knows get a label of their own.

@@ -321,6 +321,7 @@ impl Process {
                 }
             }
             ToNode::Confirmed { key, .. } => drop(self.kept.remove(&key)),
+            ToNode::Sound { .. } | ToNode::SoundEnd { .. } => {}
             ToNode::Drain => self.draining = true,
             ToNode::Superseded => return self.turned_away(),
         }

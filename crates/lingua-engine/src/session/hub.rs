@@ -1,0 +1,165 @@
+//! All sessions of this instance.
+//!
+//! Start at [`Sessions::start`] and [`Sessions::resume`]. Invariant: a session is counted for its holder for exactly as long
+//! as it is known here.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use lingua_core::session::Format;
+use lingua_store::Store;
+use lingua_store::contract::Bytes;
+use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::attached::Attached;
+use super::options::{Compose, SessionError, SessionOptions};
+use super::talk::Talk;
+use crate::clock::Timer;
+use crate::handle::Handle;
+
+/// The hash of a token.
+pub type Holder = [u8; 32];
+
+/// A session that begins.
+#[derive(Debug, Clone)]
+pub struct NewSession {
+    /// Its name.
+    pub id: Arc<str>,
+    /// The hash of the secret with which to come back.
+    pub secret: Holder,
+    /// Whose it is, if anybody has to say who it is.
+    pub holder: Option<Holder>,
+    /// What it was started with, as the edge can read it.
+    pub plan: Bytes,
+    /// How audio is coded.
+    pub format: Format,
+    /// Parts of texts are wanted.
+    pub partials: bool,
+    /// The last texts go along with each job.
+    pub context: bool,
+}
+
+/// All sessions of this instance. Clones are the same.
+#[derive(Debug)]
+pub struct Sessions<S, T> {
+    pub(super) hub: Arc<Hub<S, T>>,
+}
+
+impl<S, T> Clone for Sessions<S, T> {
+    fn clone(&self) -> Self {
+        Self { hub: Arc::clone(&self.hub) }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Hub<S, T> {
+    pub(super) engine: Handle<S, T>,
+    pub(super) options: SessionOptions,
+    pub(super) compose: Arc<dyn Compose>,
+    known: Mutex<Known<S, T>>,
+    gauge: Gauge,
+}
+
+#[derive(Debug)]
+struct Known<S, T> {
+    by_id: HashMap<Arc<str>, Arc<Talk<S, T>>>,
+    by_holder: HashMap<Holder, usize>,
+}
+
+impl<S: Store, T: Timer> Sessions<S, T> {
+    /// None yet; how many there are is shown by the gauge.
+    pub fn new(
+        engine: Handle<S, T>,
+        options: SessionOptions,
+        compose: Arc<dyn Compose>,
+        gauge: Gauge,
+    ) -> Self {
+        let known = Known { by_id: HashMap::new(), by_holder: HashMap::new() };
+        let hub = Hub { engine, options, compose, known: Mutex::new(known), gauge };
+        Self { hub: Arc::new(hub) }
+    }
+
+    /// How they are set up.
+    pub fn options(&self) -> &SessionOptions {
+        &self.hub.options
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.hub.known.lock().by_id.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Begins a session.
+    pub async fn start(&self, new: NewSession) -> Result<Attached<S, T>, SessionError> {
+        let talk = Arc::new(Talk::new(Arc::clone(&self.hub), new));
+        self.hub.admit(&talk)?;
+        tokio::spawn(Arc::clone(&talk).keep());
+        Ok(Attached::new(talk, 0))
+    }
+
+    /// Goes on with a session whose connection broke. A connection that still has it loses it.
+    pub async fn resume(
+        &self,
+        id: &str,
+        secret: &Holder,
+        last_seq: u64,
+    ) -> Result<Attached<S, T>, SessionError> {
+        let known = self.hub.known.lock().by_id.get(id).cloned();
+        let talk = known.ok_or(SessionError::NotFound)?;
+        if !is_same(&talk.new.secret, secret) {
+            return Err(SessionError::NotFound);
+        }
+        Ok(Attached::new(talk, last_seq))
+    }
+}
+
+impl<S: Store, T: Timer> Hub<S, T> {
+    fn admit(&self, talk: &Arc<Talk<S, T>>) -> Result<(), SessionError> {
+        let mut known = self.known.lock();
+        let limit = self.options.sessions_max;
+        if known.by_id.len() >= limit {
+            return Err(SessionError::TooMany { what: "this instance", limit });
+        }
+        if let Some(holder) = talk.new.holder {
+            let limit = self.options.per_token_max;
+            let count = known.by_holder.entry(holder).or_insert(0);
+            if *count >= limit {
+                return Err(SessionError::TooMany { what: "this token", limit });
+            }
+            *count += 1;
+        }
+        known.by_id.insert(Arc::clone(&talk.new.id), Arc::clone(talk));
+        self.gauge.set(known.by_id.len() as i64);
+        Ok(())
+    }
+
+    /// A session is over.
+    pub(super) fn forget(&self, talk: &Talk<S, T>) {
+        let mut known = self.known.lock();
+        let is_known = known.by_id.get(&talk.new.id).is_some_and(|k| std::ptr::eq(&**k, talk));
+        if !is_known {
+            return;
+        }
+        known.by_id.remove(&talk.new.id);
+        if let Some(holder) = &talk.new.holder
+            && let Some(count) = known.by_holder.get_mut(holder)
+        {
+            *count -= 1;
+            if *count == 0 {
+                known.by_holder.remove(holder);
+            }
+        }
+        self.gauge.set(known.by_id.len() as i64);
+    }
+}
+
+/// Compares in a time that does not depend on where they differ.
+fn is_same(a: &Holder, b: &Holder) -> bool {
+    a.iter().zip(b).fold(0, |seen, (a, b)| seen | (a ^ b)) == 0
+}

@@ -1,0 +1,95 @@
+//! The section `[session]`.
+
+use lingua_core::session::SegmentRules;
+use lingua_engine::session::SessionOptions;
+use lingua_server::options::SessionSettings;
+use serde::{Deserialize, Serialize};
+
+use super::BadConfig;
+
+/// How people may speak.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Session {
+    /// A segment ends after so long without audio.
+    pub(crate) pause_ms: u64,
+    /// A segment ends when it is so long; the turn goes on with the next.
+    pub(crate) segment_max_ms: u64,
+    /// How long after its end a segment may take until it counts as missing.
+    pub(crate) deadline_ms: u64,
+    /// How long a session outlives its connection.
+    pub(crate) resume_ms: u64,
+    /// How long a client may say nothing at all.
+    pub(crate) idle_ms: u64,
+    /// How many times faster than real time audio may come.
+    pub(crate) rate_max: u64,
+    /// Over how long that is measured.
+    pub(crate) rate_window_ms: u64,
+    /// Longest frame of audio.
+    pub(crate) frame_bytes_max: usize,
+    /// Most segments of one session that were not delivered.
+    pub(crate) open_segments_max: usize,
+    /// Most sessions of one token.
+    pub(crate) per_token_max: usize,
+    /// Most sessions of this instance.
+    pub(crate) sessions_max: usize,
+    /// How long a client may keep a write waiting before it is cut off.
+    pub(crate) write_ms: u64,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        let SessionSettings { rules, frame_bytes_max, write_ms } = SessionSettings::default();
+        Self {
+            pause_ms: rules.segments.pause_ms,
+            segment_max_ms: rules.segments.segment_max_ms,
+            deadline_ms: rules.deadline_ms,
+            resume_ms: rules.resume_ms,
+            idle_ms: rules.idle_ms,
+            rate_max: rules.rate_max,
+            rate_window_ms: rules.rate_window_ms,
+            frame_bytes_max,
+            open_segments_max: rules.open_segments_max,
+            per_token_max: rules.per_token_max,
+            sessions_max: rules.sessions_max,
+            write_ms,
+        }
+    }
+}
+
+impl Session {
+    /// Checks what would make sessions useless.
+    pub(crate) fn settings(&self) -> Result<SessionSettings, BadConfig> {
+        let positive = [
+            ("pause_ms", self.pause_ms),
+            ("segment_max_ms", self.segment_max_ms),
+            ("deadline_ms", self.deadline_ms),
+            ("idle_ms", self.idle_ms),
+            ("rate_max", self.rate_max),
+            ("rate_window_ms", self.rate_window_ms),
+            ("write_ms", self.write_ms),
+            ("open_segments_max", self.open_segments_max as u64),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(BadConfig(format!("session.{name} is 0; give at least 1")));
+        }
+        let defaults = SessionOptions::default();
+        let rules = SessionOptions {
+            segments: SegmentRules {
+                pause_ms: self.pause_ms,
+                segment_max_ms: self.segment_max_ms,
+                ..defaults.segments
+            },
+            deadline_ms: self.deadline_ms,
+            resume_ms: self.resume_ms,
+            idle_ms: self.idle_ms,
+            rate_max: self.rate_max,
+            rate_window_ms: self.rate_window_ms,
+            open_segments_max: self.open_segments_max,
+            per_token_max: self.per_token_max,
+            sessions_max: self.sessions_max,
+        };
+        let Self { frame_bytes_max, write_ms, .. } = *self;
+        Ok(SessionSettings { rules, frame_bytes_max, write_ms })
+    }
+}
