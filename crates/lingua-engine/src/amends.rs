@@ -17,7 +17,7 @@ use lingua_core::planted::{self, Bug};
 use lingua_core::{Attempt, JobId};
 use lingua_store::Store;
 use lingua_store::contract::{
-    Advance, AdvanceReply, Bytes, CreateReply, Identity, JobFilter, JobRecord, NewJob,
+    Advance, AdvanceReply, CreateReply, Identity, JobFilter, JobRecord, NewJob, Outcome,
 };
 use parking_lot::Mutex;
 
@@ -43,7 +43,7 @@ pub(crate) const FIRST: Stage = Stage { state: JobState::New, attempt: Attempt::
 pub(crate) struct End {
     pub(crate) job: NewJob,
     pub(crate) stage: Stage,
-    pub(crate) outcome: Bytes,
+    pub(crate) outcome: Outcome,
     pub(crate) token: u64,
     pub(crate) written_ms: u64,
 }

@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::{Notify, oneshot};
 
 use crate::queue::Wake;
-use crate::request::{JobRequest, JobResult, Progress};
+use crate::request::{JobRequest, JobResult, Progress, Try};
 
 /// Tells a node that asked whether its word counted.
 #[derive(Debug)]
@@ -211,6 +211,11 @@ impl LiveJob {
         self.ring(has_ended);
     }
 
+    /// The runner notes something of its tries. Nobody is woken for that.
+    pub(crate) fn edit_tries<R>(&self, edit: impl FnOnce(&mut Vec<Try>) -> R) -> R {
+        edit(&mut self.progress.lock().so_far)
+    }
+
     /// Whoever waits said so before it looked, so it is either seen here or has seen the change.
     fn ring(&self, is_over: bool) {
         if self.is_watched.load(Ordering::SeqCst) {
@@ -347,7 +352,7 @@ mod tests {
             state: JobState::New,
             attempt: Attempt::FIRST,
             node: None,
-            tries: vec![],
+            so_far: vec![],
             ended: None,
             partial: None,
         };

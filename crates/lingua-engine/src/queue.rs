@@ -6,7 +6,7 @@
 //!
 //! Invariant: no wake is lost. A job parks first and looks once more afterwards, so a slot that came
 //! free in between is seen; a wake that its job does not use (it gave up in the same moment) is
-//! passed on.
+//! passed on, and so is room that it leaves ([`Ticket::leave_room`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -41,10 +41,34 @@ struct Waiter {
     sleeper: Arc<dyn Wake>,
 }
 
+/// Those who wait for one pair.
+#[derive(Debug, Default)]
+struct Line {
+    waiters: BTreeMap<Turn, Waiter>,
+    /// How many of them were woken and have not looked yet.
+    woken: usize,
+}
+
+impl Line {
+    /// The first that sleeps and that this is for.
+    fn asleep(&self, is_for: impl Fn(&Want) -> bool) -> Option<Turn> {
+        let mut asleep = self.waiters.iter().filter(|(_, waiter)| !waiter.woken);
+        asleep.find(|(_, waiter)| is_for(&waiter.want)).map(|(turn, _)| *turn)
+    }
+
+    fn wake(&mut self, turn: Turn) {
+        if let Some(waiter) = self.waiters.get_mut(&turn) {
+            waiter.woken = true;
+            self.woken += 1;
+            waiter.sleeper.wake();
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Lines {
     /// In order, so that equal histories wake in equal order.
-    by_pair: BTreeMap<LangPair, BTreeMap<Turn, Waiter>>,
+    by_pair: BTreeMap<LangPair, Line>,
     waiting: usize,
     next: u64,
 }
@@ -69,25 +93,28 @@ impl Queue {
     /// Whether a job that comes now would overtake one of its pair.
     pub(crate) fn has_line(&self, pair: LangPair, priority: i32) -> bool {
         let lines = self.lines.lock();
-        let first = lines.by_pair.get(&pair).and_then(|line| line.first_key_value());
+        let first = lines.by_pair.get(&pair).and_then(|line| line.waiters.first_key_value());
         first.is_some_and(|(&(Reverse(ahead), _), _)| ahead >= priority)
     }
 
-    /// Joins the line.
+    /// Joins the line; says whether nobody of the pair is ahead.
     pub(crate) fn park(
         self: &Arc<Self>,
         want: Want,
         priority: i32,
         sleeper: Arc<dyn Wake>,
-    ) -> Ticket {
+    ) -> (Ticket, bool) {
         let mut lines = self.lines.lock();
         lines.next += 1;
         lines.waiting += 1;
         let turn = (Reverse(priority), lines.next);
         let waiter = Waiter { want, woken: false, sleeper };
-        lines.by_pair.entry(want.pair).or_default().insert(turn, waiter);
+        let waiters = &mut lines.by_pair.entry(want.pair).or_default().waiters;
+        waiters.insert(turn, waiter);
+        let is_first = waiters.first_key_value().is_some_and(|(first, _)| *first == turn);
         drop(lines);
-        Ticket { queue: Arc::clone(self), pair: want.pair, turn }
+        let ticket = Ticket { queue: Arc::clone(self), pair: want.pair, turn, leaves_room: false };
+        (ticket, is_first)
     }
 
     /// Tells the queue that this node has room for one more job.
@@ -108,9 +135,8 @@ impl Queue {
     pub(crate) fn wake_heads(&self) {
         let mut lines = self.lines.lock();
         for line in lines.by_pair.values_mut() {
-            if let Some(waiter) = line.values_mut().find(|waiter| !waiter.woken) {
-                waiter.woken = true;
-                waiter.sleeper.wake();
+            if let Some(turn) = line.asleep(|_| true) {
+                line.wake(turn);
             }
         }
     }
@@ -123,17 +149,12 @@ impl Queue {
         if lines.waiting == 0 {
             return;
         }
-        let next_of = |line: &BTreeMap<Turn, Waiter>| {
-            let mut asleep = line.iter().filter(|(_, waiter)| !waiter.woken);
-            asleep.find(|(_, waiter)| serves(&waiter.want)).map(|(&turn, w)| (turn, w.want.pair))
-        };
-        let Some((turn, pair)) = lines.by_pair.values().filter_map(next_of).min_by_key(|n| n.0)
-        else {
-            return;
-        };
-        if let Some(waiter) = lines.by_pair.get_mut(&pair).and_then(|line| line.get_mut(&turn)) {
-            waiter.woken = true;
-            waiter.sleeper.wake();
+        let next = lines.by_pair.values_mut().filter_map(|line| {
+            let turn = line.asleep(&serves)?;
+            Some((turn, line))
+        });
+        if let Some((turn, line)) = next.min_by_key(|(turn, _)| *turn) {
+            line.wake(turn);
         }
     }
 }
@@ -144,45 +165,43 @@ pub(crate) struct Ticket {
     queue: Arc<Queue>,
     pair: LangPair,
     turn: Turn,
+    leaves_room: bool,
 }
 
 impl Ticket {
-    /// Whether nobody of the pair is ahead.
-    pub(crate) fn is_first(&self) -> bool {
-        let lines = self.queue.lines.lock();
-        let line = lines.by_pair.get(&self.pair);
-        line.and_then(|line| line.keys().next()) == Some(&self.turn)
-    }
-
     /// Takes the wake: whatever comes of it, it is used. One that comes later counts anew.
     pub(crate) fn take_wake(&self) {
         let mut lines = self.queue.lines.lock();
-        if let Some(waiter) = lines.by_pair.get_mut(&self.pair).and_then(|l| l.get_mut(&self.turn))
-        {
-            waiter.woken = false;
+        let Some(line) = lines.by_pair.get_mut(&self.pair) else { return };
+        if let Some(waiter) = line.waiters.get_mut(&self.turn) {
+            line.woken -= usize::from(std::mem::take(&mut waiter.woken));
         }
+    }
+
+    /// Leaves the line because there was room, and maybe more: the next of the pair looks, too.
+    pub(crate) fn leave_room(mut self) {
+        self.leaves_room = true;
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let left = {
-            let mut lines = self.queue.lines.lock();
-            let Some(line) = lines.by_pair.get_mut(&self.pair) else { return };
-            let left = line.remove(&self.turn);
-            if line.is_empty() {
-                lines.by_pair.remove(&self.pair);
-            }
-            if left.is_some() {
-                lines.waiting -= 1;
-            }
-            left
-        };
-        // A wake that came to a job which is leaving belongs to the next one that wants the same.
-        if let Some(waiter) = left.filter(|waiter| waiter.woken) {
-            let pair = waiter.want.pair;
-            self.queue.wake_first(|want| want.pair == pair);
+        let mut lines = self.queue.lines.lock();
+        let Some(line) = lines.by_pair.get_mut(&self.pair) else { return };
+        let Some(left) = line.waiters.remove(&self.turn) else { return };
+        line.woken -= usize::from(left.woken);
+        // A wake that came to a job which is leaving belongs to the next one that wants the same. So does room that is
+        // left, unless somebody was woken who looks anyway, and passes on what is left then.
+        if (left.woken || self.leaves_room && line.woken == 0)
+            && !planted::is(Bug::LostWake)
+            && let Some(turn) = line.asleep(|_| true)
+        {
+            line.wake(turn);
         }
+        if line.waiters.is_empty() {
+            lines.by_pair.remove(&self.pair);
+        }
+        lines.waiting -= 1;
     }
 }
 
@@ -219,15 +238,15 @@ mod tests {
 
     fn is_woken(ticket: &Ticket) -> bool {
         let lines = ticket.queue.lines.lock();
-        lines.by_pair[&ticket.pair][&ticket.turn].woken
+        lines.by_pair[&ticket.pair].waiters[&ticket.turn].woken
     }
 
     #[test]
     fn the_oldest_that_the_node_can_serve_is_woken() {
         let queue = queue();
-        let french = queue.park(want("fr:en"), 0, sleeper());
-        let first = queue.park(want("zh:en"), 0, sleeper());
-        let second = queue.park(want("zh:en"), 0, sleeper());
+        let (french, _) = queue.park(want("fr:en"), 0, sleeper());
+        let (first, _) = queue.park(want("zh:en"), 0, sleeper());
+        let (second, _) = queue.park(want("zh:en"), 0, sleeper());
         queue.wake_for(&node("zh en"));
         assert!(is_woken(&first) && !is_woken(&second) && !is_woken(&french));
         queue.wake_for(&node("zh en fr"));
@@ -238,9 +257,11 @@ mod tests {
     #[test]
     fn priority_goes_first_and_blocks_only_its_like() {
         let queue = queue();
-        let usual = queue.park(want("zh:en"), 0, sleeper());
-        let urgent = queue.park(want("zh:en"), 5, sleeper());
-        assert!(urgent.is_first() && !usual.is_first());
+        let (usual, usual_is_first) = queue.park(want("zh:en"), 0, sleeper());
+        let (urgent, urgent_is_first) = queue.park(want("zh:en"), 5, sleeper());
+        let (late, late_is_first) = queue.park(want("zh:en"), 5, sleeper());
+        assert!(usual_is_first && urgent_is_first && !late_is_first);
+        drop(late);
         assert!(queue.has_line(usual.pair, 5) && !queue.has_line(usual.pair, 6));
         queue.wake_for(&node("zh en"));
         assert!(is_woken(&urgent) && !is_woken(&usual));
@@ -249,8 +270,8 @@ mod tests {
     #[test]
     fn a_wake_that_is_not_used_is_passed_on() {
         let queue = queue();
-        let first = queue.park(want("zh:en"), 0, sleeper());
-        let second = queue.park(want("zh:en"), 0, sleeper());
+        let (first, _) = queue.park(want("zh:en"), 0, sleeper());
+        let (second, _) = queue.park(want("zh:en"), 0, sleeper());
         queue.wake_for(&node("zh en"));
         drop(first);
         assert!(is_woken(&second));
@@ -261,11 +282,27 @@ mod tests {
     #[test]
     fn a_wake_that_was_used_is_not() {
         let queue = queue();
-        let first = queue.park(want("zh:en"), 0, sleeper());
-        let second = queue.park(want("zh:en"), 0, sleeper());
+        let (first, _) = queue.park(want("zh:en"), 0, sleeper());
+        let (second, _) = queue.park(want("zh:en"), 0, sleeper());
         queue.wake_for(&node("zh en"));
         first.take_wake();
         drop(first);
         assert!(!is_woken(&second));
+    }
+
+    #[test]
+    fn room_that_is_left_is_passed_on_once() {
+        let queue = queue();
+        let (first, _) = queue.park(want("zh:en"), 0, sleeper());
+        let (second, _) = queue.park(want("zh:en"), 0, sleeper());
+        let (third, _) = queue.park(want("zh:en"), 0, sleeper());
+        let (fourth, _) = queue.park(want("zh:en"), 0, sleeper());
+        first.leave_room();
+        assert!(is_woken(&second) && !is_woken(&third));
+        fourth.leave_room();
+        assert!(!is_woken(&third), "the second looks first");
+        second.take_wake();
+        second.leave_room();
+        assert!(is_woken(&third));
     }
 }

@@ -4,11 +4,11 @@
 //! passes on.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lingua_core::job::{Failure, JobState};
 use lingua_core::{Attempt, InstanceId, JobId, LangPair, Needs, NodeId};
-use lingua_store::contract::Bytes;
+use lingua_store::contract::{Bytes, Keep};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -221,12 +221,49 @@ pub struct Ended {
     pub ended_ms: u64,
     /// How long it waited for slots, over all tries.
     pub waited_ms: u64,
+    /// As the store keeps it, once somebody has asked for that.
+    #[serde(skip)]
+    pub(crate) kept: Kept,
+}
+
+/// Bytes that were made from what is beside them: they make no difference.
+#[derive(Clone, Default)]
+pub(crate) struct Kept(OnceLock<Box<[u8]>>);
+
+impl PartialEq for Kept {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Kept {}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kept({})", self.0.get().map_or(0, |bytes| bytes.len()))
+    }
 }
 
 impl Ended {
     pub(crate) fn fail(&mut self, failure: Failure, detail: Option<String>) {
         self.error = Some(failure.code().to_owned());
         self.detail = Some(detail.unwrap_or_else(|| failure.to_string()));
+    }
+}
+
+/// As JSON.
+impl Keep for Ended {
+    fn bytes(&self) -> &[u8] {
+        self.kept.0.get_or_init(|| serde_json::to_vec(self).unwrap_or_default().into())
+    }
+
+    fn bytes_max(&self) -> usize {
+        // A character that JSON has to escape takes at most six bytes; what is around the texts takes less than this.
+        let text = |text: &Option<String>| 6 * text.as_ref().map_or(0, String::len);
+        let of_try = |t: &Try| 256 + 6 * t.node.as_str().len() + text(&t.reason);
+        let tries: usize = self.tries.iter().map(of_try).sum();
+        let result = self.result.as_ref().map_or(0, |result| result.as_str().len());
+        256 + text(&self.error) + text(&self.detail) + result + tries
     }
 }
 
@@ -239,12 +276,19 @@ pub struct Progress {
     pub attempt: Attempt,
     /// The node of the attempt.
     pub node: Option<NodeId>,
-    /// Its tries so far.
-    pub tries: Vec<Try>,
+    /// Its tries, until it has ended.
+    pub so_far: Vec<Try>,
     /// How it ended, if it has.
     pub ended: Option<Arc<Ended>>,
     /// The latest part of the text, while the attempt that gave it goes on.
     pub partial: Option<Arc<str>>,
+}
+
+impl Progress {
+    /// The job's tries.
+    pub fn tries(&self) -> &[Try] {
+        self.ended.as_deref().map_or(&self.so_far, |ended| &ended.tries)
+    }
 }
 
 /// A job as people see it.

@@ -34,7 +34,7 @@ mod record;
 mod slot;
 
 use listen::Feed;
-use slot::NoSlot;
+use slot::{Found, NoSlot};
 
 /// A job's life.
 pub(crate) type Life = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -49,7 +49,10 @@ pub(crate) struct Runner<S, T> {
     /// What the store knows.
     written: Stage,
     live: Arc<LiveJob>,
+    /// What is known of its end so far; its tries are in `live`.
     ended: Ended,
+    /// Its end, as it is being written.
+    over: Option<Arc<Ended>>,
     deadline_ms: u64,
     /// Until then nodes may still be on their way back, so that none is no answer.
     patient_until_ms: u64,
@@ -63,8 +66,6 @@ pub(crate) struct Runner<S, T> {
     given_up: bool,
     /// Leases of the node when this attempt got its slot.
     used: u16,
-    /// Slots that were left for jobs like this one then.
-    free: u32,
     sent_ms: u64,
     /// The connection of the node that has the job.
     link: Option<Arc<LocalNode>>,
@@ -86,15 +87,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Some(ms) => accepted_ms.saturating_add(ms),
             None => u64::MAX,
         };
-        let ended = Ended {
-            error: None,
-            detail: None,
-            result: None,
-            tries: vec![],
-            accepted_ms,
-            ended_ms: 0,
-            waited_ms: 0,
-        };
+        let ended = Ended { accepted_ms, ..Ended::default() };
         let written = job.stage();
         Self {
             shared,
@@ -103,6 +96,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             written,
             live,
             ended,
+            over: None,
             deadline_ms,
             patient_until_ms: 0,
             unless_heard: None,
@@ -110,7 +104,6 @@ impl<S: Store, T: Timer> Runner<S, T> {
             abandoned: false,
             given_up: false,
             used: 0,
-            free: 0,
             sent_ms: 0,
             link: None,
             feed: Feed::default(),
@@ -154,7 +147,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         if self.given_up {
             // Not before it is gone from the live ones: nobody takes up a job that somebody has.
-            self.shared.amends.keep(Arc::clone(&self.request), self.ended.accepted_ms);
+            self.shared.amends.keep(Arc::clone(&self.request), self.live.accepted_ms);
         }
         self.shared.ended_bell.notify_waiters();
     }
@@ -190,16 +183,17 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.shared.metrics.queue_wait_seconds.observe(waited_ms as f64 / 1000.0);
         self.shared.metrics.stage("queue", waited_ms);
         match found {
-            Ok((grant, used)) => {
+            Ok(Found { grant, used, .. }) => {
                 self.used = used;
-                self.ended.tries.push(Try {
+                let this = Try {
                     attempt: self.job.stage().attempt.0,
                     node: grant.node.clone(),
-                    reserved_ms: self.shared.now_ms(),
+                    reserved_ms: started_ms + waited_ms,
                     acked_ms: None,
                     ended_ms: None,
                     reason: None,
-                });
+                };
+                self.live.edit_tries(|tries| tries.push(this));
                 self.apply(Event::Granted(grant)).await;
             }
             Err(NoSlot::Failed(failure, detail)) => {
@@ -259,7 +253,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         };
         let outcome = if sent { "sent" } else { "send_failed" };
         self.shared.metrics.dispatch.count(outcome);
-        let since_ms = now_ms - self.ended.accepted_ms;
+        let since_ms = now_ms - self.live.accepted_ms;
         self.shared.metrics.dispatch_seconds.observe(since_ms as f64 / 1000.0);
         if sent {
             self.publish();
@@ -345,7 +339,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let (node, key) =
             (report.node.clone(), LeaseKey { job: self.id(), attempt: report.attempt });
         let is_last_word = !matches!(said, Said::Acked);
-        let took_ms = self.shared.now_ms() - self.sent_ms;
+        let now_ms = self.shared.now_ms();
+        let took_ms = now_ms - self.sent_ms;
         let (event, reason, result) = match said {
             Said::Acked => (Event::Acked(report), None, None),
             Said::Done { result } => (Event::Done(report), None, Some(result)),
@@ -359,14 +354,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let heard = self.job.check(&event);
         if heard.is_ok() {
             self.unless_heard = None;
-            if let Some(last) = self.ended.tries.last_mut() {
-                match event {
-                    Event::Acked(_) => {
-                        last.acked_ms = Some(self.shared.now_ms());
-                        self.shared.metrics.stage("ack", took_ms);
-                    }
-                    _ => last.reason = reason.clone(),
-                }
+            let is_ack = matches!(event, Event::Acked(_));
+            self.live.edit_tries(|tries| match tries.last_mut() {
+                Some(last) if is_ack => last.acked_ms = Some(now_ms),
+                Some(last) => last.reason = reason.clone(),
+                None => {}
+            });
+            if is_ack {
+                self.shared.metrics.stage("ack", took_ms);
             }
             if matches!(event, Event::NodeFailed { .. })
                 && let Some(local) = self.link_to(&node)
@@ -485,10 +480,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.shared.metrics.retries.count(cause.as_str());
         self.forget_partial();
         let now_ms = self.shared.now_ms();
-        if let Some(last) = self.ended.tries.last_mut() {
-            last.ended_ms = Some(now_ms);
-            last.reason.get_or_insert_with(|| cause.as_str().to_owned());
-        }
+        self.live.edit_tries(|tries| {
+            if let Some(last) = tries.last_mut() {
+                last.ended_ms = Some(now_ms);
+                last.reason.get_or_insert_with(|| cause.as_str().to_owned());
+            }
+        });
         tracing::info!(job_id = %self.id(), attempt_id = self.job.stage().attempt.0, reason = cause.as_str(), "retrying");
     }
 

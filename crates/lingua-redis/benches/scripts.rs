@@ -149,7 +149,7 @@ async fn whole_job(store: RedisStore, cell: CellId, owner: InstanceId, n: u64) {
     store.advance_job(step).await.unwrap();
     store.commit(cell, lease, RUN_MS).await.unwrap();
     let done = Advance::new(id, owner, sent, stage(JobState::Done), n + 1).unwrap();
-    store.advance_job(done.with_outcome(vec![b'y'; 300].into())).await.unwrap();
+    store.advance_job(done.with_outcome(vec![b'y'; 300])).await.unwrap();
     store.finish(cell, lease).await.unwrap();
 }
 

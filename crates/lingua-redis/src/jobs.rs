@@ -46,7 +46,7 @@ impl RedisStore {
     }
 
     pub(crate) async fn advance(&self, step: Advance) -> Result<AdvanceReply> {
-        check_size("a job's outcome in bytes", step.outcome().map_or(0, |bytes| bytes.len()))?;
+        check_size("a job's outcome in bytes", step.outcome().map_or(0, |outcome| outcome.len()))?;
         let (from, to) = (step.from(), step.to());
         let limits = &self.limits;
         let call = JOB_ADVANCE.call(self.script_ms(), &self.job_keys(step.job()));

@@ -215,12 +215,9 @@ pub(crate) fn job_view(job: &JobView) -> view::JobView {
     let ended = progress.ended.as_deref();
     let deadline = asked.as_ref().and_then(|asked| asked.deadline_ms);
     let pair = asked.as_ref().map(|asked| asked.pair);
-    let tries: Vec<AttemptView> = progress
-        .tries
-        .iter()
-        .enumerate()
-        .map(|(i, t)| attempt_view(t, i + 1 == progress.tries.len(), job))
-        .collect();
+    let tries = progress.tries();
+    let tries: Vec<AttemptView> =
+        tries.iter().enumerate().map(|(i, t)| attempt_view(t, i + 1 == tries.len(), job)).collect();
     view::JobView {
         job_id: job.id,
         state: progress.state,
@@ -268,7 +265,7 @@ fn attempt_view(t: &Try, is_last: bool, job: &JobView) -> AttemptView {
 
 pub(crate) fn timings(job: &JobView) -> Timings {
     let ended = job.progress.ended.as_deref();
-    let last = job.progress.tries.last();
+    let last = job.progress.tries().last();
     Timings {
         queue_ms: ended.map(|e| e.waited_ms),
         dispatch_ms: last.map(|t| t.reserved_ms.saturating_sub(job.accepted_ms)),

@@ -1,6 +1,6 @@
 //! The front door: what every request passes on its way in, and every answer on its way out.
 //!
-//! Start at [`Front`]. It gives a request its id and asks the router for the rest. The
+//! Start at [`Front::call`](hyper::service::Service::call). It gives a request its id and asks the router for the rest. The
 //! busiest route by far, `POST /v1/translate`, is answered here: walking through the router's layers
 //! would cost it about as much as scheduling does.
 //!
@@ -10,7 +10,8 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -18,7 +19,8 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, HeaderValue, Method, Request};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
+use lingua_core::JobId;
 use lingua_core::id::hex;
 use lingua_engine::Timer;
 use lingua_store::Store;
@@ -28,6 +30,7 @@ use tower::ServiceExt;
 use crate::app::{App, admit};
 use crate::auth::Role;
 use crate::listen::Peer;
+use crate::patience::{Answering, Patience};
 use crate::reply::Failed;
 use crate::routes::jobs::{TRANSLATE, job_id, new_number, translate};
 
@@ -38,73 +41,89 @@ const REQUEST_ID_BYTES_MAX: usize = 64;
 
 /// What a connection asks for its answers.
 #[derive(Debug)]
-pub(crate) struct Front<S, T> {
+pub(crate) struct Front<S, T>(Arc<Inner<S, T>>);
+
+#[derive(Debug)]
+struct Inner<S, T> {
     app: App<S, T>,
     router: Router,
     /// Who is at the other end, if anybody wants to know.
     peer: Option<Peer>,
+    /// Of the connection.
+    patience: Arc<Patience>,
 }
 
-impl<S, T> Clone for Front<S, T> {
-    fn clone(&self) -> Self {
-        Self { app: self.app.clone(), router: self.router.clone(), peer: self.peer }
-    }
-}
+type Answered = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
 impl<S: Store, T: Timer> hyper::service::Service<Request<Incoming>> for Front<S, T> {
     type Response = Response;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+    type Future = Answered;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let front = self.clone();
-        Box::pin(async move { Ok(front.answer(request).await) })
+    fn call(&self, request: Request<Incoming>) -> Answered {
+        let front = Arc::clone(&self.0);
+        let answering = front.patience.begin();
+        let id = front.request_id(request.headers());
+        match *request.method() == Method::POST && request.uri().path() == TRANSLATE {
+            true => {
+                // Whatever needs no waiting is done here: what waits is kept, and copied, with what it needs.
+                let admitted = front.admit(request.headers());
+                let body = request.into_body();
+                Box::pin(async move {
+                    let answer = front.translate(admitted, body).await;
+                    drop(answering);
+                    Ok(named(answer.unwrap_or_else(IntoResponse::into_response), id))
+                })
+            }
+            false => Box::pin(async move {
+                let answer = front.route(request.map(Body::new)).await;
+                let answer = answer.map(|body| Body::new(Guarded { body, _answering: answering }));
+                Ok(named(answer, id))
+            }),
+        }
     }
+}
+
+/// Every answer names its request, so that people can find it in the logs.
+fn named(mut answer: Response, id: HeaderValue) -> Response {
+    answer.headers_mut().insert(REQUEST_ID, id);
+    answer
 }
 
 impl<S: Store, T: Timer> Front<S, T> {
     pub(crate) fn new(app: App<S, T>, router: Router) -> Self {
-        Self { app, router, peer: None }
+        Self(Arc::new(Inner { app, router, peer: None, patience: Arc::default() }))
     }
 
     /// As one connection sees it.
-    pub(crate) fn at(&self, peer: Option<Peer>) -> Self {
-        Self { peer, ..self.clone() }
+    pub(crate) fn at(&self, peer: Option<Peer>, patience: Arc<Patience>) -> Self {
+        let (app, router) = (self.0.app.clone(), self.0.router.clone());
+        Self(Arc::new(Inner { app, router, peer, patience }))
+    }
+}
+
+impl<S: Store, T: Timer> Inner<S, T> {
+    /// Whether the request may come in, and the job that it is about.
+    fn admit(&self, headers: &HeaderMap) -> Result<JobId, Failed> {
+        admit(&self.app, Role::Client, headers, self.peer)?;
+        job_id(&self.app, headers)
     }
 
-    async fn answer(self, mut request: Request<Incoming>) -> Response {
-        let id = self.request_id(request.headers());
-        let is_busiest = *request.method() == Method::POST && request.uri().path() == TRANSLATE;
-        let mut response = if is_busiest {
-            self.translate(request).await.unwrap_or_else(IntoResponse::into_response)
-        } else {
-            if let Some(peer) = self.peer {
-                request.extensions_mut().insert(peer);
-            }
-            // In a box, because it is large and not as frequent.
-            Box::pin(self.route(request.map(Body::new))).await
-        };
-        response.headers_mut().insert(REQUEST_ID, id);
-        response
-    }
-
-    async fn translate(&self, request: Request<Incoming>) -> Result<Response, Failed> {
-        admit(&self.app, Role::Client, request.headers(), self.peer)?;
-        let id = job_id(&self.app, request.headers())?;
-        let body = self.read(request.into_body()).await?;
-        let answer = translate(&self.app, id, &body).await;
+    async fn translate(
+        &self,
+        admitted: Result<JobId, Failed>,
+        body: Incoming,
+    ) -> Result<Response, Failed> {
+        let id = admitted?;
+        let options = &self.app.shared.options;
+        let limit = Duration::from_millis(options.body_ms);
+        let body = read(body, options.body_bytes_max, limit).await?;
+        let answer = translate(&self.app, id, body).await;
         // Others that are ready go first: answers that leave together wake the clients' machine once.
         tokio::task::yield_now().await;
         answer
     }
 
-    /// Reads a body that is not too large and not too slow.
-    async fn read(&self, body: Incoming) -> Result<Bytes, Failed> {
-        let options = &self.app.shared.options;
-        read(body, options.body_bytes_max, Duration::from_millis(options.body_ms)).await
-    }
-
-    /// Every answer names its request, so that people can find it in the logs.
     fn request_id(&self, headers: &HeaderMap) -> HeaderValue {
         let given = headers.get(REQUEST_ID).filter(|id| id.len() <= REQUEST_ID_BYTES_MAX);
         given.cloned().unwrap_or_else(|| {
@@ -113,9 +132,38 @@ impl<S: Store, T: Timer> Front<S, T> {
         })
     }
 
-    async fn route(self, request: Request<Body>) -> Response {
-        let answered = self.router.oneshot(request).await;
+    async fn route(&self, mut request: Request<Body>) -> Response {
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
+        let answered = self.router.clone().oneshot(request).await;
         answered.unwrap_or_else(|never| match never {})
+    }
+}
+
+/// A body that is being sent: until it is, its request is not answered.
+struct Guarded {
+    body: Body,
+    _answering: Answering,
+}
+
+impl HttpBody for Guarded {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -35,6 +35,7 @@ mod mailbox;
 mod metrics;
 mod openapi;
 pub mod options;
+mod patience;
 mod reply;
 mod routes;
 mod sent;

@@ -1,20 +1,27 @@
 //! Connections: who takes too long to speak is hung up on, and a stop lets open requests end.
 
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use lingua_engine::Timer;
 use lingua_store::Store;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::front::Front;
 use crate::metrics::{Kind, Metrics};
+use crate::patience::Patience;
 
 /// How long a stop waits for open requests.
 const GRACE: Duration = Duration::from_secs(10);
@@ -37,6 +44,13 @@ pub(crate) struct Manners {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
+/// Tells all connections that the server stops.
+#[derive(Debug, Default)]
+struct Stop {
+    is_on: AtomicBool,
+    bell: Notify,
+}
+
 /// Serves until `shutdown`.
 pub(crate) async fn serve<S: Store, T: Timer>(
     listener: TcpListener,
@@ -46,11 +60,10 @@ pub(crate) async fn serve<S: Store, T: Timer>(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(manners.header_ms))
-        .keep_alive(true);
-    let (stop, _) = watch::channel(());
+    // Slow headers are minded here, not by hyper: see `patience.rs`.
+    builder.header_read_timeout(None).keep_alive(true);
+    let limit = Duration::from_millis(manners.header_ms);
+    let stop = Arc::new(Stop::default());
     // Every connection holds a sender: when all are dropped, the last connection has ended.
     let (open, mut all_closed) = mpsc::channel::<()>(1);
     tokio::pin!(shutdown);
@@ -69,23 +82,24 @@ pub(crate) async fn serve<S: Store, T: Timer>(
         };
         // Small messages both ways: waiting for more to send only adds delay.
         stream.set_nodelay(true).ok();
-        let service = front.at(manners.tell_peer.then(|| Peer(peer.ip())));
-        let (stopped, open) = (stop.subscribe(), open.clone());
+        let patience = Arc::new(Patience::default());
+        let service = front.at(manners.tell_peer.then(|| Peer(peer.ip())), Arc::clone(&patience));
+        let (stop, open) = (Arc::clone(&stop), open.clone());
         let counted = metrics.open(Kind::Client);
         match manners.tls.clone() {
             None => {
                 let connection = builder.serve_connection(TokioIo::new(stream), service);
                 tokio::spawn(async move {
-                    converse(connection, stopped).await;
+                    converse(connection, patience, limit, stop).await;
                     drop((open, counted));
                 });
             }
             Some(tls) => {
-                let (builder, header_ms) = (builder.clone(), manners.header_ms);
+                let builder = builder.clone();
                 tokio::spawn(async move {
-                    if let Some(stream) = shake_hands(tls, stream, header_ms).await {
+                    if let Some(stream) = shake_hands(tls, stream, limit).await {
                         let connection = builder.serve_connection(TokioIo::new(stream), service);
-                        converse(connection, stopped).await;
+                        converse(connection, patience, limit, stop).await;
                     }
                     drop((open, counted));
                 });
@@ -93,7 +107,8 @@ pub(crate) async fn serve<S: Store, T: Timer>(
         }
     }
     drop((listener, open));
-    stop.send_replace(());
+    stop.is_on.store(true, Ordering::Release);
+    stop.bell.notify_waiters();
     if tokio::time::timeout(GRACE, all_closed.recv()).await.is_err() {
         tracing::warn!("stopped with open requests");
     }
@@ -103,9 +118,9 @@ pub(crate) async fn serve<S: Store, T: Timer>(
 async fn shake_hands(
     tls: TlsAcceptor,
     stream: TcpStream,
-    limit_ms: u64,
+    limit: Duration,
 ) -> Option<TlsStream<TcpStream>> {
-    match tokio::time::timeout(Duration::from_millis(limit_ms), tls.accept(stream)).await {
+    match tokio::time::timeout(limit, tls.accept(stream)).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
             tracing::debug!(%error, "no TLS connection");
@@ -115,25 +130,50 @@ async fn shake_hands(
     }
 }
 
-/// Answers requests until the peer leaves; when the server stops, the one under way is the last.
+/// Answers requests until the peer leaves or keeps silent for too long; when the server stops, the one under way is
+/// the last.
 async fn converse<I, S, T>(
     connection: http1::Connection<TokioIo<I>, Front<S, T>>,
-    mut stopped: watch::Receiver<()>,
+    patience: Arc<Patience>,
+    limit: Duration,
+    stop: Arc<Stop>,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Store,
     T: Timer,
 {
-    let connection = connection.with_upgrades();
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        _ = stopped.changed() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let mut connection = pin!(connection.with_upgrades());
+    let mut nap = pin!(tokio::time::sleep(limit));
+    let mut bell = pin!(stop.bell.notified());
+    let (mut seen, mut is_listening, mut is_stopping) = (0, false, false);
+    let ended = poll_fn(|context| {
+        if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+            return Poll::Ready(Some(ended));
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
+        // A task's waker stays the same: timer and bell have it after the first time, and are left alone until they
+        // have something to say.
+        while !is_listening || nap.is_elapsed() {
+            is_listening = true;
+            if nap.as_mut().poll(context).is_ready() {
+                if patience.is_over(&mut seen) {
+                    return Poll::Ready(None);
+                }
+                nap.as_mut().reset(Instant::now() + limit);
+                is_listening = false;
+            } else if bell.as_mut().poll(context).is_ready() {
+                stop.is_on.store(true, Ordering::Release);
+            }
+        }
+        if !is_stopping && stop.is_on.load(Ordering::Acquire) {
+            is_stopping = true;
+            connection.as_mut().graceful_shutdown();
+            return connection.as_mut().poll(context).map(Some);
+        }
+        Poll::Pending
+    });
+    match ended.await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%error, "connection ended"),
+        None => tracing::debug!("connection ended: it sent no request for too long"),
     }
 }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `cell.rs` | places, registrations, leases: what is atomic within a cell |
 //! | `job.rs` | job records, their steps, orphans |
+//! | `outcome.rs` | what came of a job, made into bytes when somebody reads it |
 //! | `cluster.rs` | leader, pool table, instances, bus, change feed |
 //!
 //! Every operation may be repeated after a timeout without doing its work twice; each says by what.
@@ -14,10 +15,12 @@
 mod cell;
 mod cluster;
 mod job;
+mod outcome;
 
 pub use cell::*;
 pub use cluster::*;
 pub use job::*;
+pub use outcome::*;
 
 use std::future::Future;
 

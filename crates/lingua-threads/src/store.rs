@@ -200,7 +200,7 @@ fn end(id: JobId, token: u64) -> Advance {
     let state = if token == 1 { JobState::Cancelled } else { JobState::Failed };
     Advance::new(id, instance(0), stage(JobState::New), stage(state), token)
         .expect("an open job may end")
-        .with_outcome(Arc::from([token as u8]))
+        .with_outcome([token as u8])
 }
 
 /// Two send, one receives and waits for both: neither message is missed, however sending and looking fall together.

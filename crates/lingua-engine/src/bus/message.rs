@@ -155,7 +155,7 @@ impl Seen {
             state: State(progress.state),
             attempt: progress.attempt.0,
             node: progress.node.as_ref().map(ToString::to_string),
-            tries: progress.tries.clone(),
+            tries: progress.tries().to_vec(),
             partial: progress.partial.as_ref().map(ToString::to_string),
         }
     }
@@ -173,7 +173,7 @@ impl Seen {
         }
         (progress.state, progress.attempt) = (self.state.0, Attempt(self.attempt));
         progress.node = self.node.and_then(|node| node.parse().ok());
-        progress.tries = self.tries;
+        progress.so_far = self.tries;
         progress.partial = self.partial.map(Into::into);
     }
 }

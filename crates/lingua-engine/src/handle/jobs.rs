@@ -52,7 +52,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// [`Service::run`](crate::Service::run) has taken up what a former life left behind.
     pub async fn submit(&self, request: JobRequest) -> Result<Submitted, SubmitError> {
         let id = request.id;
-        let runner = self.accept(request).await?;
+        let runner = self.accept(Arc::new(request)).await?;
         let existed = runner.is_none();
         if let Some(runner) = runner {
             tokio::spawn(runner.run(None));
@@ -62,9 +62,18 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Accepts a job and waits for its end. The caller's task does the job's work, which spares a
     /// task and its wake-ups; if the caller leaves or has waited long enough, the job goes on by itself.
-    pub async fn translate(
+    pub fn translate(
         &self,
         request: JobRequest,
+        wait_ms: u64,
+    ) -> impl Future<Output = Result<Waited, SubmitError>> + Send {
+        // Now, so that what waits does not have it within.
+        self.translate_shared(Arc::new(request), wait_ms)
+    }
+
+    async fn translate_shared(
+        &self,
+        request: Arc<JobRequest>,
         wait_ms: u64,
     ) -> Result<Waited, SubmitError> {
         let id = request.id;
@@ -88,7 +97,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Writes a job down and makes its runner; `None` if it was there already.
-    async fn accept(&self, request: JobRequest) -> Result<Option<Runner<S, T>>, SubmitError> {
+    async fn accept(&self, request: Arc<JobRequest>) -> Result<Option<Runner<S, T>>, SubmitError> {
         let shared = &self.shared;
         if shared.is_stopping() {
             return Err(SubmitError::Stopping);
@@ -112,18 +121,18 @@ impl<S: Store, T: Timer> Handle<S, T> {
             self.take_up(record, request);
             return Ok(None);
         }
-        Ok(Some(self.runner(Arc::new(request), Job::new(), accepted_ms)))
+        Ok(Some(self.runner(request, Job::new(), accepted_ms)))
     }
 
     /// A job that is there already may be one that nobody runs, because the answer to the first request was lost.
-    fn take_up(&self, record: JobRecord, request: JobRequest) {
+    fn take_up(&self, record: JobRecord, request: Arc<JobRequest>) {
         let shared = &self.shared;
         let is_ours = record.owner == shared.options.instance && shared.is_nobodys(record.id);
         match record.stage.state {
             _ if !is_ours || planted::is(Bug::NobodyLooks) => {}
             JobState::New => {
                 let job = Job::recovered(record.stage, None);
-                self.start(Arc::new(request), job, shared.now_ms(), None);
+                self.start(request, job, shared.now_ms(), None);
             }
             state if !state.is_terminal() => shared.amends.want(),
             _ => {}
@@ -150,7 +159,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             state: stage.state,
             attempt: stage.attempt,
             node: None,
-            tries: vec![],
+            so_far: vec![],
             ended: None,
             partial: None,
         };
@@ -352,18 +361,13 @@ impl Drop for Work {
 fn view_of_record(record: JobRecord) -> JobView {
     let ended: Option<Ended> =
         record.outcome.as_ref().and_then(|outcome| serde_json::from_slice(outcome).ok());
-    let tries = ended.as_ref().map(|ended| ended.tries.clone()).unwrap_or_default();
     let ended = match (ended, record.stage.state.is_terminal()) {
         (Some(ended), _) => Some(Arc::new(ended)),
         // Ended by an instance that could not say how.
         (None, true) => Some(Arc::new(Ended {
-            error: None,
-            detail: None,
-            result: None,
-            tries: vec![],
             accepted_ms: record.created_ms,
             ended_ms: record.updated_ms,
-            waited_ms: 0,
+            ..Ended::default()
         })),
         (None, false) => None,
     };
@@ -371,7 +375,7 @@ fn view_of_record(record: JobRecord) -> JobView {
         state: record.stage.state,
         attempt: record.stage.attempt,
         node: record.grant.map(|grant| grant.node),
-        tries,
+        so_far: vec![],
         ended,
         partial: None,
     };

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use lingua_core::SlotSet;
-use lingua_core::job::{Event, Grant};
+use lingua_core::job::Event;
 use lingua_store::Store;
 use lingua_store::contract::{LeaseKey, Reserved};
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::Runner;
-use super::slot::NoSlot;
+use super::slot::{Found, NoSlot};
 use crate::clock::Timer;
 use crate::live::Heard;
 use crate::node::ToNode;
@@ -47,10 +47,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// Looks for a node that listens along; without one, waits until the speaker has finished.
-    pub(super) async fn listen_along(
-        &mut self,
-        speech: &Speech,
-    ) -> Result<Option<(Grant, u16)>, NoSlot> {
+    pub(super) async fn listen_along(&mut self, speech: &Speech) -> Result<Option<Found>, NoSlot> {
         self.feed = Feed::listening();
         if let Some(found) = self.look_for_listener().await? {
             return Ok(Some(found));
@@ -74,7 +71,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// Asks each cell once. What it finds says nothing about other jobs of this pair, so nothing is noted.
-    async fn look_for_listener(&mut self) -> Result<Option<(Grant, u16)>, NoSlot> {
+    async fn look_for_listener(&mut self) -> Result<Option<Found>, NoSlot> {
         if self.request.bind_key.is_some()
             && let Some(found) = self.look_at_pinned().await?
         {
@@ -86,8 +83,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
             let here = tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot);
             let exclude = here.collect::<SlotSet>() | self.excluded_in(cell).await?;
             match self.reserve(cell, exclude, None, true).await? {
-                Reserved::Granted { grant, used, .. } => return Ok(Some((grant, used))),
-                Reserved::Duplicate(grant) => return Ok(Some((grant, 1))),
+                Reserved::Granted { grant, used, free, .. } => {
+                    return Ok(Some(Found { grant, used, free }));
+                }
+                Reserved::Duplicate(grant) => {
+                    return Ok(Some(Found { grant, used: 1, free: 0 }));
+                }
                 _ => {}
             }
         }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use lingua_core::job::Stage;
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
-use lingua_store::contract::{Advance, AdvanceReply, Bytes, CreateReply, JOB_BYTES_MAX};
+use lingua_store::contract::{Advance, AdvanceReply, CreateReply, JOB_BYTES_MAX, Keep, Outcome};
 
 use super::Runner;
 use crate::amends::{End, FIRST};
 use crate::clock::Timer;
 use crate::events;
 use crate::live::Partial;
-use crate::request::Ended;
+use crate::request::{Ended, Kept};
 use crate::shared::timed;
 
 /// How often writing is tried before the job is left to the clean-up.
@@ -28,16 +28,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
     pub(super) async fn write(&mut self) -> bool {
         let to = self.job.stage();
         let now_ms = self.shared.now_ms();
-        self.ended.ended_ms = now_ms;
-        if to.state.is_terminal() {
-            self.shared.metrics.jobs.count(to.state.as_str());
-            self.shared.metrics.stage("total", now_ms - self.ended.accepted_ms);
-            if let Some(last) = self.ended.tries.last_mut() {
-                last.ended_ms.get_or_insert(now_ms);
+        let outcome = match to.state.is_terminal() {
+            true => {
+                self.shared.metrics.jobs.count(to.state.as_str());
+                self.shared.metrics.stage("total", now_ms - self.live.accepted_ms);
+                Some(self.outcome(now_ms))
             }
-        }
+            false => None,
+        };
         let token = self.shared.random_u64();
-        let outcome = to.state.is_terminal().then(|| self.outcome());
         let Some(step) = self.step(to, token, outcome.clone()) else { return false };
         let store = &self.shared.store;
         let (reply, _) = timed!(self.shared, "advance_job", store.advance_job(step));
@@ -51,11 +50,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// What was told to the store stands there.
-    fn has_written(&mut self, to: Stage, token: u64, outcome: Option<Bytes>) {
+    fn has_written(&mut self, to: Stage, token: u64, outcome: Option<Outcome>) {
         self.written = to;
         if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
-            let job = self.shared.new_job(&self.request, self.ended.accepted_ms);
-            let written_ms = self.ended.ended_ms;
+            let job = self.shared.new_job(&self.request, self.live.accepted_ms);
+            let written_ms = self.over.as_ref().map_or(0, |over| over.ended_ms);
             self.shared.amends.remember(End { job, stage: to, outcome, token, written_ms });
         }
     }
@@ -65,7 +64,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         &mut self,
         to: Stage,
         token: u64,
-        outcome: Option<Bytes>,
+        outcome: Option<Outcome>,
         mut reply: lingua_store::Result<AdvanceReply>,
     ) -> bool {
         for _ in 0..WRITE_TRIES {
@@ -106,7 +105,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         false
     }
 
-    fn step(&self, to: Stage, token: u64, outcome: Option<Bytes>) -> Option<Advance> {
+    fn step(&self, to: Stage, token: u64, outcome: Option<Outcome>) -> Option<Advance> {
         let owner = self.shared.options.instance.clone();
         let Ok(step) = Advance::new(self.id(), owner, self.written, to, token) else {
             tracing::error!(job_id = %self.id(), from = %self.written, to = %to, "illegal step");
@@ -122,7 +121,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// Writes the job down once more, as it was accepted: the store has forgotten it.
     async fn write_anew(&mut self) {
         tracing::warn!(job_id = %self.id(), "the store has forgotten the job");
-        let new = self.shared.new_job(&self.request, self.ended.accepted_ms);
+        let new = self.shared.new_job(&self.request, self.live.accepted_ms);
         let store = &self.shared.store;
         match timed!(self.shared, "create_job", store.create_job(new)).0 {
             Ok(CreateReply::Created) => self.written = FIRST,
@@ -134,16 +133,27 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     /// How the job ended, as it is kept. A result that is too large to be kept is given to whoever
     /// waits for it and left out here.
-    fn outcome(&self) -> Bytes {
-        let json = |ended: &Ended| serde_json::to_vec(ended).unwrap_or_default();
-        let whole = json(&self.ended);
-        if whole.len() <= JOB_BYTES_MAX {
-            return whole.into();
+    fn outcome(&mut self, now_ms: u64) -> Outcome {
+        let tries = self.live.edit_tries(|tries| {
+            if let Some(last) = tries.last_mut() {
+                last.ended_ms.get_or_insert(now_ms);
+            }
+            tries.clone()
+        });
+        let ended = Ended { tries, ended_ms: now_ms, ..std::mem::take(&mut self.ended) };
+        let ended = Arc::new(ended);
+        self.over = Some(Arc::clone(&ended));
+        if ended.bytes_max() <= JOB_BYTES_MAX || ended.bytes().len() <= JOB_BYTES_MAX {
+            return Outcome::later(ended);
         }
-        let bytes = self.ended.result.as_ref().map_or(0, |result| result.as_str().len());
-        let detail = format!("the result has {bytes} bytes, too many to be kept");
-        let ended = Ended { result: None, detail: Some(detail), ..self.ended.clone() };
-        json(&ended).into()
+        let bytes = ended.result.as_ref().map_or(0, |result| result.as_str().len());
+        let detail = Some(format!("the result has {bytes} bytes, too many to be kept"));
+        let (tries, error) = (ended.tries.clone(), ended.error.clone());
+        let Ended { accepted_ms, ended_ms, waited_ms, .. } = *ended;
+        let kept = Kept::default();
+        let result = None;
+        let ended = Ended { error, detail, result, tries, accepted_ms, ended_ms, waited_ms, kept };
+        Outcome::later(Arc::new(ended))
     }
 
     /// Shows everybody who watches where the job stands.
@@ -152,12 +162,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let node = self.job.grant().map(|grant| grant.node.clone());
         let job = self.request.id;
         self.shared.tell_job(|| events::Event::Job { job, attempt, state, node: node.clone() });
-        let ended = &mut self.ended;
+        let over = self.over.take();
         self.live.set_progress(|progress| {
-            progress.tries.clone_from(&ended.tries);
             (progress.state, progress.attempt, progress.node) = (state, attempt, node);
-            if state.is_terminal() {
-                progress.ended = Some(Arc::new(std::mem::take(ended)));
+            if let Some(over) = over {
+                progress.ended = Some(over);
+                progress.so_far = vec![];
                 progress.partial = None;
             }
         });

@@ -25,9 +25,18 @@ pub(super) enum NoSlot {
     Interrupted(Event),
 }
 
+/// A slot for the job.
+pub(super) struct Found {
+    pub(super) grant: Grant,
+    /// Leases of the node, with this one.
+    pub(super) used: u16,
+    /// Slots that are left in the cell for the pair.
+    pub(super) free: u32,
+}
+
 /// What a look around came to.
 enum Looked {
-    Found((Grant, u16)),
+    Found(Found),
     /// There are nodes for it; whether also others than those that were left out.
     Full {
         others: bool,
@@ -36,7 +45,7 @@ enum Looked {
 
 impl<S: Store, T: Timer> Runner<S, T> {
     /// Looks for a slot, and waits for one as long as the job may.
-    pub(super) async fn find_slot(&mut self, started_ms: u64) -> Result<(Grant, u16), NoSlot> {
+    pub(super) async fn find_slot(&mut self, started_ms: u64) -> Result<Found, NoSlot> {
         self.feed = Feed::default();
         let mut started_ms = started_ms;
         if let Some(speech) = self.unfinished() {
@@ -60,23 +69,21 @@ impl<S: Store, T: Timer> Runner<S, T> {
         Box::pin(self.wait_for_slot(give_up_ms)).await
     }
 
-    async fn wait_for_slot(&mut self, give_up_ms: u64) -> Result<(Grant, u16), NoSlot> {
+    async fn wait_for_slot(&mut self, give_up_ms: u64) -> Result<Found, NoSlot> {
         let (pair, priority) = (self.request.pair, self.request.priority);
         let want = Want { pair, needs: self.request.needs, public: self.request.public };
         let shared = Arc::clone(&self.shared);
         let sleeper: Arc<dyn Wake> = Arc::clone(&self.live) as Arc<dyn Wake>;
-        let ticket = shared.queue.park(want, priority, sleeper);
+        let (ticket, is_first) = shared.queue.park(want, priority, sleeper);
         shared.metrics.queue_jobs.set(shared.queue.len() as i64);
         // Look after having parked: what came free before is seen now, what comes later wakes.
-        let mut look = ticket.is_first().then_some(true);
+        let mut look = is_first.then_some(true);
         loop {
             if let Some(keep_last) = look.take()
                 && let Some(found) = self.look(keep_last).await?
             {
-                drop(ticket);
-                if self.free > 0 {
-                    // Room was made where nobody could tell for how many: by another instance, say.
-                    shared.queue.wake_pair(pair);
+                if found.free > 0 {
+                    ticket.leave_room();
                 }
                 return Ok(found);
             }
@@ -128,7 +135,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// Asks the cells, once each. `Ok(None)` means that it is worth waiting.
-    async fn look(&mut self, keep_last: bool) -> Result<Option<(Grant, u16)>, NoSlot> {
+    async fn look(&mut self, keep_last: bool) -> Result<Option<Found>, NoSlot> {
         // What most jobs do not need has a box of its own, here and below: a job's state stays small.
         let may_be_pinned = self.request.preferred.is_some() || self.request.bind_key.is_some();
         if may_be_pinned && let Some(found) = Box::pin(self.look_at_pinned()).await? {
@@ -167,10 +174,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 match self.reserve(cell, exclude, None, keep_last).await? {
                     Reserved::Granted { grant, used, free, .. } => {
                         self.shared.routes.free(pair, cell, free);
-                        self.free = free;
-                        return Ok(Looked::Found((grant, used)));
+                        return Ok(Looked::Found(Found { grant, used, free }));
                     }
-                    Reserved::Duplicate(grant) => return Ok(Looked::Found((grant, 1))),
+                    Reserved::Duplicate(grant) => {
+                        return Ok(Looked::Found(Found { grant, used: 1, free: 0 }));
+                    }
                     Reserved::Full { capable, free } => {
                         self.shared.routes.free(pair, cell, free);
                         any_capable = true;
@@ -193,7 +201,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// The node that the client prefers, or the one that the turn is bound to.
-    pub(super) async fn look_at_pinned(&mut self) -> Result<Option<(Grant, u16)>, NoSlot> {
+    pub(super) async fn look_at_pinned(&mut self) -> Result<Option<Found>, NoSlot> {
         let request = Arc::clone(&self.request);
         let first_try = self.job.tried().is_empty();
         let (place, strict) = if let Some(node) = request.preferred.as_ref().filter(|_| first_try) {
@@ -215,8 +223,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let exclude = self.excluded_in(cell).await?;
         let pin = Pin { slot, epoch, strict: true };
         match self.reserve(cell, exclude, Some(pin), false).await? {
-            Reserved::Granted { grant, used, .. } => Ok(Some((grant, used))),
-            Reserved::Duplicate(grant) => Ok(Some((grant, 1))),
+            Reserved::Granted { grant, used, free, .. } => Ok(Some(Found { grant, used, free })),
+            Reserved::Duplicate(grant) => Ok(Some(Found { grant, used: 1, free: 0 })),
             Reserved::PinLost(why) if request.preferred.is_some() => {
                 self.preferred_lost(why, strict)
             }
@@ -224,7 +232,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    fn preferred_lost(&self, why: Why, strict: bool) -> Result<Option<(Grant, u16)>, NoSlot> {
+    fn preferred_lost(&self, why: Why, strict: bool) -> Result<Option<Found>, NoSlot> {
         if why.is_incapable() {
             let detail = format!("the preferred node cannot serve {}: {why}", self.request.pair);
             return Err(NoSlot::Failed(Failure::PreferredNotCapable, Some(detail)));

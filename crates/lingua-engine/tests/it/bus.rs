@@ -182,7 +182,7 @@ async fn whoever_waits_elsewhere_sees_how_far_a_job_is() {
     };
     assert_eq!(view.progress.state, JobState::Acked, "the record says less than the owner");
     assert_eq!(view.progress.partial.as_deref(), Some("so far"));
-    assert_eq!(view.progress.tries.len(), 1);
+    assert_eq!(view.progress.tries().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use axum::body::Bytes;
 use axum::extract::{Path, Query};
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -43,7 +44,7 @@ pub(crate) async fn dispatch<S: Store, T: Timer>(
     let waited = app.shared.engine.wait_sent(id, sent_within_ms).await?;
     let view = reached(id, waited)?;
     refuse_if_failed(&view)?;
-    let last = view.progress.tries.last().map(|last| last.node.clone());
+    let last = view.progress.tries().last().map(|last| last.node.clone());
     let node = view.progress.node.or(last);
     let Some(node_id) = node else {
         let detail = "the job was cancelled before it was sent";
@@ -62,16 +63,17 @@ pub(crate) async fn translate_routed<S: Store, T: Timer>(
     Sent(body): Sent,
 ) -> Answer {
     let id = job_id(&app, &headers)?;
-    translate(&app, id, &body).await
+    translate(&app, id, body).await
 }
 
 /// `POST /v1/translate`: accepts a job and answers with what came of it.
 pub(crate) async fn translate<S: Store, T: Timer>(
     app: &App<S, T>,
     id: JobId,
-    body: &[u8],
+    body: Bytes,
 ) -> Answer {
-    let request = convert::request(id, body, app.shared.options.default_wait_ms)?;
+    let request = convert::request(id, &body, app.shared.options.default_wait_ms)?;
+    drop(body);
     let wait_ms = request.deadline_ms.unwrap_or(app.shared.options.translate_ms);
     match app.shared.engine.translate(request, wait_ms).await? {
         Waited::Reached(view) => {

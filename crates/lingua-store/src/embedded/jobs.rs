@@ -104,7 +104,10 @@ impl Jobs {
     }
 
     pub(super) fn advance(&mut self, step: Advance, now_ms: u64) -> Result<AdvanceReply> {
-        check_size("a job's outcome in bytes", step.outcome().map_or(0, |bytes| bytes.len()))?;
+        check_size(
+            "a job's outcome in bytes",
+            step.outcome().map_or(0, |outcome| outcome.bytes_max()),
+        )?;
         self.forget_old(now_ms);
         let Some(Entry { record, last_token }) = self.records.get_mut(&step.job()) else {
             return Ok(AdvanceReply::NotFound);

@@ -28,8 +28,8 @@ fn every_waiter_that_could_get_a_slot_gets_it() {
 }
 
 #[test]
-fn the_clean_up_finds_room_that_nobody_told_of() {
-    waiting::the_clean_up_finds_room_that_nobody_told_of(5_000);
+fn room_that_nobody_told_of_is_passed_on() {
+    waiting::room_that_nobody_told_of_is_passed_on(5_000);
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl<S: Store> History<S> {
         self.tokens += u64::from(self.rng.random_bool(0.8));
         let step = Advance::new(id, owner, from, Stage { state, attempt }, self.tokens).ok()?;
         Some(match state.is_terminal() {
-            true => step.with_outcome(Arc::from(&b"what came of it"[..])),
+            true => step.with_outcome(&b"what came of it"[..]),
             false => step,
         })
     }

@@ -1,7 +1,5 @@
 //! What is there again after a restart, and what rises.
 
-use std::sync::Arc;
-
 use lingua_core::job::{Grant, JobState};
 use lingua_core::{Attempt, Epoch, Fence, JobId, Rules, Term};
 use lingua_store::conformance::fixture::{instance, key, node, profile};
@@ -42,7 +40,7 @@ async fn every_answered_job_is_there_and_equal() {
     let grant = Grant { node: node(1), cell, slot, epoch, fence: Fence(77), via };
     write_job(&store, 40, 1).await;
     let reserved = step(40, JobState::Selecting, JobState::Reserved, 1).with_grant(Some(grant));
-    let reserved = reserved.with_outcome(Arc::from(&b"so far"[..]));
+    let reserved = reserved.with_outcome(&b"so far"[..]);
     store.advance_job(reserved).await.unwrap();
     let before = all_jobs(&store).await;
     assert_eq!(before.len(), 41);
@@ -212,7 +210,7 @@ async fn racing_ends_leave_one_end_on_disk() {
             let mut won = vec![];
             for n in 0..20 {
                 let end = [JobState::Failed, JobState::Cancelled][rival as usize % 2];
-                let outcome = Arc::from(&rival.to_le_bytes()[..]);
+                let outcome = &rival.to_le_bytes()[..];
                 let step = step(n, JobState::Selecting, end, rival).with_outcome(outcome);
                 if store.advance_job(step).await == Ok(AdvanceReply::Advanced) {
                     won.push((n, rival));
