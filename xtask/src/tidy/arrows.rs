@@ -33,7 +33,7 @@ const MAY_USE: [(&str, &[&str]); 13] = [
         ],
     ),
     ("lingua-sim", &["lingua-engine", "lingua-store", CORE]),
-    ("lingua-chaos", &["lingua-sdk", CORE]),
+    ("lingua-chaos", &["lingua-sdk", "lingua-wire", CORE]),
     ("lingua-threads", &["lingua-engine", "lingua-store", CORE]),
     ("lingua-e2e", &["lingua-sdk", "lingua-wire", CORE]),
     ("xtask", &[]),

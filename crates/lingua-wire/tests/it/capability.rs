@@ -68,7 +68,7 @@ fn services_that_are_not_named_are_on_but_for_tone() {
     let mut body = flat();
     body["services"] = json!({"tts": false, "tone": true, "later": true, "nmt": null});
     let services = register(&body).unwrap().profile.capabilities().services();
-    assert_eq!(services, ServiceSet::ALL.without(Service::Tts));
+    assert_eq!(services, ServiceSet::ALL.without(Service::Tts).without(Service::Streaming));
 }
 
 #[rstest]
