@@ -8,6 +8,7 @@ use lingua_engine::events::Event;
 use lingua_engine::handle::Waited;
 use lingua_engine::node::ToNode;
 use lingua_engine::request::Input;
+use lingua_engine::speech::Speech;
 use lingua_store::Store as _;
 
 use crate::world::{Habit, Node, World, done_by, job};
@@ -52,6 +53,30 @@ async fn sound_goes_along() {
     request.input = input.clone();
     one.translate(request).await;
     assert_eq!(node.next_job().await.request.input, input);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_of_another_instance_listens_along() {
+    let (one, two) = two().await;
+    let mut node = Node::join(&two, "n", "zh en", 1, Habit::Hangs).await;
+    let speech = Arc::new(Speech::new("pcm16".into(), 16_000));
+    assert!(speech.push(b"be"));
+    let mut request = job(1, "zh:en");
+    request.input = Input::Speech(Arc::clone(&speech));
+    let id = one.submit(request).await;
+    assert!(node.next_job().await.stream, "it gets the job with its first sound");
+    assert!(speech.push(b"fore"));
+    speech.finish();
+    one.engine.sound_came(id);
+    let mut heard = vec![];
+    let bytes = loop {
+        match node.told.recv().await.expect("told") {
+            ToNode::Sound { sound, .. } => heard.extend_from_slice(&sound),
+            ToNode::SoundEnd { bytes, .. } => break bytes,
+            _ => {}
+        }
+    };
+    assert_eq!((heard.as_slice(), bytes), (&b"before"[..], 6));
 }
 
 #[tokio::test(start_paused = true)]
