@@ -141,7 +141,8 @@ async fn a_store_that_is_killed_and_comes_back_empty() {
             }
         }
     });
-    assert_eq!(s.ended(&id).await["state"], "DONE");
+    let ended = s.ended(&id).await;
+    assert_eq!(ended["state"], "DONE", "{ended:#}");
     s.until_it("/v1/nodes", |reply| reply.body["nodes"][0]["used"] == 0).await;
     working.abort();
 }
@@ -177,6 +178,7 @@ async fn a_store_that_forgot_its_last_writes_oversells_nobody() {
     assert_eq!((&again["job_id"], &again["attempt_id"]), (&json!(id), &json!(2)));
     node.say("job_ack", &again, json!({})).await;
     node.say("job_done", &again, json!({"result": {"text_translated": "hello"}})).await;
-    assert_eq!(s.ended(&id).await["state"], "DONE");
+    let ended = s.ended(&id).await;
+    assert_eq!(ended["state"], "DONE", "{ended:#}");
     s.until_it("/v1/nodes", |reply| reply.body["nodes"][0]["used"] == 0).await;
 }
