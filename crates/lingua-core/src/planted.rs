@@ -44,6 +44,8 @@ pub enum Bug {
     HeldForEver,
     /// A slot is not given back when its job has ended.
     NeverReleased,
+    /// A node may work on what it has no lease for.
+    LeaselessGoOn,
 }
 
 #[cfg(feature = "planted")]

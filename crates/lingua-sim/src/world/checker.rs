@@ -17,7 +17,8 @@ use super::trace::About;
 pub enum Checker {
     /// No node runs more than its slots.
     S1,
-    /// Leases never exceed slots; after lost writes nothing is granted before a node has reported.
+    /// Leases never exceed slots; after lost writes nothing is granted before a node has reported, and what it has no
+    /// lease for is taken from it within 5 s of its report.
     S2,
     /// Every accepted job ends once, in time, and its client sees one end.
     S3,

@@ -20,6 +20,7 @@ use super::luck::Luck;
 use super::plan::{Fault, GROUPS, NodePlan};
 use super::planted::NodeBug;
 use super::trace::About;
+use super::turn::node_id;
 
 /// Most messages that wait for a process; more are lost.
 const INBOX_MAX: usize = 1024;
@@ -285,6 +286,7 @@ impl Process {
     ) -> bool {
         match beaten {
             Ok(beaten) => {
+                self.world.oracle.lock().answered(&node_id(self.node));
                 if let Link::There { answered_ms, .. } = &mut self.link {
                     *answered_ms = now;
                 }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | what a node's slots are used for is exactly its leases, and never more than it has | S2 |
 //! | after lost writes nothing is granted on a node that has not reported | S2 |
+//! | what a node reports and has no lease for is not worked on 5 s later | S2 |
 //! | an operation touches the lease it names and no other; the stale touch nothing; fences rise | S4 |
 //! | a job is made once and ends once | S3 |
 //! | only the present term publishes | S7 |
@@ -36,11 +37,28 @@ pub(super) enum CellOp {
 /// What is wrong.
 pub(super) type Found = (Checker, String);
 
+/// How long after its report a node may work on what it has no lease for.
+const REPAIRED_MS: u64 = 5_000;
+
+/// So many answers that reached the node are enough: the first may be to a report from before.
+const ANSWERS_ENOUGH: u32 = 2;
+
+/// Work without a lease: what a failover took from the store, and not from the node.
+#[derive(Debug)]
+struct Unleased {
+    life: u64,
+    since_ms: u64,
+    /// How often the node heard from its instance since.
+    answers: u32,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     fences: BTreeMap<CellId, Fence>,
     /// In which life of the store each node last gave a sign of life.
     reported: BTreeMap<NodeId, u64>,
+    /// What nodes reported to work on without a lease.
+    unleased: BTreeMap<(NodeId, LeaseKey), Unleased>,
     /// In which life of the store each job was made.
     made: BTreeMap<JobId, u64>,
     ends: BTreeMap<JobId, Stage>,
@@ -65,6 +83,7 @@ impl Oracle {
     ) -> Result<(), Found> {
         counts(after, before)?;
         self.note_report(op, life, after);
+        self.repairs(op, life, after)?;
         touches_only_its_own(op, before, after)?;
         let CellOp::Reserve(key) = op else { return Ok(()) };
         let Some(lease) = find(after, key.job).filter(|lease| lease.key == *key) else {
@@ -81,6 +100,45 @@ impl Oracle {
         let node = after.nodes.iter().find(|node| node.place == *place);
         if let Some(node) = node.filter(|node| node.heartbeat_ms == after.now_ms) {
             self.reported.insert(node.node.clone(), life.0);
+        }
+    }
+
+    /// What a node works on and has no lease for is taken from it by the answer to its report.
+    fn repairs(&mut self, op: &CellOp, life: Identity, after: &CellView) -> Result<(), Found> {
+        let CellOp::Heartbeat(place, running) = op else { return Ok(()) };
+        let Some(node) = after.nodes.iter().find(|node| node.place == *place) else {
+            return Ok(());
+        };
+        let has_lease = |key: &LeaseKey| {
+            let of_place =
+                |lease: &LeaseView| (lease.slot, lease.epoch) == (place.slot, place.epoch);
+            after.leases.iter().any(|lease| lease.key == *key && of_place(lease))
+        };
+        let unleased: Vec<LeaseKey> =
+            running.iter().filter(|key| !has_lease(key)).copied().collect();
+        self.unleased.retain(|(who, key), _| *who != node.node || unleased.contains(key));
+        for key in unleased {
+            let now = Unleased { life: life.0, since_ms: after.now_ms, answers: 0 };
+            let known = self.unleased.entry((node.node.clone(), key)).or_insert(now);
+            if known.life != life.0 {
+                *known = Unleased { life: life.0, since_ms: after.now_ms, answers: 0 };
+            }
+            let since_ms = after.now_ms - known.since_ms;
+            if since_ms >= REPAIRED_MS && known.answers >= ANSWERS_ENOUGH {
+                let text = format!(
+                    "{} works on {key:?} without a lease {since_ms} ms after it said so",
+                    node.node
+                );
+                return Err((Checker::S2, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// An answer to a report has reached its node.
+    pub(super) fn answered(&mut self, node: &NodeId) {
+        for ((who, _), unleased) in &mut self.unleased {
+            unleased.answers += u32::from(who == node);
         }
     }
 

@@ -45,7 +45,7 @@ const fn node(bug: NodeBug, found_by: &'static [Checker], within: u64) -> Plant 
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 20] = [
+pub const PLANTS: [Plant; 21] = [
     node(NodeBug::NoAdmission, &[Checker::S1], 100),
     node(NodeBug::NoFence, &[Checker::S4], 100),
     code(Bug::CountedForEver, &[Checker::S2], 100),
@@ -66,4 +66,5 @@ pub const PLANTS: [Plant; 20] = [
     code(Bug::LostEndStaysLost, &[Checker::S3], 100),
     code(Bug::HeldForEver, &[Checker::S5], 2000),
     code(Bug::NeverReleased, &[Checker::S5], 100),
+    code(Bug::LeaselessGoOn, &[Checker::S2], 100),
 ];

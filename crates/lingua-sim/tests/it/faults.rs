@@ -136,4 +136,5 @@ planted! {
     a_lost_end_that_stays_lost_is_found Code(LostEndStaysLost),
     a_slot_that_is_held_for_an_ended_job_is_found Code(HeldForEver),
     a_slot_that_is_never_given_back_is_found Code(NeverReleased),
+    work_without_a_lease_that_goes_on_is_found Code(LeaselessGoOn),
 }
