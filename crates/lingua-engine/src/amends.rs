@@ -113,6 +113,15 @@ impl Amends {
         }
     }
 
+    /// Whether the job ended here a short while ago. A store that has forgotten that shows it as open.
+    pub(crate) fn has_ended(&self, id: JobId) -> bool {
+        self.end_of(id).is_some()
+    }
+
+    fn end_of(&self, id: JobId) -> Option<End> {
+        self.ends.lock().recent.iter().find(|end| end.job.id == id).cloned()
+    }
+
     /// Notes that a job is being handed in, until the guard goes; `None` if it is already.
     pub(crate) fn hand_in(&self, id: JobId) -> Option<HandingIn<'_>> {
         let is_first = self.handed_in.lock().insert(id);
@@ -195,6 +204,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             let new = shared.new_job(&request, accepted_ms);
             if let CreateReply::Created = shared.store.create_job(new).await?
                 && shared.is_nobodys(request.id)
+                && !shared.amends.has_ended(request.id)
             {
                 self.start(Arc::clone(&request), Job::new(), accepted_ms, None);
             }
@@ -242,6 +252,15 @@ impl<S: Store, T: Timer> Handle<S, T> {
             }
         }
         Ok(())
+    }
+
+    /// Writes the end of this job again, if it ended here: whatever the store shows, somebody was told. Says whether it did.
+    pub(crate) async fn is_restored(&self, id: JobId) -> bool {
+        let Some(end) = self.shared.amends.end_of(id) else { return false };
+        if self.restore_end(end).await.is_err() {
+            self.shared.amends.want();
+        }
+        true
     }
 
     async fn restore_end(&self, end: End) -> lingua_store::Result<()> {

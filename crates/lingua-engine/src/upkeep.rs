@@ -139,6 +139,9 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Goes on with a job of a dead instance, or ends it if what it needs died too.
     /// `now_ms` is the store's time: its records' ages must not be told by another clock.
     pub(crate) async fn adopt(&self, record: JobRecord, now_ms: u64) {
+        if self.is_restored(record.id).await {
+            return;
+        }
         let Some(request) = self.shared.options.decode.request(record.id, &record.spec) else {
             tracing::error!(job_id = %record.id, "an orphan's request cannot be read");
             self.bury(record).await;

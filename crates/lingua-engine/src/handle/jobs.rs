@@ -130,7 +130,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let is_ours = record.owner == shared.options.instance && shared.is_nobodys(record.id);
         match record.stage.state {
             _ if !is_ours || planted::is(Bug::NobodyLooks) => {}
-            JobState::New => {
+            JobState::New if !shared.amends.has_ended(record.id) => {
                 let job = Job::recovered(record.stage, None);
                 self.start(request, job, shared.now_ms(), None);
             }

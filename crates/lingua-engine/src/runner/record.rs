@@ -52,6 +52,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// What was told to the store stands there.
     fn has_written(&mut self, to: Stage, token: u64, outcome: Option<Outcome>) {
         self.written = to;
+        self.remember_end(to, token, outcome);
+    }
+
+    fn remember_end(&self, to: Stage, token: u64, outcome: Option<Outcome>) {
         if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
             let job = self.shared.new_job(&self.request, self.live.accepted_ms);
             let written_ms = self.over.as_ref().map_or(0, |over| over.ended_ms);
@@ -102,6 +106,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             (reply, _) = timed!(self.shared, "advance_job", store.advance_job(step));
         }
         self.given_up = true;
+        // It may have been written all the same, and be read by somebody: it stays the end.
+        self.remember_end(to, token, outcome);
         false
     }
 

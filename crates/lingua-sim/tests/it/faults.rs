@@ -68,6 +68,7 @@ fn seeds_that_once_broke_a_rule_hold() {
         ("a heartbeat held a slot whose release was rolled back", 729),
         ("a node's place was forgotten and its registration was not", 6161),
         ("an order to resume did not find a node whose place was forgotten", 6659),
+        ("a job whose end the store had forgotten was taken up and ended otherwise", 7940),
     ];
     for (what, seed) in once {
         let outcome = world::run(seed, None);
