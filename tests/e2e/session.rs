@@ -366,7 +366,7 @@ async fn a_node_that_listens_along_hears_as_it_is_said_and_another_hears_it_agai
 }
 
 /// Audio of a job until so many bytes have come.
-async fn sound(node: &mut Node, assign: &Value, bytes: usize) -> Vec<u8> {
+pub(crate) async fn sound(node: &mut Node, assign: &Value, bytes: usize) -> Vec<u8> {
     let job = assign["job_id"].as_str().and_then(|id| id.strip_prefix("job-")).expect("an id");
     let number = u128::from_str_radix(job, 16).expect("hexadecimal").to_be_bytes();
     let attempt = (assign["attempt_id"].as_u64().expect("a number") as u32).to_be_bytes();

@@ -34,6 +34,21 @@ pub enum Input {
     Text(Arc<str>),
 }
 
+impl Input {
+    /// What was said, if it is sound that is here: format, rate in Hz, and the sound.
+    pub fn sound(&self) -> Option<(Arc<str>, u32, Bytes)> {
+        match self {
+            Self::Audio { format, sample_rate, data } => {
+                Some((Arc::clone(format), *sample_rate, Arc::clone(data)))
+            }
+            Self::Speech(speech) => {
+                Some((Arc::clone(&speech.format), speech.sample_rate, speech.since(0).0))
+            }
+            Self::AudioRef(_) | Self::Text(_) => None,
+        }
+    }
+}
+
 /// An utterance to translate.
 #[derive(Debug, Clone)]
 pub struct JobRequest {

@@ -7,6 +7,7 @@
 //! | `talk.rs` | one session: what is heard, what becomes of it |
 //! | `keeper.rs` | its timers: pauses, deadlines, silence, being away |
 //! | `segment.rs` | one segment's way: submitted, followed, ended |
+//! | `record.rs` | what the store knows, so that another instance can go on |
 //! | `attached.rs` | [`Attached`]: a client's connection to its session |
 //!
 //! Start at [`Sessions::start`] and [`Attached::next`]. The rules are the core's (`lingua_core::session`); here they meet
@@ -18,6 +19,7 @@ mod attached;
 mod hub;
 mod keeper;
 mod options;
+mod record;
 mod segment;
 mod talk;
 

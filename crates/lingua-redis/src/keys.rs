@@ -95,6 +95,11 @@ impl Keys {
         ["presence", "inbox"].map(|name| format!("{}{{i:{instance}}}:{name}", self.prefix))
     }
 
+    pub(crate) fn session(&self, id: &str) -> String {
+        // A brace in a name would move the tag.
+        format!("{}{{s:{}}}:session", self.prefix, id.replace(['{', '}'], "_"))
+    }
+
     pub(crate) fn job(&self, job: JobId) -> String {
         format!("{}{{j{}}}:job:{}", self.prefix, shard_of(job), job_text(job))
     }

@@ -35,6 +35,7 @@ mod line;
 mod options;
 mod reply;
 mod script;
+mod sessions;
 mod store;
 mod url;
 

@@ -53,6 +53,7 @@ scripts! {
     FEED_READ "feed_read",
     ANNOUNCE "announce",
     WITHDRAW "withdraw",
+    SESSION_SAVE "session_save",
     SEND "send",
     RECEIVE "receive",
 }

@@ -9,8 +9,8 @@ use lingua_store::contract::{
     Advance, AdvanceReply, Announced, Assign, Bytes, Candidate, CellView, Changes, CommitReply,
     CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply, Identity,
     Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place, Presence,
-    Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, StateReply,
-    Table,
+    Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, SaveReply,
+    SaveSession, SessionRecord, StateReply, Table,
 };
 use lingua_store::{Clock, Limits, ManualClock, Result, Store};
 use parking_lot::Mutex;
@@ -189,6 +189,14 @@ impl Store for RedisStore {
 
     async fn withdraw(&self, instance: &InstanceId, incarnation: Incarnation) -> Result<bool> {
         self.withdraw_instance(instance, incarnation).await
+    }
+
+    async fn save_session(&self, session: SaveSession) -> Result<SaveReply> {
+        self.write_session(session).await
+    }
+
+    async fn session(&self, id: &str) -> Result<Option<SessionRecord>> {
+        self.read_session(id).await
     }
 
     async fn instances(&self) -> Result<Vec<InstanceView>> {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`node`] | [`Node`]: registers, takes jobs, survives lost connections, reports what came of them |
 //! | [`client`] | [`Client`]: every HTTP route as a typed call |
+//! | [`session`] | [`Session`]: speak, and hear the translation in the order spoken |
 //!
 //! Start at [`Node::run`] and [`Client::dispatch`]; `examples/node.rs` is a complete node.
 //!
@@ -12,7 +13,12 @@
 
 pub mod client;
 pub mod node;
+pub mod session;
+mod socket;
 mod tls;
 
 pub use client::{Client, ClientError};
-pub use node::{Context, Failure, Handler, Job, Node, NodeOptions, Output, Sound, Stats};
+pub use node::{
+    Context, Failure, Handler, Job, Node, NodeOptions, Output, Sound, SoundStream, Stats,
+};
+pub use session::{Session, SessionOptions};

@@ -7,6 +7,7 @@
 //! | `job.rs` | [`Job`], [`Output`], [`Failure`] |
 //! | `worker.rs` | the life of a node |
 //! | `frames.rs`, `jobs.rs` | what follows from each message; handlers at work |
+//! | `stream.rs` | [`SoundStream`]: audio that comes while it is being spoken |
 //! | `desk.rs` | the rules for taking jobs and keeping results |
 //! | `link.rs`, `report.rs` | one connection; frames about jobs |
 //! | `backoff.rs`, `stop.rs`, `stats.rs`, `error.rs` | the rest |
@@ -32,6 +33,7 @@ mod options;
 mod report;
 mod stats;
 mod stop;
+mod stream;
 mod worker;
 
 pub use error::Error;
@@ -39,6 +41,7 @@ pub use handler::{Context, Handler};
 pub use job::{Binding, Failure, Job, Output, Sound};
 pub use options::NodeOptions;
 pub use stats::Stats;
+pub use stream::SoundStream;
 
 use stop::Stop;
 use worker::Worker;

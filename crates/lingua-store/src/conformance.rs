@@ -147,6 +147,11 @@ macro_rules! conformance_rules {
             jobs_are_listed_in_pages,
             oversized_content_is_refused,
         );
+        $crate::conformance_rules!(@$mode $factory, sessions:
+            a_session_is_taken_over_by_one_of_two,
+            a_session_is_kept_as_long_as_was_asked_for,
+            an_oversized_session_is_refused,
+        );
         $crate::conformance_rules!(@$mode $factory, cluster:
             fault_12_a_lapsed_leader_does_not_renew,
             fault_13_the_table_and_its_version_live_together,

@@ -8,6 +8,7 @@
 //! | `cell.rs` | places, registrations, leases: what is atomic within a cell |
 //! | `job.rs` | job records, their steps, orphans |
 //! | `outcome.rs` | what came of a job, made into bytes when somebody reads it |
+//! | `session.rs` | records of sessions |
 //! | `cluster.rs` | leader, pool table, instances, bus, change feed |
 //!
 //! Every operation may be repeated after a timeout without doing its work twice; each says by what.
@@ -16,11 +17,13 @@ mod cell;
 mod cluster;
 mod job;
 mod outcome;
+mod session;
 
 pub use cell::*;
 pub use cluster::*;
 pub use job::*;
 pub use outcome::*;
+pub use session::*;
 
 use std::future::Future;
 
@@ -141,6 +144,12 @@ pub trait Store: Send + Sync + 'static {
         heir: &InstanceId,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<JobRecord>>> + Send;
+
+    /// Writes what is to be known of a session, if nobody else has since. Idempotent by version and content.
+    fn save_session(&self, session: SaveSession) -> impl Future<Output = Result<SaveReply>> + Send;
+
+    /// A session's record.
+    fn session(&self, id: &str) -> impl Future<Output = Result<Option<SessionRecord>>> + Send;
 
     /// Says that an instance is there, and for how long that may be believed.
     fn announce(&self, presence: Presence) -> impl Future<Output = Result<Announced>> + Send;

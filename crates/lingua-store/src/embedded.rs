@@ -9,6 +9,7 @@
 //! | `cell.rs` | nodes, leases, reservations |
 //! | `directory.rs` | which node is in which cell |
 //! | `jobs.rs` | job records |
+//! | `sessions.rs` | records of sessions |
 //! | `leader.rs` | leader and pool table |
 //! | `instances.rs` | instances and inboxes |
 //! | `feed.rs` | change feed |
@@ -29,7 +30,7 @@ use crate::contract::{
     CommitReply, CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply,
     Identity, Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place,
     Presence, Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply,
-    StateReply, Store, Table,
+    SaveReply, SaveSession, SessionRecord, StateReply, Store, Table,
 };
 use crate::error::Result;
 
@@ -41,6 +42,7 @@ mod jobs;
 mod journal;
 mod leader;
 mod open;
+mod sessions;
 #[cfg(feature = "snapshot")]
 mod snapshot;
 
@@ -55,6 +57,7 @@ use instances::Instances;
 use jobs::Jobs;
 use journal::{Journal, Kept};
 use leader::Leadership;
+use sessions::Sessions;
 
 /// How much the store keeps at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +74,8 @@ pub struct Limits {
     pub instances_max: usize,
     /// Changes in the feed.
     pub feed_max: usize,
+    /// Sessions that can be resumed.
+    pub sessions_max: usize,
 }
 
 impl Default for Limits {
@@ -82,6 +87,7 @@ impl Default for Limits {
             inbox_max: 10_000,
             instances_max: 1000,
             feed_max: 4096,
+            sessions_max: 100_000,
         }
     }
 }
@@ -100,6 +106,7 @@ struct Inner<C> {
     jobs: Mutex<Jobs>,
     leadership: Mutex<Leadership>,
     instances: Mutex<Instances>,
+    sessions: Mutex<Sessions>,
     mail: Notify,
     feed: Mutex<Feed>,
     news: Notify,
@@ -123,6 +130,7 @@ impl<C> Inner<C> {
             jobs: Mutex::new(Jobs::new(limits)),
             leadership: Mutex::default(),
             instances: Mutex::new(Instances::new(limits)),
+            sessions: Mutex::new(Sessions::new(limits)),
             mail: Notify::new(),
             feed: Mutex::new(Feed::new(limits.feed_max)),
             news: Notify::new(),
@@ -357,6 +365,14 @@ impl<C: Clock> Store for Embedded<C> {
             self.broadcast(Change::Instance(instance.clone()));
         }
         Ok(known)
+    }
+
+    async fn save_session(&self, session: SaveSession) -> Result<SaveReply> {
+        self.inner.sessions.lock().save(session, self.now_ms())
+    }
+
+    async fn session(&self, id: &str) -> Result<Option<SessionRecord>> {
+        Ok(self.inner.sessions.lock().get(id, self.now_ms()))
     }
 
     async fn instances(&self) -> Result<Vec<InstanceView>> {

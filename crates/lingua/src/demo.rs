@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `fleet.rs` | the nodes, through real sockets |
 //! | `traffic.rs` | the clients, through real HTTP |
+//! | `talk.rs` | people who talk, through the session socket |
 //! | `picture.rs` | what is shown |
 //!
 //! Start at [`run`]. What is shown is asked for over HTTP, as any tool would.
@@ -28,10 +29,12 @@ use crate::simulated::{Quit, until_registered};
 
 mod fleet;
 mod picture;
+mod talk;
 mod traffic;
 
 use fleet::{FLEET, Member};
 use picture::{Bar, Picture, Screen};
+use talk::Talked;
 use traffic::Tally;
 
 /// How often the picture is drawn.
@@ -66,9 +69,11 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     until_registered(&api, FLEET.len(), |_| true).await?;
     let tally = Arc::new(Mutex::new(Tally::new(RATE_AT_FIRST)));
     let clients = tokio::spawn(traffic::run(api.clone(), Arc::clone(&tally), quit.clone()));
+    let talked = Arc::new(Mutex::new(Talked::default()));
+    let people = tokio::spawn(talk::run(scheduler.url(), Arc::clone(&talked), quit.clone()));
     let mut last = Picture { url: scheduler.url(), ..Picture::default() };
     let ended = tokio::select! {
-        shown = watch(&api, &tally, &mut last) => shown,
+        shown = watch(&api, &tally, &talked, &mut last) => shown,
         () = stop_signal() => Ok(()),
         () = after(args.seconds) => Ok(()),
         Some(ended) = nodes.join_next() => ended.context("a node's task failed").flatten(),
@@ -78,6 +83,7 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     quit.now();
     let leaving = async {
         clients.await.ok();
+        people.await.ok();
         while nodes.join_next().await.is_some() {}
         scheduler.stop().await
     };
@@ -114,7 +120,12 @@ async fn after(seconds: Option<u64>) {
 }
 
 /// Shows what happens, for ever.
-async fn watch(api: &Api, tally: &Mutex<Tally>, last: &mut Picture) -> anyhow::Result<()> {
+async fn watch(
+    api: &Api,
+    tally: &Mutex<Tally>,
+    talked: &Mutex<Talked>,
+    last: &mut Picture,
+) -> anyhow::Result<()> {
     let is_terminal = std::io::stdout().is_terminal();
     let screen = is_terminal.then(Screen::open);
     if screen.is_none() {
@@ -126,6 +137,7 @@ async fn watch(api: &Api, tally: &Mutex<Tally>, last: &mut Picture) -> anyhow::R
     for frame in 0_u64.. {
         frames.tick().await;
         *last = look(api, tally, last.url.clone(), start).await?;
+        last.talked = talked.lock().clone();
         tally.lock().follow(last.busy());
         match &screen {
             Some(screen) => screen.show(&last.draw(colours())),
@@ -159,6 +171,8 @@ async fn look(
         retried: metric(&metrics, "lingua_job_retries_total"),
         open: tally.open,
         queued: metric(&metrics, "lingua_queue_jobs"),
+        sessions: metric(&metrics, "lingua_sessions"),
+        talked: Talked::default(),
         pace,
     })
 }
@@ -166,6 +180,7 @@ async fn look(
 fn bar(member: &Member, nodes: &[NodeView]) -> Bar {
     let found = nodes.iter().find(|node| node.node_id.as_str() == member.name);
     let note = match (member.dies, member.fail_rate > 0.0) {
+        _ if member.listens => format!("{} ms a job, listens along", member.work_ms),
         (true, _) => "dies now and then".to_owned(),
         (_, true) => format!("fails {:.0} %", member.fail_rate * 100.0),
         _ => format!("{} ms a job", member.work_ms),

@@ -26,6 +26,7 @@ mod node;
 mod nodes;
 mod orders;
 mod pools;
+mod say;
 mod screen;
 mod serve;
 mod simulated;
@@ -49,6 +50,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// See it all at once: a scheduler, a simulated fleet and live traffic.
     Demo(demo::DemoArgs),
+    /// Speak a file or a text, and see what comes back.
+    Say(say::SayArgs),
     /// Run simulated nodes.
     Node(node::NodeArgs),
     /// List nodes, or show one.
@@ -108,6 +111,10 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Node(args) => {
             serve::start_logging_at("warn");
             ask(node::run(args))
+        }
+        Command::Say(args) => {
+            serve::start_logging_at("warn");
+            ask(say::run(args))
         }
         Command::Nodes(args) => ask(nodes::run(args)),
         Command::Pools(args) => ask(pools::run(args)),

@@ -51,6 +51,9 @@ pub(crate) struct NodeArgs {
     /// Which part of the jobs fails, from 0 to 1.
     #[arg(long, default_value_t = 0.0, value_parser = fraction)]
     fail_rate: f64,
+    /// Listen along: take a job with its first sound, and the rest as it is spoken.
+    #[arg(long)]
+    streaming: bool,
     /// The node's name; several nodes are called PREFIX-1, PREFIX-2, … [default: made up by the
     /// scheduler].
     #[arg(long, value_name = "PREFIX")]
@@ -71,6 +74,7 @@ impl NodeArgs {
         let mut options = NodeOptions::new(node_url(&self.url))
             .languages(&refs(&self.asr), &refs(&self.semantic), &refs(&self.tts))
             .slots(self.slots)
+            .streaming(self.streaming)
             .grace(GRACE);
         if let Some(token) = &self.token {
             options = options.token(token);

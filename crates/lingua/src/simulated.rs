@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use lingua_sdk::{Context, Failure, Handler, Job, Output};
+use lingua_sdk::{Context, Failure, Handler, Job, Output, Sound, SoundStream};
 use lingua_wire::view::NodeList;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -24,6 +24,12 @@ const WORK_FACTOR_MAX: f64 = 5.0;
 
 /// The reason that a node gives when it fails on purpose.
 const REASON: &str = "SIMULATED_FAILURE";
+
+/// A node that listens along says something after so much audio: half a second of 16 kHz.
+const PARTIAL_BYTES: usize = 16_000;
+
+/// What a simulated node says: a quarter of a second of nothing.
+const TTS_BYTES: usize = 8_000;
 
 /// How long nodes may take to be registered, and how often to look.
 const REGISTERED_MAX: Duration = Duration::from_secs(10);
@@ -53,6 +59,12 @@ impl Simulated {
 
 impl Handler for Simulated {
     async fn handle(&self, job: Job, context: Context) -> Result<Output, Failure> {
+        let mut heard_bytes = 0;
+        if let Some(stream) = &job.stream {
+            heard_bytes = listen(stream, &context).await?;
+        } else if let Some(audio) = &job.audio {
+            heard_bytes = audio.bytes.len();
+        }
         // Without work or failures there is nothing to draw, which load tests notice.
         if self.work_ms > 0.0 || self.fail_rate > 0.0 {
             let mut luck = self.luck();
@@ -68,9 +80,35 @@ impl Handler for Simulated {
         let said = match (job.text, job.audio_ref) {
             (Some(text), _) => text,
             (None, Some(place)) => format!("what is said in {place}"),
+            (None, None) if heard_bytes > 0 => format!("{heard_bytes} bytes of speech"),
             (None, None) => "what is said".to_owned(),
         };
-        Ok(Output::translated(format!("[{}] {said}", job.tgt_lang)).with_asr(said))
+        let output = Output::translated(format!("[{}] {said}", job.tgt_lang)).with_asr(said);
+        Ok(match job.options.require_tts && heard_bytes > 0 {
+            true => output.with_speech(Sound::pcm16(16_000, vec![0; TTS_BYTES])),
+            false => output,
+        })
+    }
+}
+
+/// Listens along, and says now and then how much it has heard.
+async fn listen(stream: &SoundStream, context: &Context) -> Result<usize, Failure> {
+    let (mut bytes, mut told) = (0, 0);
+    loop {
+        let piece = tokio::select! {
+            piece = stream.next() => piece,
+            _ = context.cancelled() => return Err(Failure::permanent(Failure::CANCELLED)),
+        };
+        let Some(piece) = piece else { break };
+        bytes += piece.len();
+        if bytes >= told + PARTIAL_BYTES {
+            told = bytes;
+            context.partial(format!("{bytes} bytes so far"));
+        }
+    }
+    match stream.is_whole() {
+        true => Ok(bytes),
+        false => Err(Failure::retryable(Failure::BAD_AUDIO)),
     }
 }
 
@@ -131,8 +169,13 @@ pub(crate) async fn until_registered(
 
 /// The address of the node socket, also for somebody who gives that of the HTTP side.
 pub(crate) fn node_url(url: &str) -> String {
+    socket_url(url, "/v1/node/ws")
+}
+
+/// The address of a socket, also for somebody who gives that of the HTTP side.
+pub(crate) fn socket_url(url: &str, path: &str) -> String {
     let socket =
-        |scheme: &str, rest: &str| format!("{scheme}://{}/v1/node/ws", rest.trim_end_matches('/'));
+        |scheme: &str, rest: &str| format!("{scheme}://{}{path}", rest.trim_end_matches('/'));
     match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
         (Some(rest), _) => socket("ws", rest),
         (_, Some(rest)) => socket("wss", rest),

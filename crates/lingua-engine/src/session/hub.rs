@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::attached::Attached;
 use super::options::{Compose, SessionError, SessionOptions};
+use super::record::Record;
 use super::talk::Talk;
 use crate::clock::Timer;
 use crate::handle::Handle;
@@ -99,6 +100,10 @@ impl<S: Store, T: Timer> Sessions<S, T> {
     pub async fn start(&self, new: NewSession) -> Result<Attached<S, T>, SessionError> {
         let talk = Arc::new(Talk::new(Arc::clone(&self.hub), new));
         self.hub.admit(&talk)?;
+        if let Err(error) = talk.save().await {
+            self.hub.forget(&talk);
+            return Err(error.into());
+        }
         tokio::spawn(Arc::clone(&talk).keep());
         Ok(Attached::new(talk, 0))
     }
@@ -111,10 +116,44 @@ impl<S: Store, T: Timer> Sessions<S, T> {
         last_seq: u64,
     ) -> Result<Attached<S, T>, SessionError> {
         let known = self.hub.known.lock().by_id.get(id).cloned();
-        let talk = known.ok_or(SessionError::NotFound)?;
+        let Some(talk) = known else { return self.take_over(id, secret, last_seq).await };
         if !is_same(&talk.new.secret, secret) {
             return Err(SessionError::NotFound);
         }
+        // Another instance may have gone on with it meanwhile.
+        match talk.save().await? {
+            true => Ok(Attached::new(talk, last_seq)),
+            false => self.take_over(id, secret, last_seq).await,
+        }
+    }
+
+    /// Goes on with a session of another instance, dead or alive.
+    async fn take_over(
+        &self,
+        id: &str,
+        secret: &Holder,
+        last_seq: u64,
+    ) -> Result<Attached<S, T>, SessionError> {
+        let store = &self.hub.engine.shared.store;
+        let found = store.session(id).await?.ok_or(SessionError::NotFound)?;
+        let record = Record::read(&found.body).ok_or(SessionError::NotFound)?;
+        if !is_same(record.secret(), secret) {
+            return Err(SessionError::NotFound);
+        }
+        let hub = Arc::clone(&self.hub);
+        let talk = Arc::new(Talk::taken_over(hub, id, found.version, &record, last_seq));
+        self.hub.admit(&talk)?;
+        match talk.save().await {
+            Ok(true) => {}
+            Ok(false) => return Err(SessionError::NotFound),
+            Err(error) => {
+                self.hub.forget(&talk);
+                return Err(error.into());
+            }
+        }
+        tracing::info!(session_id = id, "took over a session");
+        talk.follow_all();
+        tokio::spawn(Arc::clone(&talk).keep());
         Ok(Attached::new(talk, last_seq))
     }
 }

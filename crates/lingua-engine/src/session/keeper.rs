@@ -22,15 +22,10 @@ impl<S: Store, T: Timer> Talk<S, T> {
         loop {
             let now_ms = self.now_ms();
             self.tick(now_ms);
-            let sleep_ms = {
-                let mut state = self.state.lock();
-                if state.over.is_some() {
-                    return;
-                }
-                let due_ms = state.due_ms(&self.hub.options);
-                let sleep_ms = due_ms.saturating_sub(now_ms).clamp(1, SLEEP_MS_MAX);
-                state.wakes_ms = now_ms + sleep_ms;
-                sleep_ms
+            let sleep_ms = match self.next_look(now_ms) {
+                Ok(sleep_ms) => sleep_ms,
+                Err(Over::Superseded) => return,
+                Err(_) => return self.unsave().await,
             };
             tokio::select! {
                 biased;
@@ -38,6 +33,18 @@ impl<S: Store, T: Timer> Talk<S, T> {
                 () = timer.sleep(sleep_ms) => {}
             }
         }
+    }
+
+    /// How long to sleep; why not, if the session is over.
+    fn next_look(&self, now_ms: u64) -> Result<u64, Over> {
+        let mut state = self.state.lock();
+        if let Some(over) = state.over {
+            return Err(over);
+        }
+        let due_ms = state.due_ms(&self.hub.options);
+        let sleep_ms = due_ms.saturating_sub(now_ms).clamp(1, SLEEP_MS_MAX);
+        state.wakes_ms = now_ms + sleep_ms;
+        Ok(sleep_ms)
     }
 
     /// Does what is due.

@@ -17,6 +17,9 @@ use crate::request::{Input, JobView};
 /// How long a job that runs elsewhere is waited for at a time.
 const FOLLOW_MS: u64 = 60_000;
 
+/// How often a job is looked for that is not there yet.
+const LOOK_AGAIN_MS: u64 = 100;
+
 /// Longest text that goes along with later jobs, in bytes.
 const CONTEXT_BYTES_MAX: usize = 1024;
 
@@ -73,6 +76,13 @@ impl<S: Store, T: Timer> Talk<S, T> {
             let detail = "what the session was started with cannot be read; start a new one";
             return self.miss(seq, "INTERNAL", detail.to_owned());
         };
+        // Written first: whoever goes on with the session must find every segment.
+        match self.save().await {
+            Ok(true) => {}
+            // Another instance has the session; it waits for this job.
+            Ok(false) => {}
+            Err(error) => return self.miss(seq, error.code(), error.to_string()),
+        }
         match self.hub.engine.submit(request).await {
             Ok(_) => {
                 self.state.lock().note_accepted(cut.id, job);
@@ -100,6 +110,9 @@ impl<S: Store, T: Timer> Talk<S, T> {
                     }
                 }
                 Ok(Waited::NotYet(_)) => {}
+                Ok(Waited::NoSuchJob) if self.now_ms() < self.patient_until_ms => {
+                    self.hub.engine.shared.timer.sleep(LOOK_AGAIN_MS).await;
+                }
                 Ok(Waited::NoSuchJob) => {
                     let detail = "the instance that heard it is gone; say it again";
                     return self.miss(seq, "INSTANCE_LOST", detail.to_owned());

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use super::attached::Over;
 use super::hub::{Hub, NewSession};
 use super::options::SessionError;
+use super::record::{Record, Segment};
 use super::segment::Outcome;
 use crate::clock::Timer;
 use crate::request::Input;
@@ -28,6 +29,9 @@ const LEAD_US: u64 = 300_000;
 /// Deliveries that are kept for a client that has not seen them.
 pub(super) const KEPT_MAX: usize = 64;
 
+/// How long a job that is not there yet is waited for after a session was taken over.
+const PATIENCE_MS: u64 = 3_000;
+
 /// Most notes that wait for the client.
 const NOTES_MAX: usize = 64;
 
@@ -38,6 +42,12 @@ const CONTEXT_TEXTS: usize = 2;
 pub(super) struct Talk<S, T> {
     pub(super) hub: Arc<Hub<S, T>>,
     pub(super) new: NewSession,
+    /// Tells this life of the session from those at other instances.
+    pub(super) life: u64,
+    /// The version of its record; held while it is being written.
+    pub(super) version: tokio::sync::Mutex<u64>,
+    /// Until then, a job that is not there may still come: another instance may be about to write it.
+    pub(super) patient_until_ms: u64,
     pub(super) state: Mutex<State>,
     /// Rung when there may be something for the client.
     pub(super) for_client: Notify,
@@ -55,6 +65,8 @@ pub(super) struct State {
     speaking: Option<Speaking>,
     /// The jobs of segments that were not delivered, and when they were spoken.
     pub(super) jobs: BTreeMap<u64, Spoken>,
+    /// The last segments and their jobs, for the record.
+    pub(super) segments: VecDeque<Segment>,
     pub(super) accepted: VecDeque<(SegmentId, JobId)>,
     pub(super) partials: BTreeMap<u64, (SegmentId, Arc<str>)>,
     pub(super) texts: BTreeMap<u64, Arc<str>>,
@@ -98,6 +110,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
             lead_us: 0,
             speaking: None,
             jobs: BTreeMap::new(),
+            segments: VecDeque::new(),
             accepted: VecDeque::new(),
             partials: BTreeMap::new(),
             texts: BTreeMap::new(),
@@ -109,7 +122,66 @@ impl<S: Store, T: Timer> Talk<S, T> {
             wakes_ms: 0,
         };
         let (for_client, for_keeper) = (Notify::new(), Notify::new());
-        Self { hub, new, state: Mutex::new(state), for_client, for_keeper }
+        let life = hub.engine.shared.random_u64();
+        Self {
+            hub,
+            new,
+            life,
+            version: tokio::sync::Mutex::new(0),
+            patient_until_ms: 0,
+            state: Mutex::new(state),
+            for_client,
+            for_keeper,
+        }
+    }
+
+    /// Goes on where another instance left off. The client has seen everything up to `last_seq`.
+    pub(super) fn taken_over(
+        hub: Arc<Hub<S, T>>,
+        id: &str,
+        version: u64,
+        record: &Record,
+        last_seq: u64,
+    ) -> Self {
+        let options = hub.options;
+        let mut talk = Self::new(hub, record.session(id));
+        let now_ms = talk.now_ms();
+        talk.patient_until_ms = now_ms.saturating_add(PATIENCE_MS);
+        *talk.version.get_mut() = version;
+        let state = talk.state.get_mut();
+        state.segmenter = Segmenter::new(options.segments, record.turns);
+        let first = record.segments.first().map_or(1, Segment::seq);
+        state.order = Order::new(first, KEPT_MAX);
+        let due_ms = options.deadline_ms.saturating_add(options.segments.segment_max_ms);
+        for segment in &record.segments {
+            let (seq, id) = (state.order.open(segment.id()), segment.id());
+            match segment.job() {
+                Some(job) if seq <= last_seq => {
+                    state.order.end(seq, Outcome::Kept(job));
+                }
+                Some(job) => {
+                    let (began_ms, ended_ms) = (now_ms, Some(now_ms));
+                    state.jobs.insert(seq, Spoken { id, job, began_ms, ended_ms });
+                    state.order.set_due(seq, now_ms.saturating_add(due_ms));
+                }
+                None => {
+                    let error = "RATE_LIMITED".to_owned();
+                    let detail = "too many segments were open; wait for results".to_owned();
+                    state.order.end(seq, Outcome::Missing { job: None, error, detail });
+                }
+            }
+            state.segments.push_back(segment.clone());
+        }
+        talk
+    }
+
+    /// Follows the jobs that were open when the session was taken over.
+    pub(super) fn follow_all(self: &Arc<Self>) {
+        let open: Vec<_> = self.state.lock().jobs.iter().map(|(seq, s)| (*seq, s.job)).collect();
+        for (seq, job) in open {
+            let talk = Arc::clone(self);
+            tokio::spawn(async move { talk.follow(seq, job).await });
+        }
     }
 
     pub(super) fn now_ms(&self) -> u64 {
@@ -250,15 +322,16 @@ impl<S: Store, T: Timer> Talk<S, T> {
         let limit = options.open_segments_max;
         let too_many = state.order.undelivered() >= limit;
         let seq = state.order.open(cut.id);
-        if too_many {
+        let job = (!too_many).then(|| self.hub.compose.job_id(self.now_ms()));
+        state.remember_segment(Segment::new(seq, cut.id, job), limit);
+        let Some(job) = job else {
             let detail = format!("{limit} segments are open already; wait for results");
             let error = "RATE_LIMITED".to_owned();
             state.order.end(seq, Outcome::Missing { job: None, error, detail });
             self.for_client.notify_one();
             return None;
-        }
+        };
         let now_ms = self.now_ms();
-        let job = self.hub.compose.job_id(now_ms);
         let context: Vec<_> = state.texts.values().cloned().collect();
         let spoken = Spoken { id: cut.id, job, began_ms: now_ms, ended_ms: None };
         state.jobs.insert(seq, spoken);
@@ -296,6 +369,13 @@ impl State {
     fn forget_lead(&mut self) {
         self.lead.clear();
         self.lead_us = 0;
+    }
+
+    fn remember_segment(&mut self, segment: Segment, open_max: usize) {
+        self.segments.push_back(segment);
+        while self.segments.len() > KEPT_MAX + open_max {
+            self.segments.pop_front();
+        }
     }
 
     /// Remembers a text for the jobs to come.

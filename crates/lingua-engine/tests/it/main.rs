@@ -7,5 +7,6 @@ mod nodes;
 mod operators;
 mod partials;
 mod restart;
+mod sessions;
 mod waiting;
 mod world;

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use lingua_core::job::{JobState, Report};
 use lingua_core::{
     Attempt, Capabilities, Epoch, Health, InstanceId, JobId, Lang, LangSet, Load, Needs, Nmt,
-    NodeId, Profile, ServiceSet,
+    NodeId, Profile, Service, ServiceSet,
 };
 use lingua_engine::handle::{Beat, Registration, Waited};
 use lingua_engine::node::{Assignment, ToNode};
 use lingua_engine::options::Options;
 use lingua_engine::request::{Decode, Input, JobRequest, JobView};
-use lingua_engine::{Handle, Service, TokioTimer};
+use lingua_engine::{Handle, Service as Instance, TokioTimer};
 use lingua_store::{Embedded, Limits};
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
@@ -52,7 +52,7 @@ impl World {
         let mut options = Options::new(InstanceId::new(name).expect("a name"), decode(), 7);
         change(&mut options);
         let mut registry = Registry::default();
-        let service = Service::new(options, store.clone(), timer.clone(), &mut registry);
+        let service = Instance::new(options, store.clone(), timer.clone(), &mut registry);
         let engine = service.handle();
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(service.run(async move { drop(stopped.await) }));
@@ -156,9 +156,19 @@ impl Node {
         slots: u16,
         habit: Habit,
     ) -> Self {
+        Self::join_as(world, name, profile(langs, slots), habit).await
+    }
+
+    /// A node that waits until a speaker has finished.
+    pub(crate) async fn join_patient(world: &World, name: &str, slots: u16, habit: Habit) -> Self {
+        let services = ServiceSet::ALL.without(Service::Streaming);
+        Self::join_as(world, name, profile_with("zh en", slots, services), habit).await
+    }
+
+    async fn join_as(world: &World, name: &str, profile: Arc<Profile>, habit: Habit) -> Self {
+        let slots = profile.slots_max();
         let id = NodeId::new(name).expect("a name");
         let (outbox, inbox) = mpsc::channel(64);
-        let profile = profile(langs, slots);
         let health = Health::Ready;
         let version = Some(Arc::from("3.0"));
         let registration = Registration { node: id.clone(), profile, health, version, outbox };
@@ -223,9 +233,13 @@ impl Node {
 }
 
 pub(crate) fn profile(langs: &str, slots: u16) -> Arc<Profile> {
+    profile_with(langs, slots, ServiceSet::ALL)
+}
+
+fn profile_with(langs: &str, slots: u16, services: ServiceSet) -> Arc<Profile> {
     let set =
         || langs.split(' ').map(|tag| Lang::new(tag).expect("a language")).collect::<LangSet>();
-    let caps = Capabilities::new(set(), set(), set(), Nmt::AnyToAny, ServiceSet::ALL);
+    let caps = Capabilities::new(set(), set(), set(), Nmt::AnyToAny, services);
     Arc::new(Profile::new(caps.expect("languages"), slots.into(), true).expect("slots"))
 }
 

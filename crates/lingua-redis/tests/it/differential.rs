@@ -8,8 +8,8 @@ use lingua_store::contract::{
     Advance, AdvanceReply, Announced, Assign, Bytes, Candidate, CellView, Changes, CommitReply,
     CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply, Identity,
     Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place, Presence,
-    Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, StateReply,
-    Table,
+    Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, SaveReply,
+    SaveSession, SessionRecord, StateReply, Table,
 };
 use lingua_store::{Embedded, Limits, ManualClock, Result, Store};
 
@@ -42,6 +42,12 @@ macro_rules! ask_both {
                     redis
                 }
             )*
+
+            async fn session(&self, id: &str) -> Result<Option<SessionRecord>> {
+                let (embedded, redis) = (self.embedded.session(id).await, self.redis.session(id).await);
+                assert_eq!(redis, embedded, "session {id:?}");
+                redis
+            }
 
             // Numbers of messages rise in either store, but are not the same.
             async fn receive(
@@ -78,6 +84,7 @@ ask_both! {
     advance_job(step: Advance) -> AdvanceReply;
     job(job: JobId) -> Option<JobRecord>;
     jobs(filter: JobFilter) -> Vec<JobRecord>;
+    save_session(session: SaveSession) -> SaveReply;
     claim_orphans(heir: &InstanceId, limit: usize) -> Vec<JobRecord>;
     announce(presence: Presence) -> Announced;
     withdraw(instance: &InstanceId, incarnation: Incarnation) -> bool;

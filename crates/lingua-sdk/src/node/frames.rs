@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use lingua_wire::ErrorCode;
 use lingua_wire::node::JobRef;
-use lingua_wire::scheduler::{JobAssign, NodeError, SchedulerMessage};
+use lingua_wire::scheduler::{JobAssign, NodeError, SchedulerMessage, untag};
 use tokio::sync::watch;
 
 use super::desk::Verdict;
@@ -81,7 +81,12 @@ impl<H: Handler> Worker<H> {
             }
             SchedulerMessage::Drain(_) => self.on_drain(true, link),
             SchedulerMessage::Error(error) => self.on_error(&error),
-            SchedulerMessage::AudioEnd(_) | SchedulerMessage::Registered(_) => Ok(()),
+            SchedulerMessage::AudioEnd(end) => {
+                let job = JobRef { job_id: end.job_id, attempt_id: end.attempt_id };
+                self.streams.end(job, end.bytes);
+                Ok(())
+            }
+            SchedulerMessage::Registered(_) => Ok(()),
         }
     }
 
@@ -138,6 +143,12 @@ impl<H: Handler> Worker<H> {
             self.announced = Some(Announced { bytes, job });
             return Ok(());
         }
+        if let Some(audio) = assign.audio.as_ref().filter(|audio| audio.stream) {
+            let stream = self.streams.open(job, audio.format.to_string(), audio.sample_rate);
+            let started = Job { stream: Some(stream), ..Job::new(assign, None) };
+            self.start(started, cancelled);
+            return Ok(());
+        }
         match inline_audio(&assign) {
             Ok(audio) => {
                 self.start(Job::new(assign, audio), cancelled);
@@ -149,6 +160,13 @@ impl<H: Handler> Worker<H> {
 
     fn on_audio(&mut self, audio: Bytes, link: &Link) -> Result<(), Trouble> {
         let Some(Announced { bytes, job }) = self.announced.take() else {
+            if let Some((job, piece)) = untag(&audio) {
+                let piece = audio.slice_ref(piece);
+                if !self.streams.push(job, piece) {
+                    self.desk.cancel(job, "the handler does not keep up with its audio");
+                }
+                return Ok(());
+            }
             tracing::warn!(bytes = audio.len(), "audio that belongs to no job");
             return Ok(());
         };

@@ -9,6 +9,8 @@ use lingua_wire::node::JobRef;
 use lingua_wire::scheduler::{AssignOptions, JobAssign};
 use serde_json::{Map, Value};
 
+use super::stream::SoundStream;
+
 /// One utterance to translate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
@@ -28,6 +30,8 @@ pub struct Job {
     pub audio_ref: Option<String>,
     /// The audio, if it came along.
     pub audio: Option<Sound>,
+    /// The audio, if it is still being spoken: only for nodes that listen along.
+    pub stream: Option<SoundStream>,
     /// Text instead of audio: nothing has to be recognised.
     pub text: Option<String>,
     /// With `auto`: it is one of these two languages, and the target is the other one.
@@ -85,6 +89,7 @@ impl Job {
             tgt_lang: assign.tgt_lang,
             audio_ref: assign.audio_ref.map(Into::into),
             audio,
+            stream: None,
             text: assign.text.map(Into::into),
             two_way: assign.two_way.and_then(|langs| langs.try_into().ok()),
             context: assign.context.into_iter().map(Into::into).collect(),

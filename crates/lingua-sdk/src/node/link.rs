@@ -13,22 +13,18 @@ use futures_util::{SinkExt, StreamExt};
 use lingua_wire::ErrorCode;
 use lingua_wire::node::{Bye, Register};
 use lingua_wire::scheduler::{Registered, SchedulerMessage};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, header::AUTHORIZATION};
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message as Frame, Utf8Bytes};
-use tokio_tungstenite::{
-    Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
-};
 
 use super::error::{Error, Trouble};
 use super::options::NodeOptions;
 use super::report::Outgoing;
+use crate::socket::{self, Socket};
 use crate::tls;
 
 /// How long it may take to connect, and then again to be registered.
@@ -46,13 +42,8 @@ const OUTGOING_MAX: usize = 4 * super::desk::KEPT_MAX;
 /// How many free places a message needs that can do without being sent.
 const SPARE_MIN: usize = OUTGOING_MAX / 2;
 
-/// Longest message of the scheduler: inline audio as base64, and the rest of it.
-const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
-
 /// Most frames that are read in search of the answer to a registration.
 const FRAMES_BEFORE_ANSWER_MAX: usize = 16;
-
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// What the scheduler sent.
 #[derive(Debug)]
@@ -81,16 +72,7 @@ impl Link {
         register: &Register,
     ) -> Result<(Self, Registered), Trouble> {
         let request = request(options)?;
-        let config = WebSocketConfig::default()
-            .max_message_size(Some(MESSAGE_BYTES_MAX))
-            .max_frame_size(Some(MESSAGE_BYTES_MAX));
-        let tls = match request.uri().scheme_str() {
-            Some("wss") => Connector::Rustls(options.trust.config()),
-            _ => Connector::Plain,
-        };
-        let connecting = connect_async_tls_with_config(request, Some(config), true, Some(tls));
-        let connecting = Box::pin(connecting);
-        let (socket, _) = timeout(OPEN_TIMEOUT, connecting)
+        let socket = timeout(OPEN_TIMEOUT, socket::open(request, &options.trust))
             .await
             .map_err(|_| Trouble::lost("the scheduler took too long to accept the connection"))?
             .map_err(|error| of_handshake(&options.url, error))?;

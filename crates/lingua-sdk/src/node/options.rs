@@ -33,6 +33,7 @@ pub struct NodeOptions {
     pub(super) services: ServiceFlags,
     pub(super) slots: u16,
     pub(super) accept_public_jobs: bool,
+    pub(super) streaming: bool,
     pub(super) health: Health,
     pub(super) version: String,
     pub(super) backoff: (Duration, Duration),
@@ -53,6 +54,7 @@ impl NodeOptions {
             services: ServiceFlags::default(),
             slots: SLOTS_DEFAULT as u16,
             accept_public_jobs: true,
+            streaming: false,
             health: Health::Ready,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             backoff: BACKOFF,
@@ -121,6 +123,14 @@ impl NodeOptions {
         self
     }
 
+    /// Whether it listens along: it gets a job with its first sound, and the rest in
+    /// [`Job::stream`](super::Job::stream).
+    #[must_use]
+    pub fn streaming(mut self, streaming: bool) -> Self {
+        self.streaming = streaming;
+        self
+    }
+
     /// What it says of its health while nobody asked it to drain.
     #[must_use]
     pub fn health(mut self, health: Health) -> Self {
@@ -170,6 +180,7 @@ impl NodeOptions {
             services: Some(self.services),
             max_concurrent_jobs: Some(u64::from(self.slots)),
             accept_public_jobs: Some(self.accept_public_jobs),
+            streaming: self.streaming.then_some(true),
             ..CapabilityFields::default()
         };
         let version = Some(self.version.clone());

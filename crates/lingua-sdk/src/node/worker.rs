@@ -31,6 +31,7 @@ use super::options::NodeOptions;
 use super::report::Outgoing;
 use super::stats::Stats;
 use super::stop::{Phase, Stop};
+use super::stream::Streams;
 
 /// Most partial texts on their way from handlers to the connection.
 const PARTIALS_MAX: usize = 256;
@@ -65,6 +66,7 @@ pub(super) struct Worker<H> {
     pub(super) desk: Desk,
     pub(super) announced: Option<Announced>,
     pub(super) identity: Option<Identity>,
+    pub(super) streams: Streams,
     pub(super) tasks: JoinSet<Finished>,
     pub(super) partials: mpsc::Receiver<Partial>,
     pub(super) partials_in: mpsc::Sender<Partial>,
@@ -82,6 +84,7 @@ impl<H: Handler> Worker<H> {
             handler,
             announced: None,
             identity: None,
+            streams: Streams::default(),
             tasks: JoinSet::new(),
             partials,
             partials_in,
@@ -152,6 +155,9 @@ impl<H: Handler> Worker<H> {
         if let Some(job) = self.announced.take().and_then(Announced::into_job) {
             // Its audio will not come any more, so it never starts.
             self.desk.release(job);
+        }
+        for job in self.streams.break_off() {
+            self.desk.cancel(job, "the rest of its audio will not come");
         }
         served?;
         link.leave(STOPS).await;

@@ -16,7 +16,7 @@ use lingua_store::contract::{
     CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply, Identity,
     Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place, Presence,
     Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, Reserved,
-    StateReply, Table,
+    SaveReply, SaveSession, SessionRecord, StateReply, Table,
 };
 use lingua_store::{Embedded, Error, Result, Store};
 use parking_lot::Mutex;
@@ -450,6 +450,15 @@ impl Store for FaultyStore {
     async fn withdraw(&self, instance: &InstanceId, incarnation: Incarnation) -> Result<bool> {
         let instance = instance.clone();
         self.call(|s| async move { s.withdraw(&instance, incarnation).await }).await
+    }
+
+    async fn save_session(&self, session: SaveSession) -> Result<SaveReply> {
+        self.call(|s| async move { s.save_session(session).await }).await
+    }
+
+    async fn session(&self, id: &str) -> Result<Option<SessionRecord>> {
+        let id = id.to_owned();
+        self.call(|s| async move { s.session(&id).await }).await
     }
 
     async fn instances(&self) -> Result<Vec<InstanceView>> {

@@ -8,3 +8,4 @@ pub mod cluster;
 pub mod jobs;
 pub mod placement;
 pub mod races;
+pub mod sessions;

@@ -12,6 +12,7 @@ use super::feed::Feed;
 use super::instances::Instances;
 use super::jobs::Jobs;
 use super::leader::Leadership;
+use super::sessions::Sessions;
 use super::{Clock, Embedded};
 
 /// The store as it was at one moment.
@@ -22,6 +23,7 @@ pub struct Snapshot {
     jobs: Jobs,
     leadership: Leadership,
     instances: Instances,
+    sessions: Sessions,
     feed: Feed,
 }
 
@@ -48,6 +50,7 @@ impl<C: Clock> Embedded<C> {
             jobs: inner.jobs.lock().clone(),
             leadership: inner.leadership.lock().clone(),
             instances: inner.instances.lock().clone(),
+            sessions: inner.sessions.lock().clone(),
             feed: inner.feed.lock().clone(),
         }
     }
@@ -68,6 +71,7 @@ impl<C: Clock> Embedded<C> {
             *inner.directory.lock() = to.directory.clone();
             *inner.leadership.lock() = to.leadership.clone();
             *inner.instances.lock() = to.instances.clone();
+            *inner.sessions.lock() = to.sessions.clone();
             *inner.feed.lock() = to.feed.clone();
         }
         inner.identity.fetch_add(1, Ordering::SeqCst);

@@ -80,6 +80,22 @@ pub struct SessionStarted<'a> {
     pub resumed: bool,
 }
 
+impl SessionStarted<'_> {
+    /// The same, independent of the frame that it was read from.
+    pub fn into_owned(self) -> SessionStarted<'static> {
+        SessionStarted {
+            session_id: own(self.session_id),
+            resume_token: own(self.resume_token),
+            resume_ms: self.resume_ms,
+            resumed: self.resumed,
+        }
+    }
+}
+
+fn own(text: Cow<'_, str>) -> Cow<'static, str> {
+    Cow::Owned(text.into_owned())
+}
+
 impl Message for SessionStarted<'_> {
     const NAME: &'static str = "session_started";
 }
@@ -168,6 +184,24 @@ pub struct SegmentResult<'a> {
     pub timings: SegmentTimings,
 }
 
+impl SegmentResult<'_> {
+    /// The same, independent of the frame that it was read from.
+    pub fn into_owned(self) -> SegmentResult<'static> {
+        SegmentResult {
+            seq: self.seq,
+            turn: self.turn,
+            segment: self.segment,
+            job_id: self.job_id,
+            src_lang: self.src_lang,
+            tgt_lang: self.tgt_lang,
+            text_asr: self.text_asr.map(own),
+            text_translated: self.text_translated.map(own),
+            tts_audio: self.tts_audio.map(Audio::into_owned),
+            timings: self.timings,
+        }
+    }
+}
+
 impl Message for SegmentResult<'_> {
     const NAME: &'static str = "result";
 }
@@ -208,6 +242,20 @@ pub struct Missing<'a> {
     /// What happened and what to do.
     #[serde(borrow)]
     pub detail: Cow<'a, str>,
+}
+
+impl Missing<'_> {
+    /// The same, independent of the frame that it was read from.
+    pub fn into_owned(self) -> Missing<'static> {
+        Missing {
+            seq: self.seq,
+            turn: self.turn,
+            segment: self.segment,
+            job_id: self.job_id,
+            error: own(self.error),
+            detail: own(self.detail),
+        }
+    }
 }
 
 impl Message for Missing<'_> {

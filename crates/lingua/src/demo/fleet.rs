@@ -29,6 +29,8 @@ pub(super) struct Member {
     pub(super) fail_rate: f64,
     /// Whether its cable is pulled from time to time.
     pub(super) dies: bool,
+    /// Whether it listens while somebody speaks.
+    pub(super) listens: bool,
 }
 
 const fn member(
@@ -37,13 +39,13 @@ const fn member(
     slots: u16,
     work_ms: u64,
 ) -> Member {
-    Member { name, languages, slots, work_ms, fail_rate: 0.0, dies: false }
+    Member { name, languages, slots, work_ms, fail_rate: 0.0, dies: false, listens: false }
 }
 
 /// All machines of the demo.
 pub(super) const FLEET: [Member; 8] = [
     member("fast", &["zh", "en"], 4, 150),
-    member("big", &["zh", "en"], 8, 500),
+    Member { listens: true, ..member("big", &["zh", "en"], 8, 500) },
     member("small", &["zh", "en"], 2, 400),
     member("slow", &["zh", "en"], 4, 1_200),
     member("tokyo", &["en", "ja"], 4, 350),
@@ -60,6 +62,7 @@ pub(super) fn run(url: &str, quit: &Quit) -> anyhow::Result<JoinSet<anyhow::Resu
             .node_id(NodeId::new(member.name).context("a name of the fleet is no name")?)
             .languages(member.languages, member.languages, member.languages)
             .slots(member.slots)
+            .streaming(member.listens)
             .grace(GRACE);
         let quit = quit.clone();
         nodes.spawn(async move { member.live(options, seed as u64, quit).await });

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use super::talk::Talked;
 use super::traffic::Pace;
 use crate::screen::{Mood, put};
 
@@ -33,6 +34,8 @@ pub(super) struct Picture {
     pub(super) retried: u64,
     pub(super) open: u64,
     pub(super) queued: u64,
+    pub(super) sessions: u64,
+    pub(super) talked: Talked,
     pub(super) pace: Pace,
 }
 
@@ -51,7 +54,8 @@ impl Picture {
         let busy = self.busy() * 100.0;
         format!(
             "{seconds} s: {done} done, {failed} failed, {retried} retried, {queued} waiting, \
-             {jobs_per_s:.1} jobs/s, p50 {p50_ms} ms, p95 {p95_ms} ms, {busy:.0} % busy"
+             {jobs_per_s:.1} jobs/s, p50 {p50_ms} ms, p95 {p95_ms} ms, {busy:.0} % busy, {}",
+            self.talk()
         )
     }
 
@@ -72,11 +76,24 @@ impl Picture {
             out,
             "\n  jobs     {done} done   {failed}{why}   {retried} retried\n  \
              now      {open} open   {queued} waiting for a slot   fleet {:.0} % busy\n  \
-             speed    {jobs_per_s:.1} jobs/s   p50 {p50_ms} ms   p95 {p95_ms} ms\n\n{}\n",
+             speed    {jobs_per_s:.1} jobs/s   p50 {p50_ms} ms   p95 {p95_ms} ms\n  \
+             talk     {}\n           {}\n\n{}\n",
             self.busy() * 100.0,
+            self.talk(),
+            self.talked.last,
             self.hints(),
         );
         out
+    }
+
+    /// How the conversations go.
+    fn talk(&self) -> String {
+        let Talked { results, missing, out_of_order, .. } = &self.talked;
+        let order = match out_of_order {
+            0 => "in order".to_owned(),
+            wrong => format!("{wrong} OUT OF ORDER"),
+        };
+        format!("{} sessions, {results} results {order}, {missing} missing", self.sessions)
     }
 
     /// What to try in another terminal.
@@ -86,6 +103,7 @@ impl Picture {
         format!(
             "  Try, in another terminal:\n    curl -s {url}/v1/translate -d '{body}'\n    \
              lingua explain --src zh --tgt en --url {url}\n    \
+             lingua say --from zh --to en --text 你好 --url {url}\n    \
              lingua drain fast --url {url}\n  Ctrl-C ends it."
         )
     }

@@ -1,0 +1,45 @@
+//! Records of sessions: a hash for each, with a tag of its own.
+
+use lingua_store::contract::{
+    SESSION_BYTES_MAX, SESSION_NAME_BYTES_MAX, SaveReply, SaveSession, SessionRecord,
+};
+use lingua_store::{Error, Result};
+
+use crate::reply::{Reply, corrupt};
+use crate::script::SESSION_SAVE;
+use crate::store::RedisStore;
+
+impl RedisStore {
+    pub(crate) async fn write_session(&self, session: SaveSession) -> Result<SaveReply> {
+        let SaveSession { id, replaces, body, keep_ms } = session;
+        if body.len() > SESSION_BYTES_MAX {
+            let what = "a session's record in bytes";
+            return Err(Error::LimitReached { what, limit: SESSION_BYTES_MAX });
+        }
+        if id.len() > SESSION_NAME_BYTES_MAX {
+            let what = "a session's name in bytes";
+            return Err(Error::LimitReached { what, limit: SESSION_NAME_BYTES_MAX });
+        }
+        let call = SESSION_SAVE.call(self.script_ms(), &[self.keys.session(&id)]);
+        let call = call.arg(replaces).arg(&*body).arg(keep_ms);
+        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        Ok(match reply.flag()? {
+            true => SaveReply::Saved,
+            false => SaveReply::Conflict { version: reply.number()? },
+        })
+    }
+
+    pub(crate) async fn read_session(&self, id: &str) -> Result<Option<SessionRecord>> {
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.keys.session(id)).arg("version").arg("body").arg("until");
+        let mut reply = Reply::new(self.line.send(&command).await?)?;
+        let Some(version) = reply.maybe_bytes()? else { return Ok(None) };
+        let (body, until) = (reply.bytes()?, reply.text()?);
+        let number = |text: &str| text.parse::<u64>().map_err(|_| corrupt("a session's record"));
+        let version = number(&String::from_utf8_lossy(&version))?;
+        if number(&until)? < self.clock_ms().await? {
+            return Ok(None);
+        }
+        Ok(Some(SessionRecord { version, body: body.into() }))
+    }
+}

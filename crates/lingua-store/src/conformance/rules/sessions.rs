@@ -1,0 +1,57 @@
+//! Records of sessions.
+
+use std::sync::Arc;
+
+use crate::conformance::World;
+use crate::contract::{SESSION_BYTES_MAX, SaveReply, SaveSession, SessionRecord, Store};
+use crate::error::Error;
+
+fn save(replaces: u64, body: &str, keep_ms: u64) -> SaveSession {
+    SaveSession { id: "sess-1".to_owned(), replaces, body: Arc::from(body.as_bytes()), keep_ms }
+}
+
+impl<S: Store> World<S> {
+    async fn save(&self, replaces: u64, body: &str) -> SaveReply {
+        self.store.save_session(save(replaces, body, 60_000)).await.expect("a reply")
+    }
+
+    async fn session(&self) -> Option<SessionRecord> {
+        self.store.session("sess-1").await.expect("a reply")
+    }
+}
+
+/// Of two instances that want to go on with a session, one does.
+pub async fn a_session_is_taken_over_by_one_of_two<S: Store>(w: World<S>) {
+    assert_eq!(w.session().await, None);
+    assert_eq!(w.save(1, "of nobody").await, SaveReply::Conflict { version: 0 });
+    assert_eq!(w.save(0, "first").await, SaveReply::Saved);
+    assert_eq!(w.save(0, "first").await, SaveReply::Saved, "the same call once more");
+    assert_eq!(w.save(0, "other").await, SaveReply::Conflict { version: 1 });
+    assert_eq!(w.save(1, "second").await, SaveReply::Saved);
+    assert_eq!(w.save(1, "rival").await, SaveReply::Conflict { version: 2 });
+    let record = w.session().await.expect("a record");
+    assert_eq!((record.version, &*record.body), (2, &b"second"[..]));
+}
+
+/// A record is kept as long as was asked for, from its last writing on; 0 removes it.
+pub async fn a_session_is_kept_as_long_as_was_asked_for<S: Store>(w: World<S>) {
+    w.save(0, "a").await;
+    w.clock.advance(60_000);
+    assert!(w.session().await.is_some(), "in its last moment");
+    w.save(1, "b").await;
+    w.clock.advance(60_001);
+    assert_eq!(w.session().await, None);
+    assert_eq!(w.save(2, "too late").await, SaveReply::Conflict { version: 0 });
+    w.save(0, "anew").await;
+    let gone = w.store.save_session(save(1, "", 0)).await.expect("a reply");
+    assert_eq!((gone, w.session().await), (SaveReply::Saved, None));
+}
+
+/// What is too large is refused and changes nothing.
+pub async fn an_oversized_session_is_refused<S: Store>(w: World<S>) {
+    w.save(0, "a").await;
+    let huge = "x".repeat(SESSION_BYTES_MAX + 1);
+    let refused = w.store.save_session(save(1, &huge, 1_000)).await;
+    assert!(matches!(refused, Err(Error::LimitReached { .. })), "{refused:?}");
+    assert_eq!(w.session().await.map(|record| record.version), Some(1));
+}

@@ -1,0 +1,96 @@
+//! WAV files: what is said, and what is heard.
+//!
+//! Start at [`Speech::read`] and [`Sound::write`].
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use hound::{SampleFormat, WavReader, WavSpec, WavWriter};
+use lingua_core::session::PCM_RATES;
+use lingua_wire::audio::Audio;
+
+/// What is said.
+#[derive(Debug)]
+pub(super) struct Speech {
+    pub(super) sample_rate: u32,
+    samples: Vec<i16>,
+}
+
+impl Speech {
+    /// Reads a file. Of several channels, the mean is taken.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let reader = WavReader::open(path)
+            .with_context(|| format!("cannot read {shown}; give a WAV file"))?;
+        let spec = reader.spec();
+        let is_known = PCM_RATES.contains(&spec.sample_rate)
+            && (spec.bits_per_sample, spec.sample_format) == (16, SampleFormat::Int);
+        if !is_known {
+            let WavSpec { sample_rate, bits_per_sample, .. } = spec;
+            bail!(
+                "{shown} has {sample_rate} samples a second of {bits_per_sample} bits; convert it, for example with \
+                 'ffmpeg -i {shown} -ar 16000 -ac 1 -sample_fmt s16 converted.wav'"
+            );
+        }
+        let all: Result<Vec<i16>, _> = reader.into_samples::<i16>().collect();
+        let all = all.with_context(|| format!("{shown} is damaged"))?;
+        let channels = usize::from(spec.channels.max(1));
+        let mean = |of: &[i16]| {
+            let sum: i32 = of.iter().map(|&sample| i32::from(sample)).sum();
+            (sum / of.len() as i32) as i16
+        };
+        let samples = all.chunks(channels).map(mean).collect();
+        Ok(Self { sample_rate: spec.sample_rate, samples })
+    }
+
+    /// The sound in pieces of so many milliseconds.
+    pub(super) fn frames(&self, ms: u64) -> impl Iterator<Item = Vec<u8>> {
+        let samples = (u64::from(self.sample_rate) * ms / 1000).max(1) as usize;
+        self.samples
+            .chunks(samples)
+            .map(|piece| piece.iter().flat_map(|sample| sample.to_le_bytes()).collect())
+    }
+}
+
+/// What is heard.
+#[derive(Debug, Default)]
+pub(super) struct Sound {
+    sample_rate: Option<u32>,
+    samples: Vec<i16>,
+}
+
+impl Sound {
+    /// Adds what a result brought.
+    pub(super) fn add(&mut self, audio: &Audio<'_>) -> anyhow::Result<()> {
+        if audio.format != "pcm16" {
+            bail!("the speech is {}; only pcm16 can be saved as WAV", audio.format);
+        }
+        let rate = audio.sample_rate.context("the speech does not say its sample rate")?;
+        if *self.sample_rate.get_or_insert(rate) != rate {
+            bail!("the nodes speak with different sample rates; nothing was saved");
+        }
+        let bytes = audio.decode("tts_audio")?;
+        let pairs = bytes.as_chunks::<2>().0;
+        self.samples.extend(pairs.iter().map(|&pair| i16::from_le_bytes(pair)));
+        Ok(())
+    }
+
+    /// Writes a file; gives its length in milliseconds.
+    pub(super) fn write(&self, path: &Path) -> anyhow::Result<u64> {
+        let Some(sample_rate) = self.sample_rate else {
+            bail!("no speech came back; do the nodes synthesise?");
+        };
+        let spec = WavSpec {
+            channels: 1,
+            sample_rate,
+            bits_per_sample: 16,
+            sample_format: SampleFormat::Int,
+        };
+        let mut writer = WavWriter::create(path, spec)?;
+        for &sample in &self.samples {
+            writer.write_sample(sample)?;
+        }
+        writer.finalize()?;
+        Ok(self.samples.len() as u64 * 1000 / u64::from(sample_rate.max(1)))
+    }
+}

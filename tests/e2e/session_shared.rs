@@ -1,0 +1,160 @@
+//! Sessions over several instances: the node is on another one, and the client comes back elsewhere.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::redis::Redis;
+use crate::session::{Speaker, frame};
+use crate::world::{Node, Scheduler};
+
+async fn two(redis: &Redis) -> [Scheduler; 2] {
+    let url = redis.url();
+    let mut both = vec![];
+    for name in ["one", "two"] {
+        let settings = [
+            ("STORE__URL", url.as_str()),
+            ("INSTANCE__ID", name),
+            ("SESSION__PAUSE_MS", "300"),
+            ("SESSION__SEGMENT_MAX_MS", "1000"),
+            ("SESSION__DEADLINE_MS", "3000"),
+        ];
+        both.push(Scheduler::with(&settings).await);
+    }
+    both.try_into().unwrap_or_else(|_| panic!("there are two"))
+}
+
+fn seq(outcome: &Value) -> u64 {
+    outcome["seq"].as_u64().expect("a number")
+}
+
+#[tokio::test]
+async fn turns_are_cut_and_ordered_with_the_nodes_elsewhere() {
+    let redis = Redis::start().await;
+    let [one, two] = two(&redis).await;
+    let _nodes = [Node::join(&two, "n1", 9).await, Node::join(&two, "n2", 9).await]
+        .map(|node| node.automatic(9, Duration::from_millis(20)));
+    let mut client = Speaker::start(&one).await;
+    client.send(json!({"type": "turn_start"})).await;
+    let mut nodes = vec![];
+    for n in 1..=3 {
+        client.speak(1_000).await;
+        let outcome = client.outcome().await;
+        assert_eq!((seq(&outcome), &outcome["type"]), (n, &json!("result")), "{outcome}");
+        let job = one.ended(outcome["job_id"].as_str().expect("a job")).await;
+        nodes.push(job["node_id"].as_str().expect("a node").to_owned());
+    }
+    nodes.dedup();
+    assert_eq!(nodes.len(), 1, "the parts of a turn stay together: {nodes:?}");
+    for n in 4..=9 {
+        client.send(json!({"type": "text", "text": format!("{n}")})).await;
+    }
+    for n in 4..=9 {
+        assert_eq!(seq(&client.outcome().await), n);
+    }
+}
+
+#[tokio::test]
+async fn a_node_elsewhere_listens_along() {
+    let redis = Redis::start().await;
+    let [one, two] = two(&redis).await;
+    let mut node = Node::join_with(
+        &two,
+        json!({
+            "type": "register", "node_id": "far", "max_concurrent_jobs": 1, "streaming": true,
+            "asr_langs": ["zh", "en"], "semantic_langs": ["zh", "en"], "tts_langs": ["zh", "en"],
+        }),
+    )
+    .await;
+    let mut client = Speaker::start(&one).await;
+    client.speak(100).await;
+    let assign = node.expect("job_assign").await;
+    assert_eq!(assign["audio"]["stream"], true, "{assign}");
+    node.say("job_ack", &assign, json!({})).await;
+    client.turn(100).await;
+    let heard = crate::session::sound(&mut node, &assign, 6_400).await;
+    assert_eq!(heard, frame(0x1000).repeat(10));
+    assert_eq!(node.expect("audio_end").await["bytes"], 6_400);
+    node.say("job_done", &assign, json!({"result": {"text_translated": "far"}})).await;
+    assert_eq!(client.outcome().await["text_translated"], "far");
+}
+
+#[tokio::test]
+async fn a_session_goes_on_at_another_instance_while_the_first_lives() {
+    let redis = Redis::start().await;
+    let [one, two] = two(&redis).await;
+    let mut node = Node::join(&two, "n1", 9).await;
+    let mut client = Speaker::start(&one).await;
+    client.send(json!({"type": "text", "text": "1"})).await;
+    node.work().await;
+    assert_eq!(seq(&client.outcome().await), 1);
+    let hello = client.hello.clone();
+    client.send(json!({"type": "text", "text": "2"})).await;
+    let second = node.expect("job_assign").await;
+
+    let mut back = Speaker::resume(&two.address, &hello, 1).await;
+    assert_eq!(back.hello["resumed"], true, "{:?}", back.hello);
+    node.say("job_done", &second, json!({"result": {"text_translated": "two"}})).await;
+    let outcome = back.outcome().await;
+    assert_eq!(
+        (seq(&outcome), &outcome["text_translated"]),
+        (2, &json!("two")),
+        "what was open there"
+    );
+    back.send(json!({"type": "text", "text": "3"})).await;
+    node.work().await;
+    assert_eq!(seq(&back.outcome().await), 3);
+
+    // The connection at the first instance learns of it as soon as somebody speaks there.
+    client.send(json!({"type": "text", "text": "4"})).await;
+    assert_eq!(client.expect("error").await["error"], "STALE_EPOCH");
+    let again = Speaker::resume(&one.address, &hello, 3).await;
+    assert_eq!(again.hello["resumed"], true, "and back again: {:?}", again.hello);
+    let mut guess = hello.clone();
+    guess["resume_token"] = json!("lingua_00");
+    let wrong = Speaker::resume(&two.address, &guess, 0).await;
+    assert_eq!(wrong.hello["error"], "SESSION_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn a_session_whose_instance_died_is_resumed_and_nothing_is_silent() {
+    let redis = Redis::start().await;
+    let [mut one, two] = two(&redis).await;
+    let mut node = Node::join(&two, "n1", 9).await;
+    let mut client = Speaker::start(&one).await;
+    for n in 1..=2 {
+        client.send(json!({"type": "text", "text": format!("{n}")})).await;
+        node.work().await;
+    }
+    assert_eq!(seq(&client.outcome().await), 1);
+    let hello = client.hello.clone();
+    // One is with a node, and one is being said.
+    client.send(json!({"type": "text", "text": "3"})).await;
+    node.expect("job_assign").await;
+    client.speak(200).await;
+    client.expect("job_accepted").await;
+    while client.next().await["turn"] != 4 {}
+    one.child.kill().await.expect("killed");
+
+    let mut back = Speaker::resume(&two.address, &hello, 1).await;
+    assert_eq!(back.hello["resumed"], true, "{:?}", back.hello);
+    let second = back.outcome().await;
+    assert_eq!(
+        (seq(&second), &second["text_translated"]),
+        (2, &json!("hello")),
+        "seen by nobody yet"
+    );
+    for n in 3..=4 {
+        let outcome = back.outcome().await;
+        assert_eq!((seq(&outcome), &outcome["type"]), (n, &json!("missing")), "{outcome}");
+    }
+    back.send(json!({"type": "text", "text": "5"})).await;
+    loop {
+        let assign = node.expect("job_assign").await;
+        node.say("job_done", &assign, json!({"result": {"text_translated": "x"}})).await;
+        if assign["text"] == "5" {
+            break;
+        }
+    }
+    assert_eq!(seq(&back.outcome().await), 5, "and it goes on");
+}
