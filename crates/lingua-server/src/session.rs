@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `compose.rs` | how a segment becomes a job |
+//! | `voice.rs` | whether anybody speaks |
 //! | `answer.rs` | what came of it, in the wire's words |
 //!
 //! Start at [`upgrade`]. The first message starts a session or goes on with one; then one task reads what the client says and
@@ -12,6 +13,7 @@
 
 mod answer;
 mod compose;
+mod voice;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use futures_util::StreamExt;
 use lingua_core::id::hex;
+use lingua_core::session::Format;
 use lingua_engine::Timer;
 use lingua_engine::session::{Attached, Holder, NewSession, Over, ToClient};
 use lingua_store::Store;
@@ -38,6 +41,7 @@ use crate::reply::Failed;
 use crate::routes::jobs::new_number;
 
 pub(crate) use compose::Composer;
+use voice::Voice;
 
 /// Bytes read at a time.
 const READ_BUFFER_BYTES: usize = 4 << 10;
@@ -88,7 +92,11 @@ async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, holde
     }
     tracing::debug!(session_id = %attached.id(), resumed = started.resumed, "session");
     let write_limit = Duration::from_millis(options.session.write_ms);
-    Connection { app, socket, attached, plan, write_limit }.run().await;
+    let voice = match (options.session.rules.segments.silence_ms, plan.audio) {
+        (Some(_), Format::Pcm16 { sample_rate }) => Some(Voice::new(sample_rate)),
+        _ => None,
+    };
+    Connection { app, socket, attached, plan, voice, write_limit }.run().await;
 }
 
 type Joined<S, T> = (Attached<S, T>, Plan, SessionStarted<'static>);
@@ -190,6 +198,7 @@ struct Connection<'a, S: Store, T: Timer> {
     socket: WebSocket,
     attached: Attached<S, T>,
     plan: Plan,
+    voice: Option<Voice>,
     write_limit: Duration,
 }
 
@@ -285,7 +294,8 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             );
             return Err(Failed::new(ErrorCode::PayloadTooLarge, detail));
         }
-        Ok(self.attached.audio(audio, None)?)
+        let is_speech = self.voice.as_mut().map(|voice| voice.hears(audio));
+        Ok(self.attached.audio(audio, is_speech)?)
     }
 
     fn hear_message(&mut self, said: &str) -> Result<(), Failed> {

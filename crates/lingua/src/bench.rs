@@ -5,6 +5,7 @@
 //! | `args.rs` | the flags |
 //! | `compare.rs` | `--compare`: scheduler, bare relay and Gearman in turn |
 //! | `fleet.rs` | `--fleet`: many nodes at once |
+//! | `talk.rs` | `--sessions`: people who talk at real time |
 //! | `remote.rs`, `load.rs` | `--url`: a scheduler that runs already, through the SDK |
 //! | `broker.rs` | what is measured, in a process of its own |
 //! | `relay.rs` | the bare relay, which is that process, too |
@@ -38,6 +39,7 @@ mod relay;
 mod remote;
 mod report;
 mod score;
+mod talk;
 mod timeline;
 
 pub(crate) use args::BenchArgs;
@@ -127,6 +129,12 @@ async fn measure(
     pins: Option<&Pins>,
     progress: &Progress,
 ) -> anyhow::Result<Findings> {
+    if let Some(sessions) = args.sessions {
+        let length = args.length(SECONDS);
+        let talk = talk::run(sessions, length, &args.state(), pins, progress).await?;
+        let (text, json) = (talk.table(colours()), json!({"talk": talk.json()}));
+        return Ok(Findings { text, json, page: Page::of_talk(&talk) });
+    }
     match (args.compare, args.fleet, &args.url) {
         (true, ..) => {
             let compared = compare::run(args.comparison(), pins, progress).await?;

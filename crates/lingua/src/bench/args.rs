@@ -39,6 +39,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "NODES", conflicts_with_all = ["url", "concurrency", "nodes"],
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) fleet: Option<u32>,
+    /// Let so many sessions talk at real time, and measure what the scheduler adds.
+    #[arg(long, value_name = "N", conflicts_with_all = ["url", "concurrency", "nodes", "fleet", "compare", "rate"],
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(super) sessions: Option<u32>,
     /// Load a scheduler that runs already [default: one of its own, in a process of its own].
     #[arg(long, conflicts_with_all = ["store", "data_dir"])]
     pub(super) url: Option<String>,

@@ -72,7 +72,7 @@ pub(super) async fn run(
 }
 
 /// A connection is a file, here and in the scheduler, which inherits the limit.
-fn raise_files(wanted: u64) -> anyhow::Result<()> {
+pub(super) fn raise_files(wanted: u64) -> anyhow::Result<()> {
     let (soft, hard) = rlimit::getrlimit(rlimit::Resource::NOFILE).context("no limits")?;
     if soft >= wanted {
         return Ok(());

@@ -12,6 +12,7 @@ use super::compare::{Comparison, Contestant, Level, Round, clients_name};
 use super::fleet::Fleet;
 use super::load::Mode;
 use super::score::{QUANTILES, Score, Setup, shown_ms};
+use super::talk::Talk;
 
 mod plot;
 
@@ -93,6 +94,15 @@ impl Page {
         page.facts(&fleet.facts());
         page.section("Latency", "While all nodes send heartbeats; from the moment at which each job should have been sent.");
         page.latencies(&[(Kind::Scheduler, &fleet.outcome.score)]);
+        page
+    }
+
+    /// People who talk.
+    pub(super) fn of_talk(talk: &Talk) -> Self {
+        let mut page = Self { title: "Talking sessions".to_owned(), ..Self::default() };
+        let p99 = format!("{:.1} ms", talk.p99_ms());
+        page.card(&p99, "added, p99", Some(talk.is_met()));
+        page.facts(&talk.facts());
         page
     }
 

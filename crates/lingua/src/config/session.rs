@@ -15,6 +15,10 @@ pub(crate) struct Session {
     pub(crate) pause_ms: u64,
     /// A segment ends when it is so long; the turn goes on with the next.
     pub(crate) segment_max_ms: u64,
+    /// Detect voices: a segment ends after `silence_ms` without any. Only for raw audio.
+    pub(crate) vad: bool,
+    /// How much silence ends a segment, if voices are detected.
+    pub(crate) silence_ms: u64,
     /// How long after its end a segment may take until it counts as missing.
     pub(crate) deadline_ms: u64,
     /// How long a session outlives its connection.
@@ -43,6 +47,8 @@ impl Default for Session {
         Self {
             pause_ms: rules.segments.pause_ms,
             segment_max_ms: rules.segments.segment_max_ms,
+            vad: false,
+            silence_ms: 600,
             deadline_ms: rules.deadline_ms,
             resume_ms: rules.resume_ms,
             idle_ms: rules.idle_ms,
@@ -63,6 +69,7 @@ impl Session {
         let positive = [
             ("pause_ms", self.pause_ms),
             ("segment_max_ms", self.segment_max_ms),
+            ("silence_ms", self.silence_ms),
             ("deadline_ms", self.deadline_ms),
             ("idle_ms", self.idle_ms),
             ("rate_max", self.rate_max),
@@ -78,6 +85,7 @@ impl Session {
             segments: SegmentRules {
                 pause_ms: self.pause_ms,
                 segment_max_ms: self.segment_max_ms,
+                silence_ms: self.vad.then_some(self.silence_ms),
                 ..defaults.segments
             },
             deadline_ms: self.deadline_ms,
