@@ -1,6 +1,6 @@
 //! The bus between instances: a job of one, a node of another.
 //!
-//! Start at [`Shared::post`] for what is said and at [`Handle::listen`](crate::Handle) in `listen.rs` for what is heard. The store
+//! Start at `Shared::post` for what is said and at [`Handle::listen`](crate::Handle) in `listen.rs` for what is heard. The store
 //! carries messages from inbox to inbox, at least once; who receives one is idempotent by (job, attempt). While one
 //! letter to an instance is on its way the next messages for it gather, so that a busy bus costs few calls and an idle one no time.
 //!
