@@ -322,40 +322,15 @@ impl LiveJobs {
 
 #[cfg(test)]
 mod tests {
-    use lingua_core::Needs;
-    use lingua_core::job::JobState;
+    use lingua_core::job::Job;
 
     use super::*;
     use crate::request::Input;
 
     fn live(words_max: usize) -> LiveJob {
-        let nothing: Arc<str> = Arc::from("");
-        let request = JobRequest {
-            id: JobId::new(1),
-            session: Arc::clone(&nothing),
-            trace: Arc::clone(&nothing),
-            pair: "zh:en".parse().unwrap(),
-            needs: Needs::SPEECH_TO_TEXT,
-            input: Input::Text(nothing),
-            public: true,
-            preferred: None,
-            strict: false,
-            exclude: vec![],
-            bind_key: None,
-            wait_ms: 0,
-            deadline_ms: None,
-            priority: 0,
-            extras: None,
-            spec: Arc::from(&b""[..]),
-        };
-        let progress = Progress {
-            state: JobState::New,
-            attempt: Attempt::FIRST,
-            node: None,
-            so_far: vec![],
-            ended: None,
-            partial: None,
-        };
+        let input = Input::Text(Arc::from(""));
+        let request = JobRequest::plain(JobId::new(1), "zh:en".parse().unwrap(), input);
+        let progress = Progress::at(Job::new().stage());
         LiveJob::new(Arc::new(request), 0, progress, words_max)
     }
 

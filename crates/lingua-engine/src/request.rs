@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use lingua_core::job::{Failure, JobState};
+use lingua_core::job::{Failure, JobState, Stage};
 use lingua_core::{Attempt, InstanceId, JobId, LangPair, Needs, NodeId};
 use lingua_store::contract::{Bytes, Keep};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -96,6 +96,29 @@ pub struct Extras {
 }
 
 impl JobRequest {
+    /// A job without any wishes: speech to text, whichever node is free at once.
+    pub fn plain(id: JobId, pair: LangPair, input: Input) -> Self {
+        let nothing: Arc<str> = Arc::from("");
+        Self {
+            id,
+            session: Arc::clone(&nothing),
+            trace: nothing,
+            pair,
+            needs: Needs::SPEECH_TO_TEXT,
+            input,
+            public: true,
+            preferred: None,
+            strict: false,
+            exclude: vec![],
+            bind_key: None,
+            wait_ms: 0,
+            deadline_ms: None,
+            priority: 0,
+            extras: None,
+            spec: Arc::from(&b""[..]),
+        }
+    }
+
     /// Whether the direction is left to the node.
     pub fn is_two_way(&self) -> bool {
         self.extras.as_ref().is_some_and(|extras| extras.two_way)
@@ -300,6 +323,12 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// A job that stands here, and of which no more is known.
+    pub fn at(stage: Stage) -> Self {
+        let Stage { state, attempt } = stage;
+        Self { state, attempt, node: None, so_far: vec![], ended: None, partial: None }
+    }
+
     /// The job's tries.
     pub fn tries(&self) -> &[Try] {
         self.ended.as_deref().map_or(&self.so_far, |ended| &ended.tries)

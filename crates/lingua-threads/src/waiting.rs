@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use lingua_core::job::JobState;
-use lingua_core::{Attempt, JobId, Needs, Profile, SemanticRule};
+use lingua_core::job::{Job, JobState};
+use lingua_core::{JobId, Needs, Profile, SemanticRule};
 use lingua_store::conformance::fixture::{pair, profile};
 use shuttle::future::block_on;
 use shuttle::thread;
@@ -73,33 +73,8 @@ impl Node {
 }
 
 fn job(n: u128) -> Arc<LiveJob> {
-    let nothing: Arc<str> = Arc::from("");
-    let request = JobRequest {
-        id: JobId::new(n),
-        session: Arc::clone(&nothing),
-        trace: Arc::clone(&nothing),
-        pair: pair("zh:en"),
-        needs: Needs::SPEECH_TO_TEXT,
-        input: Input::Text(nothing),
-        public: true,
-        preferred: None,
-        strict: false,
-        exclude: vec![],
-        bind_key: None,
-        wait_ms: 0,
-        deadline_ms: None,
-        priority: 0,
-        extras: None,
-        spec: Arc::from(&b""[..]),
-    };
-    let progress = Progress {
-        state: JobState::New,
-        attempt: Attempt::FIRST,
-        node: None,
-        so_far: vec![],
-        ended: None,
-        partial: None,
-    };
+    let request = JobRequest::plain(JobId::new(n), pair("zh:en"), Input::Text(Arc::from("")));
+    let progress = Progress::at(Job::new().stage());
     Arc::new(LiveJob::new(Arc::new(request), 0, progress, WORDS_MAX))
 }
 

@@ -154,15 +154,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Makes a job's runner, and makes the job known here.
     fn runner(&self, request: Arc<JobRequest>, job: Job, accepted_ms: u64) -> Runner<S, T> {
         let shared = &self.shared;
-        let stage = job.stage();
-        let progress = Progress {
-            state: stage.state,
-            attempt: stage.attempt,
-            node: None,
-            so_far: vec![],
-            ended: None,
-            partial: None,
-        };
+        let progress = Progress::at(job.stage());
         let words_max = shared.options.bounds.job_inbox_max;
         let id = request.id;
         let live = Arc::new(LiveJob::new(request, accepted_ms, progress, words_max));
@@ -371,14 +363,8 @@ fn view_of_record(record: JobRecord) -> JobView {
         })),
         (None, false) => None,
     };
-    let progress = Progress {
-        state: record.stage.state,
-        attempt: record.stage.attempt,
-        node: record.grant.map(|grant| grant.node),
-        so_far: vec![],
-        ended,
-        partial: None,
-    };
+    let node = record.grant.map(|grant| grant.node);
+    let progress = Progress { node, ended, ..Progress::at(record.stage) };
     JobView {
         id: record.id,
         owner: record.owner,

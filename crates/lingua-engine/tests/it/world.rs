@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use lingua_core::job::{JobState, Report};
 use lingua_core::{
-    Attempt, Capabilities, Epoch, Health, InstanceId, JobId, Lang, LangSet, Load, Needs, Nmt,
-    NodeId, Profile, Service, ServiceSet,
+    Attempt, Capabilities, Epoch, Health, InstanceId, JobId, Lang, LangSet, Load, Nmt, NodeId,
+    Profile, Service, ServiceSet,
 };
 use lingua_engine::handle::{Beat, Registration, Waited};
 use lingua_engine::node::{Assignment, ToNode};
@@ -102,23 +102,13 @@ fn decode() -> Decode {
 
 /// A job that says where it wants to go.
 pub(crate) fn job(n: u128, pair: &str) -> JobRequest {
+    let input = Input::AudioRef(Arc::from("blob://1"));
     JobRequest {
-        id: JobId::new(n),
         session: Arc::from("room-1"),
         trace: Arc::from("trace"),
-        pair: pair.parse().expect("a pair"),
-        needs: Needs::SPEECH_TO_TEXT,
-        input: Input::AudioRef(Arc::from("blob://1")),
-        public: true,
-        preferred: None,
-        strict: false,
-        exclude: vec![],
-        bind_key: None,
         wait_ms: 2_000,
-        deadline_ms: None,
-        priority: 0,
-        extras: None,
         spec: Arc::from(pair.as_bytes()),
+        ..JobRequest::plain(JobId::new(n), pair.parse().expect("a pair"), input)
     }
 }
 

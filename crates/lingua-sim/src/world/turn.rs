@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use lingua_core::{JobId, Needs, NodeId};
+use lingua_core::{JobId, NodeId};
 use lingua_engine::request::{Input, JobRequest};
 
 use super::luck::Luck;
@@ -79,23 +79,12 @@ pub(super) fn node_id(node: usize) -> NodeId {
 fn request(number: usize, home: usize, there: bool) -> JobRequest {
     let [a, b] = GROUPS[home];
     let pair = if there { format!("{a}:{b}") } else { format!("{b}:{a}") };
+    let input = Input::AudioRef(Arc::from("blob://1"));
+    let pair = pair.parse().expect("a pair of the world");
     JobRequest {
-        id: JobId::new(number as u128),
         session: Arc::from("room"),
         trace: Arc::from("trace"),
-        pair: pair.parse().expect("a pair of the world"),
-        needs: Needs::SPEECH_TO_TEXT,
-        input: Input::AudioRef(Arc::from("blob://1")),
-        public: true,
-        preferred: None,
-        strict: false,
-        exclude: vec![],
-        bind_key: None,
-        wait_ms: 0,
-        deadline_ms: None,
-        priority: 0,
-        extras: None,
-        spec: Arc::from(&b""[..]),
+        ..JobRequest::plain(JobId::new(number as u128), pair, input)
     }
 }
 
