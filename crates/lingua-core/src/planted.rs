@@ -46,6 +46,20 @@ pub enum Bug {
     NeverReleased,
     /// A node may work on what it has no lease for.
     LeaselessGoOn,
+    /// What came of segments is told as they end, not as they were spoken.
+    ToldAsItEnds,
+    /// A client that comes back is told its last result again.
+    ToldAgain,
+    /// Segments whose job went with its instance are not said to be missing.
+    MissingUnsaid,
+    /// A part of a text is shown after the whole.
+    PartAfterWhole,
+    /// A piece of sound that came twice is told twice.
+    SoundTwice,
+    /// Anybody may come into a session.
+    NoSecret,
+    /// A session that is over is not forgotten.
+    NeverForgotten,
 }
 
 #[cfg(feature = "planted")]

@@ -10,6 +10,10 @@
 use std::collections::VecDeque;
 
 use super::segment::SegmentId;
+use crate::planted::{self, Bug};
+
+/// Most numbers that a client may have seen and that are not known here. More than that is no memory, but a mistake.
+const SKIPPED_MAX: u64 = 1 << 20;
 
 /// Something to deliver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +98,11 @@ impl<O: Clone> Order<O> {
     /// What is to be delivered next, if its turn has come. It counts as delivered.
     pub fn deliver(&mut self) -> Option<Delivery<O>> {
         let seq = self.next;
+        if planted::is(Bug::ToldAsItEnds) {
+            let at = (seq - self.first) as usize;
+            let ended = (at..self.entries.len()).find(|&i| self.entries[i].outcome.is_some())?;
+            self.entries.swap(at, ended);
+        }
         let entry = self.entry(seq)?;
         let delivery = Delivery { seq, id: entry.id, outcome: entry.outcome.clone()? };
         self.next += 1;
@@ -109,6 +118,21 @@ impl<O: Clone> Order<O> {
     pub fn rewind(&mut self, last_seen: u64) {
         let end = self.first + self.entries.len() as u64;
         self.next = last_seen.saturating_add(1).clamp(self.first, end);
+    }
+
+    /// A client that has seen everything up to this number comes back; as [`rewind`](Self::rewind). If it has seen more than is
+    /// known here, the numbers go on after what it saw: none is given twice. Says how many were skipped.
+    pub fn come_back(&mut self, last_seen: u64) -> u64 {
+        let end = self.first + self.entries.len() as u64;
+        let skipped = last_seen.saturating_add(1).saturating_sub(end);
+        if skipped == 0 || skipped > SKIPPED_MAX {
+            self.rewind(last_seen);
+            return 0;
+        }
+        self.entries.clear();
+        self.first = end + skipped;
+        self.next = self.first;
+        skipped
     }
 
     /// Changes what is kept of deliveries, but for the newest `recent` of them.
@@ -160,6 +184,22 @@ mod tests {
             std::iter::from_fn(|| order.deliver()).map(|d| (d.seq, d.outcome)).collect();
         assert_eq!(said, [(1, "first"), (2, "second")]);
         assert!(!order.is_open(3) && !order.end(3, "nobody"));
+    }
+
+    #[test]
+    fn no_number_is_given_twice_to_a_client_that_has_seen_more_than_is_known() {
+        let mut order = Order::new(1, 8);
+        let one = order.open(segment(1));
+        order.open(segment(2));
+        order.end(one, "first");
+        assert_eq!(order.come_back(1), 0);
+        assert!(order.is_open(2), "what is known goes on");
+        assert_eq!(order.come_back(5), 3);
+        assert_eq!((order.undelivered(), order.deliver()), (0, None));
+        let next = order.open(segment(9));
+        assert!(next == 6 && order.end(next, "sixth") && !order.end(2, "late"));
+        assert_eq!(order.deliver().map(|d| (d.seq, d.outcome)), Some((6, "sixth")));
+        assert_eq!((order.come_back(u64::MAX), order.open(segment(10))), (0, 7), "a mistake");
     }
 
     #[test]

@@ -106,6 +106,11 @@ impl Segmenter {
         self.turns
     }
 
+    /// There were so many turns more that are not known here.
+    pub fn skip_turns(&mut self, turns: u32) {
+        self.turns = self.turns.saturating_add(turns);
+    }
+
     /// A frame of audio.
     pub fn audio(&mut self, frame: Measure, now_ms: u64) -> Heard {
         let ended_before = self.tick(now_ms);

@@ -79,9 +79,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 let (key, reason) = (key.lease(), "the attempt is over");
                 self.pass_on(&node, ToNode::Cancel { key, reason });
             }
-            Head::Sound { node, key } => {
-                for sound in blobs {
-                    self.pass_on(&node, ToNode::Sound { key: key.lease(), sound });
+            Head::Sound { node, key, at } => {
+                let key = key.lease();
+                let unheard = blobs.first().and_then(|sound| shared.bus.unheard(key, at, sound));
+                if let Some(sound) = unheard {
+                    self.pass_on(&node, ToNode::Sound { key, sound });
                 }
             }
             Head::SoundEnd { node, key, bytes } => {

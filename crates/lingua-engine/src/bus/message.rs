@@ -25,8 +25,8 @@ const BLOBS_MAX: usize = 2;
 pub(crate) enum Head {
     /// A job for a node there. Blobs: the request, and the sound if there is any.
     Assign(Assign),
-    /// More of what is being said, for a job that a node there listens to. Blob: the sound.
-    Sound { node: String, key: Key },
+    /// More of what is being said, from this byte on, for a job that a node there listens to. Blob: the sound.
+    Sound { node: String, key: Key, at: usize },
     /// That was all of it.
     SoundEnd { node: String, key: Key, bytes: usize },
     /// The attempt is over: a node there is to stop.

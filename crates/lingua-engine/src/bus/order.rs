@@ -112,7 +112,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
         };
         let times = self.options.times;
         let (now_ms, used) = (self.now_ms(), order.used);
-        let remote = Remote { owner: owner.clone(), sent_ms: now_ms, used };
+        let remote = Remote { owner: owner.clone(), sent_ms: now_ms, used, heard: 0 };
         if !self.bus.remember(key, remote, times.ack_ms + times.run_ms) {
             // It came twice.
             return;
@@ -159,8 +159,14 @@ impl<S: Store, T: Timer> Shared<S, T> {
     }
 
     /// More of what is being said, for a node of another instance.
-    pub(crate) fn sound_elsewhere(self: &Arc<Self>, grant: &Grant, key: LeaseKey, sound: Bytes) {
-        let head = Head::Sound { node: grant.node.to_string(), key: key.into() };
+    pub(crate) fn sound_elsewhere(
+        self: &Arc<Self>,
+        grant: &Grant,
+        key: LeaseKey,
+        at: usize,
+        sound: Bytes,
+    ) {
+        let head = Head::Sound { node: grant.node.to_string(), key: key.into(), at };
         self.post(&grant.via, Message { head, blobs: vec![sound] });
     }
 

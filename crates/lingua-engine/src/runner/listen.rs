@@ -131,7 +131,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let (sound, is_whole) = speech.since(self.feed.told);
         let bytes = self.feed.told + sound.len();
         if !sound.is_empty() {
-            self.shared.sound_elsewhere(&grant, key, sound);
+            self.shared.sound_elsewhere(&grant, key, self.feed.told, sound);
         }
         if is_whole {
             self.shared.sound_end_elsewhere(&grant, key, bytes);

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use lingua_core::JobId;
+use lingua_core::planted::{self, Bug};
 use lingua_core::session::{Delivery, SegmentId, Speaker};
 use lingua_store::Store;
 
@@ -103,7 +104,8 @@ impl<S: Store, T: Timer> Attached<S, T> {
         state.heard_ms = talk.now_ms();
         state.accepted.clear();
         state.partials.clear();
-        state.order.rewind(last_seq);
+        let again = u64::from(planted::is(Bug::ToldAgain));
+        state.come_back(last_seq.saturating_sub(again));
         drop(state);
         // The connection before sits in `next` and has to see that it is over.
         talk.for_client.notify_waiters();
@@ -192,7 +194,9 @@ impl<S: Store, T: Timer> Attached<S, T> {
         }
         if let Some(Delivery { seq, id, outcome }) = state.order.deliver() {
             state.jobs.remove(&seq);
-            state.partials.remove(&seq);
+            if !planted::is(Bug::PartAfterWhole) {
+                state.partials.remove(&seq);
+            }
             state.order.shrink(RECENT, |kept| {
                 if let Outcome::Done { view, .. } = kept {
                     *kept = Outcome::Kept(view.id);
@@ -216,7 +220,7 @@ impl<S: Store, T: Timer> Attached<S, T> {
             };
         }
         while let Some((seq, (id, text))) = state.partials.pop_first() {
-            if state.order.is_open(seq) {
+            if state.order.is_open(seq) || planted::is(Bug::PartAfterWhole) {
                 return Found::Told(ToClient::Partial(id, text));
             }
         }

@@ -58,7 +58,16 @@ impl<S: Store, T: Timer> Talk<S, T> {
         let jobs: Vec<_> =
             late.iter().filter_map(|seq| state.jobs.get(seq)).map(|s| s.job).collect();
         let over = state.is_over(now_ms, options);
+        let is_fading = state.fades_ms(options).is_some_and(|fades_ms| now_ms >= fades_ms);
+        if is_fading {
+            state.saved_ms = now_ms;
+        }
         drop(state);
+        if is_fading {
+            let talk = Arc::clone(self);
+            // If the store does not answer, it is tried again in time.
+            tokio::spawn(async move { talk.save().await.ok() });
+        }
         for seq in late {
             let detail =
                 format!("nothing came of it within {} ms; say it again", options.deadline_ms);
@@ -82,8 +91,15 @@ impl State {
             Some(since_ms) => since_ms.saturating_add(options.resume_ms),
             None => self.heard_ms.saturating_add(options.idle_ms),
         };
-        let due = [self.segmenter.due_ms(), self.order.due_ms(), Some(leaves_ms)];
+        let fades_ms = self.fades_ms(options);
+        let due = [self.segmenter.due_ms(), self.order.due_ms(), fades_ms, Some(leaves_ms)];
         due.into_iter().flatten().min().unwrap_or(leaves_ms)
+    }
+
+    /// When its record has to be written again, so that it does not run out while somebody listens in silence.
+    fn fades_ms(&self, options: &SessionOptions) -> Option<u64> {
+        let third_ms = options.idle_ms.saturating_add(options.resume_ms) / 3;
+        self.away_since_ms.is_none().then(|| self.saved_ms.saturating_add(third_ms.max(1)))
     }
 
     fn is_over(&self, now_ms: u64, options: &SessionOptions) -> Option<Over> {

@@ -19,11 +19,17 @@ use super::hub::{Holder, NewSession};
 use super::talk::Talk;
 use crate::clock::Timer;
 
+/// How often it is tried to write a record that is not what it was thought to be.
+const WRITE_TRIES: u32 = 3;
+
 /// A session, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// Tells who wrote it.
     life: u64,
+    /// How often it was taken over before that.
+    #[serde(default)]
+    pub(super) hands: u64,
     secret: Holder,
     holder: Option<Holder>,
     plan: String,
@@ -67,6 +73,10 @@ impl Record {
         &self.secret
     }
 
+    pub(super) fn holder(&self) -> Option<&Holder> {
+        self.holder.as_ref()
+    }
+
     /// What the session was started with.
     pub(super) fn session(&self, id: &str) -> NewSession {
         NewSession {
@@ -100,20 +110,34 @@ impl<S: Store, T: Timer> Talk<S, T> {
     async fn write(&self, keep_ms: u64) -> lingua_store::Result<bool> {
         let store = &self.hub.engine.shared.store;
         let mut version = self.version.lock().await;
-        let body = self.record();
-        for _ in 0..2 {
+        if keep_ms > 0 && self.is_over() {
+            return Ok(false);
+        }
+        let (body, last_seq) = self.record();
+        for _ in 0..WRITE_TRIES {
             let (id, body) = (self.new.id.to_string(), Arc::clone(&body));
             let save = SaveSession { id, replaces: *version, body, keep_ms };
             match store.save_session(save).await? {
                 SaveReply::Saved => {
                     *version += 1;
+                    self.state.lock().written_seq = Some(last_seq);
                     return Ok(true);
                 }
                 SaveReply::Conflict { .. } => {
                     // It may have been this one, whose answer was lost.
-                    let Some(found) = store.session(&self.new.id).await? else { break };
-                    let is_ours = Record::read(&found.body).is_some_and(|r| r.life == self.life);
-                    if !is_ours {
+                    let Some(found) = store.session(&self.new.id).await? else {
+                        if keep_ms == 0 {
+                            return Ok(true);
+                        }
+                        // Nobody has it, and it lives: a failover has forgotten it, or it was silent for long.
+                        *version = 0;
+                        continue;
+                    };
+                    // Or a failover has brought back what somebody wrote who had it before.
+                    let was_ours = self.state.lock().written_seq.is_some();
+                    let is_ours =
+                        |r: Record| r.life == self.life || was_ours && r.hands < self.hands;
+                    if !Record::read(&found.body).is_some_and(is_ours) {
                         break;
                     }
                     *version = found.version;
@@ -124,10 +148,13 @@ impl<S: Store, T: Timer> Talk<S, T> {
         Ok(false)
     }
 
-    fn record(&self) -> Arc<[u8]> {
-        let state = self.state.lock();
+    /// What is to be known, and the last segment in it.
+    fn record(&self) -> (Arc<[u8]>, u64) {
+        let mut state = self.state.lock();
+        (state.saved_ms, state.is_unwritten) = (self.now_ms(), false);
         let record = Record {
             life: self.life,
+            hands: self.hands,
             secret: self.new.secret,
             holder: self.new.holder,
             plan: String::from_utf8_lossy(&self.new.plan).into_owned(),
@@ -140,6 +167,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
             turns: state.segmenter.turns(),
             segments: state.segments.iter().cloned().collect(),
         };
-        serde_json::to_vec(&record).unwrap_or_default().into()
+        let last_seq = record.segments.last().map_or(0, Segment::seq);
+        (serde_json::to_vec(&record).unwrap_or_default().into(), last_seq)
     }
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use lingua_core::JobId;
+use lingua_core::planted::{self, Bug};
 use lingua_core::session::Cut;
 use lingua_store::Store;
 
@@ -79,16 +80,18 @@ impl<S: Store, T: Timer> Talk<S, T> {
         // Written first: whoever goes on with the session must find every segment.
         match self.save().await {
             Ok(true) => {}
-            // Another instance has the session; it waits for this job.
-            Ok(false) => {}
+            // Another instance has the session; it waits for this job if it can know of it.
+            Ok(false) if self.state.lock().written_seq >= Some(seq) => {}
+            Ok(false) => return,
             Err(error) => return self.miss(seq, error.code(), error.to_string()),
         }
         match self.hub.engine.submit(request).await {
-            Ok(_) => {
-                self.state.lock().note_accepted(cut.id, job);
+            Ok(_) if self.state.lock().note_accepted(seq, cut.id, job) => {
                 self.for_client.notify_one();
                 self.follow(seq, job).await;
             }
+            // It took so long that it is missing already.
+            Ok(_) => drop(self.hub.engine.cancel(job).await),
             Err(error) => self.miss(seq, error.code(), error.to_string()),
         }
     }
@@ -113,6 +116,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
                 Ok(Waited::NoSuchJob) if self.now_ms() < self.patient_until_ms => {
                     self.hub.engine.shared.timer.sleep(LOOK_AGAIN_MS).await;
                 }
+                Ok(Waited::NoSuchJob) if planted::is(Bug::MissingUnsaid) => return,
                 Ok(Waited::NoSuchJob) => {
                     let detail = "the instance that heard it is gone; say it again";
                     return self.miss(seq, "INSTANCE_LOST", detail.to_owned());

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use lingua_core::JobId;
+use lingua_core::planted::{self, Bug};
 use lingua_core::session::{Cut, Format, Order, Pace, SegmentId, Segmenter, Speaker};
 use lingua_store::Store;
 use parking_lot::Mutex;
@@ -32,6 +33,10 @@ pub(super) const KEPT_MAX: usize = 64;
 /// How long a job that is not there yet is waited for after a session was taken over.
 const PATIENCE_MS: u64 = 3_000;
 
+/// How many turns a client may have had for each segment that it has seen, if they are not known here: turns in which nothing is
+/// said have numbers, too.
+const TURNS_FOR_EACH: u64 = 16;
+
 /// Most notes that wait for the client.
 const NOTES_MAX: usize = 64;
 
@@ -44,6 +49,8 @@ pub(super) struct Talk<S, T> {
     pub(super) new: NewSession,
     /// Tells this life of the session from those at other instances.
     pub(super) life: u64,
+    /// How often it was taken over before: who took it over last has it.
+    pub(super) hands: u64,
     /// The version of its record; held while it is being written.
     pub(super) version: tokio::sync::Mutex<u64>,
     /// Until then, a job that is not there may still come: another instance may be about to write it.
@@ -75,6 +82,12 @@ pub(super) struct State {
     /// Since when nobody has it.
     pub(super) away_since_ms: Option<u64>,
     pub(super) heard_ms: u64,
+    /// When its record was last written, or that was tried.
+    pub(super) saved_ms: u64,
+    /// The last segment that is in the record, once this instance has written it.
+    pub(super) written_seq: Option<u64>,
+    /// There is a segment without a job that is not in the record yet; somebody is about to write it.
+    pub(super) is_unwritten: bool,
     /// The client wants to leave.
     pub(super) is_ending: bool,
     pub(super) over: Option<Over>,
@@ -117,6 +130,9 @@ impl<S: Store, T: Timer> Talk<S, T> {
             connection: 0,
             away_since_ms: Some(now_ms),
             heard_ms: now_ms,
+            saved_ms: now_ms,
+            written_seq: None,
+            is_unwritten: false,
             is_ending: false,
             over: None,
             wakes_ms: 0,
@@ -127,6 +143,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
             hub,
             new,
             life,
+            hands: 0,
             version: tokio::sync::Mutex::new(0),
             patient_until_ms: 0,
             state: Mutex::new(state),
@@ -147,6 +164,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
         let mut talk = Self::new(hub, record.session(id));
         let now_ms = talk.now_ms();
         talk.patient_until_ms = now_ms.saturating_add(PATIENCE_MS);
+        talk.hands = record.hands.saturating_add(1);
         *talk.version.get_mut() = version;
         let state = talk.state.get_mut();
         state.segmenter = Segmenter::new(options.segments, record.turns);
@@ -162,7 +180,9 @@ impl<S: Store, T: Timer> Talk<S, T> {
                 Some(job) => {
                     let (began_ms, ended_ms) = (now_ms, Some(now_ms));
                     state.jobs.insert(seq, Spoken { id, job, began_ms, ended_ms });
-                    state.order.set_due(seq, now_ms.saturating_add(due_ms));
+                    if !planted::is(Bug::MissingUnsaid) {
+                        state.order.set_due(seq, now_ms.saturating_add(due_ms));
+                    }
                 }
                 None => {
                     let error = "RATE_LIMITED".to_owned();
@@ -274,6 +294,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
         if text.trim().is_empty() {
             return;
         }
+        state.forget_lead();
         let (ended, cut) = state.segmenter.text(speaker);
         if ended.is_some() {
             self.close(&mut state);
@@ -329,6 +350,11 @@ impl<S: Store, T: Timer> Talk<S, T> {
             let error = "RATE_LIMITED".to_owned();
             state.order.end(seq, Outcome::Missing { job: None, error, detail });
             self.for_client.notify_one();
+            // One writer at a time, however many there are of these.
+            if !std::mem::replace(&mut state.is_unwritten, true) {
+                let talk = Arc::clone(self);
+                tokio::spawn(async move { talk.save().await.ok() });
+            }
             return None;
         };
         let now_ms = self.now_ms();
@@ -349,6 +375,11 @@ impl<S: Store, T: Timer> Talk<S, T> {
         }
     }
 
+    /// Whether nothing more becomes of the session here.
+    pub(super) fn is_over(&self) -> bool {
+        self.state.lock().over.is_some()
+    }
+
     /// Wakes the keeper if it would look too late.
     pub(super) fn set_timer(&self, state: &State) {
         if state.due_ms(&self.hub.options) < state.wakes_ms {
@@ -359,13 +390,25 @@ impl<S: Store, T: Timer> Talk<S, T> {
     /// Nothing more becomes of the session here.
     pub(super) fn finish(&self, over: Over) {
         self.state.lock().over.get_or_insert(over);
-        self.hub.forget(self);
+        if !planted::is(Bug::NeverForgotten) {
+            self.hub.forget(self);
+        }
         self.for_client.notify_one();
         self.for_keeper.notify_one();
     }
 }
 
 impl State {
+    /// A client comes back that has seen everything up to `last_seq`. If that is more than is known here, what is known is of the past.
+    pub(super) fn come_back(&mut self, last_seq: u64) {
+        if self.order.come_back(last_seq) > 0 {
+            let turns = last_seq.saturating_mul(TURNS_FOR_EACH);
+            self.segmenter.skip_turns(u32::try_from(turns).unwrap_or(u32::MAX / 2));
+            self.segments.clear();
+            self.jobs.clear();
+        }
+    }
+
     fn forget_lead(&mut self) {
         self.lead.clear();
         self.lead_us = 0;
@@ -386,10 +429,14 @@ impl State {
         }
     }
 
-    /// Tells the client of a job, unless it does not listen.
-    pub(super) fn note_accepted(&mut self, id: SegmentId, job: JobId) {
+    /// Tells the client of a job, unless it does not listen. Says whether anybody still waits for it.
+    pub(super) fn note_accepted(&mut self, seq: u64, id: SegmentId, job: JobId) -> bool {
+        if !self.order.is_open(seq) {
+            return false;
+        }
         if self.away_since_ms.is_none() && self.accepted.len() < NOTES_MAX {
             self.accepted.push_back((id, job));
         }
+        true
     }
 }

@@ -7,6 +7,7 @@ mod nodes;
 mod operators;
 mod partials;
 mod restart;
+mod session_failover;
 mod sessions;
 mod waiting;
 mod world;

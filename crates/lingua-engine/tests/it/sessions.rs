@@ -17,11 +17,14 @@ use tokio::time::sleep;
 use crate::world::{Habit, Node, Store, World, job};
 
 #[derive(Debug, Default)]
-struct Composer(AtomicU64);
+struct Composer;
+
+/// The last job: no two instances give the same name.
+static LAST_JOB: AtomicU64 = AtomicU64::new(0);
 
 impl Compose for Composer {
     fn job_id(&self, _: u64) -> JobId {
-        JobId::new(u128::from(self.0.fetch_add(1, Ordering::Relaxed)) + 1)
+        JobId::new(u128::from(LAST_JOB.fetch_add(1, Ordering::Relaxed)) + 1)
     }
 
     fn job(&self, ask: SegmentAsk<'_>) -> Option<JobRequest> {
@@ -40,19 +43,20 @@ impl Compose for Composer {
     }
 }
 
-type Hub = Sessions<Store, TokioTimer>;
+pub(crate) type Hub = Sessions<Store, TokioTimer>;
+pub(crate) type Client = Attached<Store, TokioTimer>;
 
-fn sessions(world: &World, change: impl FnOnce(&mut SessionOptions)) -> Hub {
+pub(crate) fn sessions(world: &World, change: impl FnOnce(&mut SessionOptions)) -> Hub {
     let mut options = SessionOptions::default();
     change(&mut options);
-    Sessions::new(world.engine.clone(), options, Arc::new(Composer::default()), Gauge::default())
+    Sessions::new(world.engine.clone(), options, Arc::new(Composer), Gauge::default())
 }
 
-async fn begin(hub: &Hub, name: &str) -> Attached<Store, TokioTimer> {
+pub(crate) async fn begin(hub: &Hub, name: &str) -> Client {
     let new = NewSession {
         id: name.into(),
         secret: [7; 32],
-        holder: None,
+        holder: Some([1; 32]),
         plan: Arc::from(&b""[..]),
         format: Format::Pcm16 { sample_rate: 8_000 },
         partials: false,
@@ -66,7 +70,7 @@ fn sound() -> Vec<u8> {
     0x1000_i16.to_le_bytes().repeat(800)
 }
 
-async fn speak(client: &Attached<Store, TokioTimer>, tenths: u32) {
+pub(crate) async fn speak(client: &Client, tenths: u32) {
     for _ in 0..tenths {
         client.audio(&sound(), None).expect("heard");
         sleep(Duration::from_millis(100)).await;
@@ -75,7 +79,7 @@ async fn speak(client: &Attached<Store, TokioTimer>, tenths: u32) {
 }
 
 /// The next result or missing one.
-async fn outcome(client: &Attached<Store, TokioTimer>) -> Delivered {
+pub(crate) async fn outcome(client: &Client) -> Delivered {
     loop {
         match client.next().await {
             ToClient::Delivered(delivered) => return delivered,
