@@ -12,7 +12,7 @@ use std::time::Instant;
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use lingua_sim::quality::{self, JOBS_DEFAULT, JOBS_MAX, JOBS_MIN, Options};
-use lingua_sim::world::{self, Batch, Progress};
+use lingua_sim::world::{self, Batch, Cast, Progress};
 
 /// Simulations of Lingua.
 #[derive(Debug, Parser)]
@@ -38,7 +38,7 @@ enum Simulation {
         #[arg(long)]
         json: bool,
     },
-    /// Run whole worlds under faults and check the rules S1 to S8.
+    /// Run whole worlds under faults and check the rules S1 to S8, with speakers also S9 and S10.
     World(WorldArgs),
 }
 
@@ -56,14 +56,25 @@ struct WorldArgs {
     /// Only this world, with everything that happens in it.
     #[arg(long)]
     seed: Option<u64>,
+    /// With people who speak in sessions, and the rules S9 and S10.
+    #[arg(long)]
+    speakers: bool,
+}
+
+impl WorldArgs {
+    fn cast(&self) -> Cast {
+        if self.speakers { Cast::Speakers } else { Cast::Clients }
+    }
 }
 
 fn main() -> ExitCode {
     let passed = match Args::parse().simulation {
         Simulation::Quality { jobs, seed, json } => measure(Options { jobs, seed }, json),
-        Simulation::World(WorldArgs { seed: Some(seed), .. }) => replay(seed),
-        Simulation::World(WorldArgs { seeds, planted: true, .. }) => find_planted(seeds),
-        Simulation::World(WorldArgs { seeds, from, .. }) => search(from, seeds),
+        Simulation::World(args) => match args {
+            WorldArgs { seed: Some(seed), .. } => replay(seed, args.cast()),
+            WorldArgs { seeds, planted: true, .. } => find_planted(seeds),
+            WorldArgs { seeds, from, .. } => search(from, seeds, args.cast()),
+        },
     };
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -77,8 +88,8 @@ fn measure(options: Options, json: bool) -> bool {
     report.all_goals_met()
 }
 
-fn replay(seed: u64) -> bool {
-    let outcome = world::run(seed, None);
+fn replay(seed: u64, cast: Cast) -> bool {
+    let outcome = world::run(seed, cast, None);
     print!("{}", outcome.trace);
     println!("{}", outcome.report());
     outcome.violation.is_none()
@@ -88,7 +99,7 @@ fn find_planted(seeds: u64) -> bool {
     let mut all_found = true;
     for plant in world::PLANTS {
         let found = (1..=seeds).find_map(|seed| {
-            let outcome = world::run(seed, Some(plant.bug));
+            let outcome = world::run(seed, plant.cast, Some(plant.bug));
             outcome.violation.map(|violation| (seed, violation))
         });
         match found {
@@ -119,14 +130,14 @@ impl Progress for Bar {
 }
 
 #[allow(clippy::disallowed_methods, reason = "people want to know how fast it was")]
-fn search(from: u64, seeds: u64) -> bool {
+fn search(from: u64, seeds: u64, cast: Cast) -> bool {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} worlds  {per_sec}  {eta} left");
     let bar =
         Bar(ProgressBar::new(seeds)
             .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let started = Instant::now();
-    let batch = Batch::run(from..from.saturating_add(seeds), threads, None, &bar);
+    let batch = Batch::run(from..from.saturating_add(seeds), cast, threads, None, &bar);
     bar.0.finish_and_clear();
     for failure in &batch.failures {
         println!("{}", failure.report());

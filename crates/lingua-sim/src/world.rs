@@ -11,8 +11,10 @@
 //! | `store.rs`, `oracle.rs` | the store as it is reached; what its answers are held against |
 //! | `network.rs`, `conn.rs` | what becomes of messages; connections of nodes |
 //! | `node.rs`, `client.rs`, `turn.rs` | processes of nodes; clients; what they ask for |
+//! | `speaker.rs`, `line.rs`, `compose.rs` | people who speak in sessions; their connections; segments as jobs |
+//! | `sound.rs`, `ear.rs`, `echo.rs` | sound that says whose it is; what nodes hear and make of it |
 //! | `chaos.rs`, `quiet.rs` | the time of faults; the quiet end |
-//! | `checker.rs` | the rules S1 to S8 |
+//! | `checker.rs`, `ledger.rs` | the rules S1 to S8; those of sessions, S9 and S10 |
 //! | `planted.rs` | bugs on purpose |
 //! | `batch.rs`, `tally.rs`, `trace.rs` | many seeds; numbers; timelines |
 //!
@@ -22,10 +24,15 @@ mod batch;
 mod chaos;
 mod checker;
 mod client;
+mod compose;
 mod conn;
+mod ear;
+mod echo;
 mod facts;
 mod gate;
 mod instance;
+mod ledger;
+mod line;
 mod luck;
 mod network;
 mod node;
@@ -33,6 +40,8 @@ mod oracle;
 mod plan;
 mod planted;
 mod quiet;
+mod sound;
+mod speaker;
 mod store;
 mod tally;
 mod trace;
@@ -40,7 +49,7 @@ mod turn;
 
 pub use batch::{Batch, Progress};
 pub use checker::{Checker, Violation};
-pub use plan::Fault;
+pub use plan::{Cast, Fault};
 pub use planted::{NodeBug, PLANTS, Plant, Where};
 pub use tally::Tally;
 
@@ -49,12 +58,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lingua_engine::TokioTimer;
+use lingua_engine::session::Sessions;
 use lingua_store::embedded::Lost;
 use lingua_store::{Clock, Limits};
 use parking_lot::Mutex;
 
 use checker::{JobFacts, Watch};
 use instance::Instance;
+use ledger::Ledger;
 use network::{End, Network};
 use oracle::Oracle;
 use plan::{CHAOS_MS, Plan};
@@ -79,6 +90,8 @@ const TIMELINE_LINES: usize = 120;
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
+    /// Who lived in it.
+    pub cast: Cast,
     /// The first rule that was broken, if one was.
     pub violation: Option<Violation>,
     /// What led to it.
@@ -95,12 +108,13 @@ impl Outcome {
         match &self.violation {
             None => format!("seed {} holds all rules\n", self.seed),
             Some(Violation { checker, at_ms, text, .. }) => format!(
-                "seed {} broke {checker} at {}.{:03} s: {text}\n\n{}\nagain with: cargo xtask sim --seed {}\n",
+                "seed {} broke {checker} at {}.{:03} s: {text}\n\n{}\nagain with: cargo xtask sim --seed {}{}\n",
                 self.seed,
                 at_ms / 1000,
                 at_ms % 1000,
                 self.timeline,
-                self.seed
+                self.seed,
+                if self.cast == Cast::Speakers { " --speakers" } else { "" },
             ),
         }
     }
@@ -108,8 +122,8 @@ impl Outcome {
 
 /// Lives through a seed. If it has wrong clocks, it is lived through with right ones too, and nothing may
 /// differ.
-pub fn run(seed: u64, bug: Option<Where>) -> Outcome {
-    let plan = Plan::of(seed);
+pub fn run(seed: u64, cast: Cast, bug: Option<Where>) -> Outcome {
+    let plan = Plan::of(seed, cast);
     let is_skewed = plan.is_skewed();
     let mut outcome = live(plan.clone(), bug);
     if is_skewed && outcome.violation.is_none() {
@@ -134,6 +148,7 @@ fn live(plan: Plan, bug: Option<Where>) -> Outcome {
         _ => None,
     });
     let seed = plan.seed;
+    let cast = if plan.speech.is_some() { Cast::Speakers } else { Cast::Clients };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -147,6 +162,9 @@ fn live(plan: Plan, bug: Option<Where>) -> Outcome {
     // Tasks hold handles and handles hold the world: both have to go, or no world would ever be freed.
     drop(runtime);
     world.instances.lock().clear();
+    for sessions in world.sessions.lock().drain(..) {
+        sessions.forget_all();
+    }
     lingua_core::planted::plant(None);
     let trace = std::mem::take(&mut *world.trace.lock());
     let violation = world.violation.lock().take();
@@ -156,7 +174,7 @@ fn live(plan: Plan, bug: Option<Where>) -> Outcome {
         None => String::new(),
     };
     let tally = world.tally.lock().clone();
-    Outcome { seed, violation, timeline, trace: trace.into_text(), tally }
+    Outcome { seed, cast, violation, timeline, trace: trace.into_text(), tally }
 }
 
 /// All nodes' processes.
@@ -180,6 +198,10 @@ struct World {
     tally: Mutex<Tally>,
     network: Mutex<Network>,
     instances: Mutex<Vec<Instance>>,
+    /// The sessions of all lives of instances.
+    sessions: Mutex<Vec<Sessions<store::FaultyStore, gate::SkewedTimer>>>,
+    /// What clients know of theirs, by number.
+    ledgers: Mutex<Vec<Ledger>>,
     processes: Mutex<Processes>,
     jobs: Mutex<Vec<JobFacts>>,
     begun: Mutex<Vec<bool>>,
@@ -212,6 +234,8 @@ impl World {
             violation: Mutex::default(),
             tally: Mutex::default(),
             instances: Mutex::new(instances),
+            sessions: Mutex::default(),
+            ledgers: Mutex::default(),
             processes: Mutex::new(Processes { present, count: 0 }),
             jobs: Mutex::default(),
             begun: Mutex::default(),
@@ -237,6 +261,9 @@ impl World {
         tokio::time::sleep(Duration::from_millis(WARM_UP_MS)).await;
         let looking = tokio::spawn(Arc::clone(self).look_on());
         let traffic = tokio::spawn(Arc::clone(self).traffic());
+        for who in 0..self.plan.speech.as_ref().map_or(0, |speech| speech.speakers) {
+            tokio::spawn(speaker::converse(Arc::clone(self), who));
+        }
         chaos::rage(self).await;
         traffic.abort();
         if !self.has_failed() {
@@ -271,6 +298,7 @@ impl World {
                 }
             }
             self.look_for_overdue().await;
+            self.look_for_silence();
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::plan::Cast;
 use super::planted::Where;
 use super::tally::Tally;
 use super::{Outcome, run};
@@ -36,6 +37,7 @@ impl Batch {
     /// Lives through these seeds on so many threads.
     pub fn run(
         seeds: std::ops::Range<u64>,
+        cast: Cast,
         threads: usize,
         bug: Option<Where>,
         progress: &dyn Progress,
@@ -51,7 +53,7 @@ impl Batch {
                         if seed >= seeds.end {
                             return;
                         }
-                        let mut outcome = run(seed, bug);
+                        let mut outcome = run(seed, cast, bug);
                         outcome.trace = String::new();
                         let mut batch = batch.lock();
                         batch.tally.add(&outcome.tally);

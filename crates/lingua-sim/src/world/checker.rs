@@ -1,7 +1,7 @@
 //! What must never happen, judged from outside the engine.
 //!
-//! Start at [`Checker`]. The store's answers are judged in `oracle.rs`, the quiet end in `quiet.rs`; here is
-//! what nodes, clients and instances are seen to do.
+//! Start at [`Checker`]. The store's answers are judged in `oracle.rs`, sessions in `ledger.rs`, the quiet end in
+//! `quiet.rs`; here is what nodes, clients and instances are seen to do.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,6 +32,10 @@ pub enum Checker {
     S7,
     /// Wrong clocks change no outcome.
     S8,
+    /// In a session each segment comes back once, in the order spoken, as what was made of what was said there.
+    S9,
+    /// What a session has accepted comes back in time, whoever dies, and the session is there until it may be gone.
+    S10,
 }
 
 impl fmt::Display for Checker {
@@ -74,6 +78,8 @@ pub(super) struct JobFacts {
     pub(super) seen_ms: u64,
     /// Lost for good, as only a failover together with a crash may.
     pub(super) excused: bool,
+    /// A segment of a session: its client is told otherwise.
+    pub(super) is_segment: bool,
 }
 
 /// Where segments of a turn were sent, and when last. What was sent in one moment is seen in any order.

@@ -53,6 +53,7 @@ pub(super) enum Word {
     Acked(LeaseKey, Fence),
     Done(LeaseKey, Fence, String),
     Failed(LeaseKey, Fence, &'static str, bool),
+    Part(LeaseKey, Fence, String),
 }
 
 /// One connection.
@@ -63,6 +64,8 @@ pub(super) struct Conn {
     node: usize,
     pub(super) epoch: Epoch,
     heard_ms: AtomicU64,
+    /// When what was last said to the node about sound arrives: it comes in the order in which it was sent.
+    sound_ms: AtomicU64,
     open: watch::Sender<bool>,
     to: mpsc::Sender<Heard>,
 }
@@ -99,7 +102,8 @@ pub(super) fn join(
         let conn = registered.ok().map(|registered| {
             let (open, heard_ms) = (watch::Sender::new(true), AtomicU64::new(world.now_ms()));
             let (world, epoch) = (Arc::clone(&world), registered.place.epoch);
-            Arc::new(Conn { world, life, node, epoch, heard_ms, open, to: to.clone() })
+            let (sound_ms, to) = (AtomicU64::new(0), to.clone());
+            Arc::new(Conn { world, life, node, epoch, heard_ms, sound_ms, open, to })
         });
         if let Some(conn) = &conn {
             let (i, epoch) = (instance, conn.epoch);
@@ -177,10 +181,23 @@ impl Conn {
                 self.world.fail(checker, about, text);
             }
         }
+        if matches!(order, ToNode::Sound { .. } | ToNode::SoundEnd { .. }) {
+            return self.pass_on_sound(order);
+        }
         // Each copy of an order takes its own time.
         for delay_ms in self.world.fate(End::Instance(self.life.index), End::Node(self.node)) {
             self.deliver(delay_ms, Heard::Order(self.epoch, order.clone()));
         }
+    }
+
+    /// Sound gets lost, but comes neither twice nor out of order: it has no numbers.
+    fn pass_on_sound(&self, order: ToNode) {
+        let ends = (End::Instance(self.life.index), End::Node(self.node));
+        let Some(delay_ms) = self.world.first_fate(ends.0, ends.1) else { return };
+        let now_ms = self.world.now_ms();
+        let at_ms = self.sound_ms.load(Ordering::Relaxed).max(now_ms + delay_ms);
+        self.sound_ms.store(at_ms, Ordering::Relaxed);
+        self.deliver(at_ms - now_ms, Heard::Order(self.epoch, order));
     }
 
     fn tell(&self, heard: Heard) {
@@ -232,6 +249,10 @@ impl Conn {
             }
             Word::Acked(key, fence) => {
                 engine.acked(key.job, report(key, fence), false).await.ok();
+                return;
+            }
+            Word::Part(key, fence, text) => {
+                engine.partial(key.job, report(key, fence), &text);
                 return;
             }
             Word::Done(key, fence, result) => {

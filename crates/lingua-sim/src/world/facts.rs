@@ -34,6 +34,57 @@ impl World {
         jobs.len() - 1
     }
 
+    /// The number of the next job that is a segment of a session.
+    pub(super) fn next_segment(&self) -> usize {
+        let number = self.next_job();
+        let facts = &mut self.jobs.lock()[number];
+        (facts.is_segment, facts.held) = (true, true);
+        number
+    }
+
+    /// A segment's client has seen a result.
+    pub(super) fn saw_segment(&self, job: usize, seen: Seen) {
+        self.jobs.lock()[job].seen = Some(seen);
+    }
+
+    /// The store has written down what is to be known of a session.
+    pub(super) fn saved_session(&self, id: &str) {
+        let now_ms = self.now_ms();
+        let mut ledgers = self.ledgers.lock();
+        if let Some(ledger) = ledgers.iter_mut().find(|ledger| ledger.name == id) {
+            ledger.saved_ms = now_ms;
+        }
+    }
+
+    pub(super) fn count_speech(&self, what: &str) {
+        *self.tally.lock().speech.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// Whether the store has forgotten records of sessions since then.
+    pub(super) fn has_forgotten_sessions_since(&self, ms: u64) -> bool {
+        let loses = |lost| matches!(lost, Lost::Everything | Lost::Cluster);
+        self.rollbacks.lock().iter().any(|&(_, at_ms, lost)| loses(lost) && at_ms >= ms)
+    }
+
+    /// What sessions have accepted comes back in time, while nothing holds up their connection.
+    pub(super) fn look_for_silence(&self) {
+        let now_ms = self.now_ms();
+        let is_bad = self.network.lock().is_bad(now_ms);
+        let mut found = Ok(());
+        for ledger in self.ledgers.lock().iter_mut().filter(|ledger| !ledger.is_over) {
+            let life = ledger.at.and_then(|(i, life)| self.life(i).filter(|l| l.number == life));
+            match life {
+                Some(life) if !life.gate.is_paused() && !is_bad => {
+                    found = found.and(ledger.overdue(now_ms));
+                }
+                _ => ledger.unsteady(now_ms),
+            }
+        }
+        if let Err((checker, text)) = found {
+            self.fail(checker, About::default(), text);
+        }
+    }
+
     pub(super) fn accepted(&self, turn: &Turn, held: bool) {
         let now_ms = self.now_ms();
         let facts = &mut self.jobs.lock()[turn.number];
@@ -80,7 +131,8 @@ impl World {
 
     /// Whether a job is of the quiet end.
     pub(super) fn is_last(&self, job: usize) -> bool {
-        job >= self.last_from.load(Ordering::Relaxed)
+        let is_segment = self.jobs.lock()[job].is_segment;
+        job >= self.last_from.load(Ordering::Relaxed) && !is_segment
     }
 
     pub(super) fn facts(&self) -> Vec<(usize, JobFacts)> {
@@ -90,7 +142,7 @@ impl World {
     pub(super) fn all_seen(&self) -> bool {
         let jobs = self.jobs.lock();
         let from = self.last_from.load(Ordering::Relaxed).min(jobs.len());
-        jobs[from..].iter().all(|facts| facts.seen.is_some())
+        jobs[from..].iter().all(|facts| facts.seen.is_some() || facts.is_segment)
     }
 
     pub(super) fn present(&self) -> Vec<(usize, node::Seen)> {
@@ -177,7 +229,7 @@ impl World {
         let mut tally = self.tally.lock();
         tally.worlds = 1;
         tally.sim_ms = self.now_ms() - super::START_MS;
-        for facts in self.jobs.lock().iter() {
+        for facts in self.jobs.lock().iter().filter(|facts| !facts.is_segment) {
             let outcome = match &facts.seen {
                 Some(seen) => match &seen.error {
                     Some(error) => format!("{} {error}", seen.state),

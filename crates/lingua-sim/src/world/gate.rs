@@ -65,6 +65,10 @@ impl Gate {
         *until_ms = ms.max(*until_ms);
     }
 
+    pub(super) fn is_paused(&self) -> bool {
+        *self.paused_until_ms.lock() > self.clock.now_ms()
+    }
+
     pub(super) fn way(&self) -> Way {
         *self.way.lock()
     }

@@ -7,13 +7,16 @@ use std::sync::Arc;
 use lingua_core::{InstanceId, JobId};
 use lingua_engine::options::Options;
 use lingua_engine::request::Decode;
+use lingua_engine::session::Sessions;
 use lingua_engine::{Handle, Service};
 use lingua_store::Store;
 use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 
 use super::World;
+use super::compose::Composer;
 use super::gate::{Gate, SkewedTimer};
 use super::luck::Luck;
 use super::store::FaultyStore;
@@ -29,6 +32,7 @@ pub(super) struct Life {
     pub(super) index: usize,
     pub(super) number: u32,
     pub(super) engine: Engine,
+    pub(super) sessions: Sessions<FaultyStore, SkewedTimer>,
     pub(super) gate: Arc<Gate>,
 }
 
@@ -71,7 +75,11 @@ impl World {
         };
         let timer = SkewedTimer { skew_ms: self.plan.skew_ms[index], gate: Arc::clone(&gate) };
         let service = Service::new(options, store, timer, &mut Registry::default());
-        let life = Life { index, number, engine: service.handle(), gate: Arc::clone(&gate) };
+        let (engine, composer) = (service.handle(), Arc::new(Composer(Arc::downgrade(self))));
+        let session_options = self.plan.session_options();
+        let sessions = Sessions::new(engine.clone(), session_options, composer, Gauge::default());
+        self.sessions.lock().push(sessions.clone());
+        let life = Life { index, number, engine, sessions, gate: Arc::clone(&gate) };
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(async move {
             service.run(async move { drop(stopped.await) }).await;

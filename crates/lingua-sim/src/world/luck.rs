@@ -19,6 +19,11 @@ impl Luck {
         Self(rng)
     }
 
+    /// A stream for somebody who is made by this one.
+    pub(super) fn fork(&mut self) -> Self {
+        Self(ChaCha8Rng::seed_from_u64(self.number()))
+    }
+
     /// Any number.
     pub(super) fn number(&mut self) -> u64 {
         self.0.next_u64()

@@ -50,6 +50,10 @@ impl Network {
         self.bad_until_ms = self.bad_until_ms.max(ms);
     }
 
+    pub(super) fn is_bad(&self, now_ms: u64) -> bool {
+        now_ms < self.bad_until_ms
+    }
+
     pub(super) fn heal(&mut self) {
         self.blocked.clear();
         self.bad_until_ms = 0;

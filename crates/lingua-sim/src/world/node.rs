@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lingua_core::{Capabilities, Fence, Lang, LangSet, Nmt, Profile, ServiceSet};
+use lingua_core::{Capabilities, Fence, Lang, LangSet, Nmt, Profile, Service, ServiceSet};
 use lingua_engine::NodeError;
 use lingua_engine::node::{Assignment, ToNode};
 use lingua_store::contract::LeaseKey;
@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 
 use super::World;
 use super::conn::{Conn, Heard, Word, join};
+use super::ear::Ear;
 use super::luck::Luck;
 use super::plan::{Fault, GROUPS, NodePlan};
 use super::planted::NodeBug;
@@ -33,6 +34,9 @@ const JOIN_MS: u64 = 3_000;
 
 /// How long after having said it a process says a last word again.
 const AGAIN_MS: u64 = 4_000;
+
+/// How often a node that listens along says what it made of it so far, out of a thousand pieces.
+const PARTS: u32 = 300;
 
 /// How long a process stays away from home.
 const AWAY_MS: u64 = 10_000;
@@ -61,6 +65,7 @@ struct Work {
     fence: Fence,
     serial: u64,
     answer: Answer,
+    ear: Ear,
 }
 
 /// How a job will be answered.
@@ -126,7 +131,7 @@ impl World {
             seen,
             inbox,
             luck: Luck::new(self.plan.seed, &format!("process {number}")),
-            profile: profile(plan),
+            profile: profile(plan, self.plan.listens(node)),
             link: Link::Away { retry_ms: 0 },
             fence_highest: Fence(0),
             draining: false,
@@ -138,11 +143,15 @@ impl World {
     }
 }
 
-fn profile(plan: NodePlan) -> Arc<Profile> {
+fn profile(plan: NodePlan, listens: bool) -> Arc<Profile> {
     let langs = || -> LangSet {
         GROUPS[plan.home].iter().map(|tag| Lang::new(tag).expect("a language")).collect()
     };
-    let caps = Capabilities::new(langs(), langs(), langs(), Nmt::AnyToAny, ServiceSet::ALL);
+    let services = match listens {
+        true => ServiceSet::ALL,
+        false => ServiceSet::ALL.without(Service::Streaming),
+    };
+    let caps = Capabilities::new(langs(), langs(), langs(), Nmt::AnyToAny, services);
     let caps = caps.expect("both ends are spoken");
     Arc::new(Profile::new(caps, plan.slots.into(), true).expect("a number of slots"))
 }
@@ -249,6 +258,7 @@ impl Process {
                 return self.beaten(beaten, now_ms);
             }
             Heard::HungUp(from) if epoch == Some(from) => {
+                self.break_off();
                 let retry_ms = now_ms + self.luck.between(0, 300);
                 self.link = Link::Away { retry_ms };
             }
@@ -272,6 +282,7 @@ impl Process {
             }
             known.close();
         }
+        self.break_off();
         self.draining = false;
         self.say_again(&conn, now_ms, 0);
         let (since_ms, answered_ms) = (now_ms, now_ms);
@@ -306,6 +317,7 @@ impl Process {
         if let Link::There { conn, .. } = &self.link {
             conn.close();
         }
+        self.break_off();
         self.link = Link::Away { retry_ms: self.world.now_ms() };
         !self.seen.superseded.load(Ordering::Relaxed)
     }
@@ -323,11 +335,41 @@ impl Process {
                 }
             }
             ToNode::Confirmed { key, .. } => drop(self.kept.remove(&key)),
-            ToNode::Sound { .. } | ToNode::SoundEnd { .. } => {}
+            ToNode::Sound { key, sound } => self.listen(key, &sound),
+            ToNode::SoundEnd { key, bytes } => self.heard_all(key, bytes),
             ToNode::Drain => self.draining = true,
             ToNode::Superseded => return self.turned_away(),
         }
         true
+    }
+
+    /// A piece of what is being said; a node that likes to talk says what it made of it so far.
+    fn listen(&mut self, key: LeaseKey, sound: &[u8]) {
+        let Some(work) = self.running.get_mut(&key) else { return };
+        work.ear.hear(sound);
+        let is_shown = self.luck.permille(PARTS);
+        if is_shown && work.ear.is_open() {
+            let text = work.ear.echo(result(key, work.fence, self.node));
+            let fence = work.fence;
+            self.say(Word::Part(key, fence, text));
+        }
+    }
+
+    /// All was said: the work begins.
+    fn heard_all(&mut self, key: LeaseKey, bytes: usize) {
+        let Some(work) = self.running.get_mut(&key) else { return };
+        if work.ear.end(bytes) {
+            let (serial, answer) = (work.serial, work.answer);
+            self.work(key, serial, answer);
+        }
+    }
+
+    /// Nothing more will come of what is being said: the connection is over.
+    fn break_off(&mut self) {
+        let open = self.running.iter().filter(|(_, work)| work.ear.is_open());
+        for key in open.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.drop_work(key, "hears no more of");
+        }
     }
 
     fn drop_work(&mut self, key: LeaseKey, why: &str) {
@@ -372,7 +414,7 @@ impl Process {
         if answer == Answer::Never {
             return self.note(about, format_args!("ignores {about} a{attempt}"));
         }
-        self.begin(key, fence, answer);
+        self.begin(key, fence, answer, Ear::of(assignment));
     }
 
     fn choose_answer(&mut self) -> Answer {
@@ -395,10 +437,11 @@ impl Process {
         bad
     }
 
-    fn begin(&mut self, key: LeaseKey, fence: Fence, answer: Answer) {
+    fn begin(&mut self, key: LeaseKey, fence: Fence, answer: Answer, ear: Ear) {
         self.serial += 1;
         let serial = self.serial;
-        self.running.insert(key, Work { fence, serial, answer });
+        let is_open = ear.is_open();
+        self.running.insert(key, Work { fence, serial, answer, ear });
         self.count();
         let job = key.job.number() as usize;
         let about = About::both(job, self.node);
@@ -418,6 +461,13 @@ impl Process {
             }
             _ => self.say(Word::Acked(key, fence)),
         }
+        if !is_open {
+            self.work(key, serial, answer);
+        }
+    }
+
+    /// Works for a while.
+    fn work(&mut self, key: LeaseKey, serial: u64, answer: Answer) {
         let ms = match answer {
             Answer::Hangs => return,
             Answer::LateAck => self.luck.between(5_000, 9_000),
@@ -435,6 +485,7 @@ impl Process {
             return;
         };
         let (fence, answer) = (work.fence, work.answer);
+        let (is_cut, made) = (work.ear.is_cut(), work.ear.echo(result(key, fence, self.node)));
         self.running.remove(&key);
         self.count();
         let about = About::both(key.job.number() as usize, self.node);
@@ -452,7 +503,8 @@ impl Process {
         }
         let word = match answer {
             Answer::Fails { retryable } => Word::Failed(key, fence, "MODEL_LOAD_FAILED", retryable),
-            _ => Word::Done(key, fence, result(key, fence, self.node)),
+            _ if is_cut => Word::Failed(key, fence, "AUDIO_INCOMPLETE", true),
+            _ => Word::Done(key, fence, made),
         };
         if answer == Answer::Twice {
             self.say(word.clone());

@@ -2,6 +2,9 @@
 //!
 //! Start at [`Plan::of`].
 
+use lingua_core::session::SegmentRules;
+use lingua_engine::session::SessionOptions;
+
 use super::luck::Luck;
 
 /// How long faults are injected, in milliseconds.
@@ -113,10 +116,53 @@ pub(super) struct NodePlan {
     pub(super) slots: u16,
 }
 
+/// Who lives in a world. The same seed has the same nodes, jobs and faults in both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cast {
+    /// Clients that ask for jobs.
+    Clients,
+    /// People who speak in sessions, too.
+    Speakers,
+}
+
+/// People who speak.
+#[derive(Debug, Clone)]
+pub(super) struct Speech {
+    pub(super) speakers: usize,
+    pub(super) options: SessionOptions,
+    /// Which nodes listen along.
+    pub(super) listeners: Vec<bool>,
+}
+
+impl Speech {
+    fn of(seed: u64, nodes: usize) -> Self {
+        let mut luck = Luck::new(seed, "speech");
+        let segments = SegmentRules {
+            pause_ms: luck.between(300, 800),
+            segment_max_ms: luck.between(800, 2_500),
+            ..SessionOptions::default().segments
+        };
+        let options = SessionOptions {
+            segments,
+            deadline_ms: luck.between(2_000, 6_000),
+            resume_ms: luck.between(3_000, 8_000),
+            idle_ms: 20_000,
+            open_segments_max: *luck.pick(&[2, 8, 32]),
+            per_token_max: 16,
+            ..SessionOptions::default()
+        };
+        let share = *luck.pick(&[0, 500, 1000]);
+        let listeners = (0..nodes).map(|_| luck.permille(share)).collect();
+        Self { speakers: luck.between(1, 4) as usize, options, listeners }
+    }
+}
+
 /// The world of a seed.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) seed: u64,
+    /// If anybody speaks.
+    pub(super) speech: Option<Speech>,
     pub(super) instances: usize,
     pub(super) nodes: Vec<NodePlan>,
     /// How far each instance's clock is off, in milliseconds.
@@ -133,7 +179,7 @@ const HOUR_MS: i64 = 3_600_000;
 
 impl Plan {
     /// The plan of a seed.
-    pub(super) fn of(seed: u64) -> Self {
+    pub(super) fn of(seed: u64, cast: Cast) -> Self {
         let mut luck = Luck::new(seed, "plan");
         let instances = luck.between(1, GROUPS.len() as u64) as usize;
         let mut nodes = vec![];
@@ -155,7 +201,8 @@ impl Plan {
         }
         let fault_every_ms = luck.between(400, 3_000);
         let job_every_ms = luck.between(60, 400);
-        Self { seed, instances, nodes, skew_ms, faults, fault_every_ms, job_every_ms }
+        let speech = (cast == Cast::Speakers).then(|| Speech::of(seed, nodes.len()));
+        Self { seed, speech, instances, nodes, skew_ms, faults, fault_every_ms, job_every_ms }
     }
 
     /// The same world with all clocks right.
@@ -167,6 +214,16 @@ impl Plan {
     /// Whether any clock is off.
     pub(super) fn is_skewed(&self) -> bool {
         self.skew_ms.iter().any(|&skew_ms| skew_ms != 0)
+    }
+
+    /// How people speak; by default, if nobody does.
+    pub(super) fn session_options(&self) -> SessionOptions {
+        self.speech.as_ref().map(|speech| speech.options).unwrap_or_default()
+    }
+
+    /// Whether a node listens along. Without speakers it does not matter.
+    pub(super) fn listens(&self, node: usize) -> bool {
+        self.speech.as_ref().is_none_or(|speech| speech.listeners[node])
     }
 
     pub(super) fn has(&self, fault: Fault) -> bool {

@@ -6,6 +6,7 @@
 use lingua_core::planted::Bug;
 
 use super::checker::Checker;
+use super::plan::Cast;
 
 /// A bug of the simulated node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum Where {
 pub struct Plant {
     /// The bug.
     pub bug: Where,
+    /// In whose worlds.
+    pub cast: Cast,
     /// The checkers of which one must be the first to find it.
     pub found_by: &'static [Checker],
     /// Within so many seeds, counted from 1.
@@ -37,15 +40,19 @@ pub struct Plant {
 }
 
 const fn code(bug: Bug, found_by: &'static [Checker], within: u64) -> Plant {
-    Plant { bug: Where::Code(bug), found_by, within }
+    Plant { bug: Where::Code(bug), cast: Cast::Clients, found_by, within }
 }
 
 const fn node(bug: NodeBug, found_by: &'static [Checker], within: u64) -> Plant {
-    Plant { bug: Where::Node(bug), found_by, within }
+    Plant { bug: Where::Node(bug), cast: Cast::Clients, found_by, within }
+}
+
+const fn session(bug: Bug, found_by: &'static [Checker], within: u64) -> Plant {
+    Plant { bug: Where::Code(bug), cast: Cast::Speakers, found_by, within }
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 21] = [
+pub const PLANTS: [Plant; 28] = [
     node(NodeBug::NoAdmission, &[Checker::S1], 100),
     node(NodeBug::NoFence, &[Checker::S4], 100),
     code(Bug::CountedForEver, &[Checker::S2], 100),
@@ -67,4 +74,11 @@ pub const PLANTS: [Plant; 21] = [
     code(Bug::HeldForEver, &[Checker::S5], 2000),
     code(Bug::NeverReleased, &[Checker::S5], 100),
     code(Bug::LeaselessGoOn, &[Checker::S2], 100),
+    session(Bug::ToldAsItEnds, &[Checker::S9], 100),
+    session(Bug::ToldAgain, &[Checker::S9], 100),
+    session(Bug::MissingUnsaid, &[Checker::S10], 300),
+    session(Bug::PartAfterWhole, &[Checker::S9], 100),
+    session(Bug::SoundTwice, &[Checker::S9], 1000),
+    session(Bug::NoSecret, &[Checker::S9], 100),
+    session(Bug::NeverForgotten, &[Checker::S5], 100),
 ];

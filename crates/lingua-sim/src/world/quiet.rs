@@ -62,6 +62,21 @@ pub(super) async fn settle(world: &Arc<World>) {
     sleep(1_000).await;
     look_for_leaks(world, "at the end").await;
     ends_are_final(world).await;
+    records_run_out(world).await;
+}
+
+/// Nothing is kept of sessions whose instance died with them, either.
+async fn records_run_out(world: &World) {
+    let Some(speech) = &world.plan.speech else { return };
+    let keep_ms = speech.options.idle_ms + speech.options.resume_ms;
+    sleep(keep_ms.saturating_sub(SETTLE_MS)).await;
+    let sessions = world.ledgers.lock().len();
+    for session in 0..sessions {
+        if let Ok(Some(_)) = world.store.session(&format!("s{session}")).await {
+            let text = format!("the store still knew s{session} at the end");
+            world.fail(Checker::S5, About::default(), text);
+        }
+    }
 }
 
 fn heal(world: &Arc<World>) {
@@ -110,6 +125,16 @@ async fn look_for_leaks(world: &World, when: &str) {
         let open = life.engine.open_jobs();
         if open > 0 {
             leaked(About::default(), format!("i{} still had {open} open jobs", life.index));
+        }
+    }
+    for ledger in world.ledgers.lock().iter().filter(|ledger| !ledger.is_over) {
+        leaked(About::default(), format!("{} had not ended", ledger.name));
+    }
+    for life in world.lives() {
+        let (sessions, holders) = (life.sessions.len(), life.sessions.holders());
+        if sessions + holders > 0 {
+            let text = format!("i{} still had {sessions} sessions of {holders}", life.index);
+            leaked(About::default(), text);
         }
     }
     for (node, process) in world.present() {

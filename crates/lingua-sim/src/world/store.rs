@@ -453,7 +453,21 @@ impl Store for FaultyStore {
     }
 
     async fn save_session(&self, session: SaveSession) -> Result<SaveReply> {
-        self.call(|s| async move { s.save_session(session).await }).await
+        let (id, replaces) = (session.id.clone(), session.replaces);
+        let over = if session.keep_ms == 0 { ", which is over" } else { "" };
+        let (world, saves) = (Arc::clone(&self.world), session.keep_ms > 0);
+        let reply = self
+            .call(|s| async move {
+                let id = session.id.clone();
+                let reply = s.save_session(session).await?;
+                if saves && reply == SaveReply::Saved {
+                    world.saved_session(&id);
+                }
+                Ok(reply)
+            })
+            .await;
+        self.note(About::default(), format_args!("wrote {id} over {replaces}{over}: {reply:?}"));
+        reply
     }
 
     async fn session(&self, id: &str) -> Result<Option<SessionRecord>> {

@@ -19,6 +19,8 @@ pub struct Tally {
     pub worst_ms: BTreeMap<Fault, (u64, u64)>,
     /// Jobs by outcome.
     pub outcomes: BTreeMap<String, u64>,
+    /// What became of sessions and segments.
+    pub speech: BTreeMap<String, u64>,
     /// Operations that the store carried out, each of them judged.
     pub operations: u64,
 }
@@ -38,6 +40,9 @@ impl Tally {
         }
         for (outcome, count) in &other.outcomes {
             *self.outcomes.entry(outcome.clone()).or_default() += count;
+        }
+        for (what, count) in &other.speech {
+            *self.speech.entry(what.clone()).or_default() += count;
         }
     }
 
@@ -66,12 +71,19 @@ impl Tally {
             };
             faults.add_row([fault.as_str().to_owned(), count.to_string(), worst, seed]);
         }
-        let mut jobs = Table::new();
-        jobs.load_style(presets::UTF8_FULL_CONDENSED);
-        jobs.set_header(["jobs", "count"]);
-        for (outcome, count) in &self.outcomes {
-            jobs.add_row([outcome.clone(), count.to_string()]);
+        let counted = |what: &str, counts: &BTreeMap<String, u64>| {
+            let mut table = Table::new();
+            table.load_style(presets::UTF8_FULL_CONDENSED);
+            table.set_header([what, "count"]);
+            for (what, count) in counts {
+                table.add_row([what.clone(), count.to_string()]);
+            }
+            table
+        };
+        let jobs = counted("jobs", &self.outcomes);
+        match self.speech.is_empty() {
+            true => format!("{faults}\n{jobs}"),
+            false => format!("{faults}\n{jobs}\n{}", counted("sessions", &self.speech)),
         }
-        format!("{faults}\n{jobs}")
     }
 }

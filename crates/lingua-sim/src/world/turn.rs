@@ -7,6 +7,7 @@ use std::sync::Arc;
 use lingua_core::{JobId, NodeId};
 use lingua_engine::request::{Input, JobRequest};
 
+use super::compose;
 use super::luck::Luck;
 use super::plan::{Fault, GROUPS, Plan};
 
@@ -97,7 +98,11 @@ fn written(request: &JobRequest) -> Arc<[u8]> {
 
 /// Reads back what was written.
 pub(super) fn read(id: JobId, spec: &[u8]) -> Option<JobRequest> {
-    let mut words = std::str::from_utf8(spec).ok()?.split(' ');
+    let text = std::str::from_utf8(spec).ok()?;
+    if let Some(segment) = compose::read(id, text) {
+        return Some(segment);
+    }
+    let mut words = text.split(' ');
     let pair = words.next()?.parse().ok()?;
     let (wait_ms, deadline_ms) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let deadline_ms = Some(deadline_ms);

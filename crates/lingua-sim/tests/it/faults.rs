@@ -2,53 +2,65 @@
 //!
 //! Seeds are spread over several tests so that they run side by side. `cargo xtask sim --seeds N` runs more.
 
-use lingua_sim::world::{self, Batch, Checker, Fault, PLANTS, Plant, Where};
+use lingua_sim::world::{self, Batch, Cast, Checker, Fault, PLANTS, Plant, Where};
 
 /// Seeds of one test.
 const SHARE: u64 = 32;
 
-fn holds(share: u64) {
+fn holds(cast: Cast, share: u64) {
     let from = 1 + share * SHARE;
-    let batch = Batch::run(from..from + SHARE, 1, None, &());
+    let batch = Batch::run(from..from + SHARE, cast, 1, None, &());
     let reports: Vec<String> = batch.failures.iter().map(world::Outcome::report).collect();
     assert!(reports.is_empty(), "{}", reports.join("\n"));
     assert_eq!(batch.tally.worlds, SHARE);
     for fault in Fault::ALL {
         assert!(batch.tally.faults.contains_key(&fault), "{} never struck", fault.as_str());
     }
+    for what in
+        ["results", "parts of texts", "resumed at another instance", "missing: INSTANCE_LOST"]
+    {
+        let is_there = batch.tally.speech.contains_key(what);
+        assert_eq!(is_there, cast == Cast::Speakers, "{what}: {:?}", batch.tally.speech);
+    }
 }
 
 macro_rules! shares {
-    ($($name:ident $share:expr,)*) => {
+    ($($name:ident $cast:ident $share:expr,)*) => {
         $(
             #[test]
             fn $name() {
-                holds($share);
+                holds(Cast::$cast, $share);
             }
         )*
     };
 }
 
 shares! {
-    all_rules_hold_in_every_world_1 0,
-    all_rules_hold_in_every_world_2 1,
-    all_rules_hold_in_every_world_3 2,
-    all_rules_hold_in_every_world_4 3,
-    all_rules_hold_in_every_world_5 4,
-    all_rules_hold_in_every_world_6 5,
-    all_rules_hold_in_every_world_7 6,
-    all_rules_hold_in_every_world_8 7,
+    all_rules_hold_in_every_world_1 Clients 0,
+    all_rules_hold_in_every_world_2 Clients 1,
+    all_rules_hold_in_every_world_3 Clients 2,
+    all_rules_hold_in_every_world_4 Clients 3,
+    all_rules_hold_in_every_world_5 Clients 4,
+    all_rules_hold_in_every_world_6 Clients 5,
+    all_rules_hold_in_every_world_7 Clients 6,
+    all_rules_hold_in_every_world_8 Clients 7,
+    all_rules_hold_where_people_speak_1 Speakers 0,
+    all_rules_hold_where_people_speak_2 Speakers 1,
+    all_rules_hold_where_people_speak_3 Speakers 2,
+    all_rules_hold_where_people_speak_4 Speakers 3,
 }
 
 #[test]
 fn the_same_seed_gives_the_same_trace_to_the_byte() {
     for seed in 1..=12 {
-        let (one, other) = (world::run(seed, None), world::run(seed, None));
-        assert!(one.trace == other.trace, "seed {seed} gave two traces");
-        assert_eq!(one.tally, other.tally);
-        assert!(one.trace.len() > 10_000, "seed {seed}: nothing happened");
+        for cast in [Cast::Clients, Cast::Speakers] {
+            let (one, other) = (world::run(seed, cast, None), world::run(seed, cast, None));
+            assert!(one.trace == other.trace, "seed {seed} gave two traces");
+            assert_eq!(one.tally, other.tally);
+            assert!(one.trace.len() > 10_000, "seed {seed}: nothing happened");
+        }
     }
-    assert_ne!(world::run(1, None).trace, world::run(2, None).trace);
+    assert_ne!(world::run(1, Cast::Clients, None).trace, world::run(2, Cast::Clients, None).trace);
 }
 
 /// Each of these broke a rule once; `docs/reliability.md` says how.
@@ -71,15 +83,36 @@ fn seeds_that_once_broke_a_rule_hold() {
         ("a job whose end the store had forgotten was taken up and ended otherwise", 7940),
     ];
     for (what, seed) in once {
-        let outcome = world::run(seed, None);
+        let outcome = world::run(seed, Cast::Clients, None);
+        assert!(outcome.violation.is_none(), "{what}\n{}", outcome.report());
+    }
+}
+
+/// The same for sessions.
+#[test]
+fn seeds_that_once_broke_a_rule_of_sessions_hold() {
+    let once = [
+        ("a session's token was counted for ever", 4),
+        ("a record ran out while somebody listened in silence", 5),
+        ("segments that were refused were not written, and their numbers given twice", 71),
+        ("pieces of sound came out of order from another instance", 177),
+        ("a segment was accepted by an instance that had lost the session", 179),
+        ("a piece of sound came twice from another instance", 222),
+        ("a failover brought back who had the session before", 349),
+        ("a segment was accepted after it had been missing", 440),
+        ("a session was taken over from a record that had changed meanwhile", 1428),
+        ("two instances gave a turn the same number while the store was away", 4374),
+    ];
+    for (what, seed) in once {
+        let outcome = world::run(seed, Cast::Speakers, None);
         assert!(outcome.violation.is_none(), "{what}\n{}", outcome.report());
     }
 }
 
 #[test]
 fn every_checker_has_a_planted_bug_that_only_it_is_trusted_to_find() {
-    use Checker::{S1, S2, S3, S4, S5, S6, S7, S8};
-    for checker in [S1, S2, S3, S4, S5, S6, S7, S8] {
+    use Checker::{S1, S2, S3, S4, S5, S6, S7, S8, S9, S10};
+    for checker in [S1, S2, S3, S4, S5, S6, S7, S8, S9, S10] {
         let finds = |plant: &&Plant| plant.found_by == [checker];
         assert!(PLANTS.iter().find(finds).is_some(), "{checker} has found nothing yet");
     }
@@ -87,7 +120,8 @@ fn every_checker_has_a_planted_bug_that_only_it_is_trusted_to_find() {
 
 fn is_found(bug: Where) {
     let plant = PLANTS.iter().find(|plant| plant.bug == bug).expect("it is in the list");
-    let found = (1..=plant.within).find_map(|seed| world::run(seed, Some(bug)).violation);
+    let found =
+        (1..=plant.within).find_map(|seed| world::run(seed, plant.cast, Some(bug)).violation);
     let found = found.unwrap_or_else(|| panic!("{bug:?} was not found in {} seeds", plant.within));
     assert!(plant.found_by.contains(&found.checker), "{bug:?} was found by {}", found.checker);
 }
@@ -138,4 +172,11 @@ planted! {
     a_slot_that_is_held_for_an_ended_job_is_found Code(HeldForEver),
     a_slot_that_is_never_given_back_is_found Code(NeverReleased),
     work_without_a_lease_that_goes_on_is_found Code(LeaselessGoOn),
+    results_told_as_they_end_are_found Code(ToldAsItEnds),
+    a_result_told_again_to_who_comes_back_is_found Code(ToldAgain),
+    a_segment_that_goes_with_its_instance_in_silence_is_found Code(MissingUnsaid),
+    a_part_after_the_whole_is_found Code(PartAfterWhole),
+    sound_that_is_told_twice_is_found Code(SoundTwice),
+    a_session_that_is_open_to_all_is_found Code(NoSecret),
+    a_session_that_is_never_forgotten_is_found Code(NeverForgotten),
 }
