@@ -4,60 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::net::TcpStream;
 
+use crate::wire::Wire;
 use crate::world::{Node, Scheduler, job, job_with, within};
-
-/// A wire that can go dead: both ends stay open, and nothing comes through any more.
-struct Wire {
-    address: String,
-    dead: watch::Sender<bool>,
-}
-
-impl Wire {
-    async fn to(scheduler: &Scheduler) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let (dead, watching) = watch::channel(false);
-        let target = scheduler.address.clone();
-        tokio::spawn(async move {
-            while let Ok((near, _)) = listener.accept().await {
-                let far = TcpStream::connect(&target).await.expect("it listens");
-                let (near_in, near_out) = near.into_split();
-                let (far_in, far_out) = far.into_split();
-                tokio::spawn(carry(near_in, far_out, watching.clone()));
-                tokio::spawn(carry(far_in, near_out, watching.clone()));
-            }
-        });
-        Self { address, dead }
-    }
-
-    fn goes_dead(&self) {
-        self.dead.send_replace(true);
-    }
-}
-
-/// Carries bytes until the wire goes dead; then keeps both ends open and does nothing.
-async fn carry(
-    mut from: impl AsyncReadExt + Unpin,
-    mut to: impl AsyncWriteExt + Unpin,
-    mut dead: watch::Receiver<bool>,
-) {
-    let mut buffer = vec![0; 4096];
-    loop {
-        let read = tokio::select! {
-            biased;
-            _ = dead.wait_for(|dead| *dead) => None,
-            read = from.read(&mut buffer) => Some(read),
-        };
-        let Some(read) = read else { return std::future::pending().await };
-        let Ok(n @ 1..) = read else { return };
-        if to.write_all(&buffer[..n]).await.is_err() {
-            return;
-        }
-    }
-}
 
 impl Scheduler {
     async fn wait_clients(&self, wanted: i64) {

@@ -332,12 +332,6 @@ async fn a_broken_connection_is_resumed_without_loss_or_repeats() {
 #[tokio::test]
 async fn a_node_that_listens_along_hears_as_it_is_said_and_another_hears_it_again() {
     let s = Scheduler::start().await;
-    let listener = |id: &str| {
-        json!({
-            "type": "register", "node_id": id, "max_concurrent_jobs": 1, "streaming": true,
-            "asr_langs": ["zh", "en"], "semantic_langs": ["zh", "en"], "tts_langs": ["zh", "en"],
-        })
-    };
     let mut first = Node::join_with(&s, listener("first")).await;
     let mut client = Speaker::start(&s).await;
     client.speak(100).await;
@@ -363,6 +357,14 @@ async fn a_node_that_listens_along_hears_as_it_is_said_and_another_hears_it_agai
     second.say("job_done", &again, json!({"result": {"text_translated": "so it is"}})).await;
     let result = client.outcome().await;
     assert_eq!(result["text_translated"], "so it is", "{result}");
+}
+
+/// A node that listens along.
+pub(crate) fn listener(id: &str) -> Value {
+    json!({
+        "type": "register", "node_id": id, "max_concurrent_jobs": 1, "streaming": true,
+        "asr_langs": ["zh", "en"], "semantic_langs": ["zh", "en"], "tts_langs": ["zh", "en"],
+    })
 }
 
 /// Audio of a job until so many bytes have come.

@@ -1,0 +1,37 @@
+//! Voice activity detection: a microphone that is never switched off.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::session::Speaker;
+use crate::world::{Node, Scheduler};
+
+#[path = "../../crates/lingua-server/src/session/voice/vowel.rs"]
+mod vowel;
+
+#[tokio::test]
+async fn with_a_detector_silence_ends_a_turn_while_frames_go_on() {
+    let settings =
+        [("SESSION__VAD", "true"), ("SESSION__SILENCE_MS", "400"), ("SESSION__PAUSE_MS", "60000")];
+    let s = Scheduler::with(&settings).await;
+    let _node = Node::join(&s, "n1", 9).await.automatic(9, Duration::ZERO);
+    let mut client = Speaker::start(&s).await;
+    let mut n = 0;
+    for turn in 1..=2 {
+        // A second of hiss, a second and a half of a voice, and a second of hiss.
+        for (frames, is_voiced) in [(50, false), (75, true), (50, false)] {
+            for _ in 0..frames {
+                client.send_bytes(vowel::frame(16_000, n, is_voiced)).await;
+                n += 1;
+            }
+        }
+        let outcome = client.outcome().await;
+        let place = (&outcome["turn"], &outcome["segment"]);
+        assert_eq!(place, (&json!(turn), &json!(1)), "{outcome}");
+        let spoken = s.ended(outcome["job_id"].as_str().expect("an id")).await;
+        assert_eq!(spoken["state"], "DONE", "{spoken}");
+    }
+    client.send(json!({"type": "session_end"})).await;
+    assert_eq!(client.next().await, Value::Null, "hiss became no job");
+}
