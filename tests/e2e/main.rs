@@ -5,6 +5,7 @@ mod chaos;
 mod cli;
 mod durable;
 mod events;
+mod failover;
 mod faults;
 mod half_open;
 mod instances;
@@ -26,3 +27,14 @@ mod socket;
 mod tls;
 mod wire;
 mod world;
+
+// The servers that the store's own tests start; not all that those need is needed here.
+#[allow(dead_code, clippy::unwrap_used, reason = "the store's own tests use the rest")]
+#[path = "../../crates/lingua-redis/tests/it/clustered.rs"]
+mod clustered;
+#[allow(dead_code, clippy::unwrap_used, reason = "the store's own tests use the rest")]
+#[path = "../../crates/lingua-redis/tests/it/servers.rs"]
+mod servers;
+#[allow(dead_code, clippy::unwrap_used, reason = "the store's own tests use the rest")]
+#[path = "../../crates/lingua-redis/tests/it/watched.rs"]
+mod watched;

@@ -148,6 +148,25 @@ async fn a_store_that_is_killed_and_comes_back_empty() {
 }
 
 #[tokio::test]
+async fn a_store_that_is_still_loading() {
+    let dir = tempfile::TempDir::new().expect("a folder");
+    let folder = ["--dir", dir.path().to_str().expect("a path")];
+    let mut redis = Redis::start_with(free_port(), &folder).await;
+    let s = Scheduler::over(&redis.url(), "one").await;
+    let mut node = Node::join(&s, "n1", 1).await;
+    // Two seconds for what is to be loaded, and it answers meanwhile: LOADING.
+    let fill = r#"EVAL "for n = 1, 2000 do redis.call('SET', 'x' .. n, n) end" 0"#;
+    assert_eq!(redis.say(fill).await, "$-1");
+    assert_eq!(redis.say("SAVE").await, "+OK");
+    redis.kill().await;
+    let slowly = ["--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024"];
+    let redis = Redis::start_with(redis.port, &[&folder[..], &slowly].concat()).await;
+    assert!(redis.say("GET x").await.starts_with("-LOADING"), "it loads");
+    is_refused(&s).await;
+    goes_on(&s, &mut node).await;
+}
+
+#[tokio::test]
 async fn a_store_that_forgot_its_last_writes_oversells_nobody() {
     let dir = tempfile::TempDir::new().expect("a folder");
     let folder = ["--dir", dir.path().to_str().expect("a path")];

@@ -6,9 +6,11 @@
 #![allow(clippy::unwrap_used, reason = "a test without its servers has failed")]
 
 mod cluster;
+mod clustered;
 mod differential;
 mod faults;
 mod limits;
 mod sentinel;
 mod servers;
 mod standalone;
+mod watched;
