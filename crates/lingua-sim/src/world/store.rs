@@ -101,8 +101,9 @@ impl FaultyStore {
         Fut: Future<Output = Result<R>> + Send,
         R: Send,
     {
-        self.wait(0).await;
+        // A request belongs to the connection on which it is made, however long the instance is held up before it sends it.
         let life = self.world.store.identity();
+        self.wait(0).await;
         let (there_ms, back_ms, fate) = self.draw();
         self.wait(there_ms).await;
         if self.is_broken(life) {
