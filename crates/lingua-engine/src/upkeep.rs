@@ -70,7 +70,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Looks who is there.
-    async fn look_around(&self) -> lingua_store::Result<()> {
+    pub(crate) async fn look_around(&self) -> lingua_store::Result<()> {
         let known = self.shared.store.instances().await?;
         let alive = known.into_iter().filter(|known| known.alive).map(|known| known.instance);
         *self.shared.alive.lock() = alive.collect();

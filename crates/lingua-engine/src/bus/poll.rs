@@ -55,12 +55,21 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let place = self.shared.store.locate(node).await?.ok_or(NodeError::NotRegistered)?;
         let view = self.shared.store.view(place.cell).await?;
         let found = view.nodes.into_iter().find(|known| known.node == *node);
+        let known = found.ok_or(NodeError::NotRegistered)?;
         // Without the instance that it is connected to there is no way to it: it has to register anew.
-        let alive = self.shared.alive.lock();
-        let is_elsewhere = |known: &NodeView| {
-            known.via != self.shared.options.instance && alive.contains(&known.via)
-        };
-        found.filter(is_elsewhere).ok_or(NodeError::NotRegistered)
+        match known.via != self.shared.options.instance && self.is_alive(&known.via).await? {
+            true => Ok(known),
+            false => Err(NodeError::NotRegistered),
+        }
+    }
+
+    /// Whether an instance is there; one that was not when last looked at may have come since.
+    async fn is_alive(&self, instance: &InstanceId) -> Result<bool, NodeError> {
+        let was_there = || self.shared.alive.lock().contains(instance);
+        if !was_there() {
+            self.look_around().await?;
+        }
+        Ok(was_there())
     }
 
     /// The profile that a node has now, wherever it is registered.

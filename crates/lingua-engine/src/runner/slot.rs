@@ -191,7 +191,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 return Ok(Looked::Full { others });
             }
         }
-        if self.shared.now_ms() < self.patient_until_ms {
+        // Nodes may be on their way back: this instance has just come, or the store has forgotten them.
+        if self.shared.now_ms() < self.patient_until_ms || self.shared.is_in_doubt() {
             return Ok(Looked::Full { others: true });
         }
         self.count_empty_pool();
@@ -310,8 +311,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             random: self.shared.random(),
         };
         let store = &self.shared.store;
-        let (reply, took) = timed!(self.shared, "reserve", store.reserve(cell, request));
-        self.shared.metrics.reserve_seconds.observe(took);
+        let (reply, _) = timed!(self.shared, "reserve", store.reserve(cell, request));
         let reply = reply.map_err(|_| store_down())?;
         self.shared.leases_lost(reply.expired.iter().map(|expired| expired.key));
         self.shared.metrics.reserve.count(outcome_name(&reply.outcome));
