@@ -1,5 +1,6 @@
 //! Time for the engine: telling it, and waiting for it.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;
 
@@ -28,7 +29,30 @@ impl TokioTimer {
 
 impl Clock for TokioTimer {
     fn now_ms(&self) -> u64 {
-        self.wall_at_start_ms + self.started.elapsed().as_millis() as u64
+        let now = TURN.get().unwrap_or_else(Instant::now);
+        self.wall_at_start_ms + now.saturating_duration_since(self.started).as_millis() as u64
+    }
+}
+
+thread_local! {
+    /// When the turn began that this thread is in.
+    static TURN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// A short piece of work during which the time stands still: it looks at the clock a dozen times, which takes longer
+/// than some of what it does.
+pub(crate) struct Turn(());
+
+impl Turn {
+    pub(crate) fn begin() -> Self {
+        TURN.set(Some(Instant::now()));
+        Self(())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        TURN.set(None);
     }
 }
 

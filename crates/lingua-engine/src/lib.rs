@@ -35,6 +35,7 @@ mod both_ways;
 pub mod bus;
 pub mod clock;
 mod cost;
+mod crew;
 mod doubt;
 pub mod error;
 pub mod events;

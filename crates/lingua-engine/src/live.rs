@@ -100,6 +100,8 @@ pub(crate) struct LiveJob {
     pub(crate) accepted_ms: u64,
     inbox: Mutex<Inbox>,
     progress: Mutex<Progress>,
+    /// Who handed the job in, while it waits for the end.
+    client: Mutex<Option<Waker>>,
     /// Rung when the job was sent, and when it is over.
     sent: Notify,
     /// Rung when the job is over. Most wait for this only: they are not woken by every step.
@@ -147,6 +149,7 @@ impl LiveJob {
             accepted_ms,
             inbox: Mutex::new(inbox),
             progress: Mutex::new(progress),
+            client: Mutex::new(None),
             sent: Notify::new(),
             over: Notify::new(),
             is_watched: AtomicBool::new(false),
@@ -218,6 +221,9 @@ impl LiveJob {
 
     /// Whoever waits said so before it looked, so it is either seen here or has seen the change.
     fn ring(&self, is_over: bool) {
+        if is_over && let Some(client) = self.client.lock().take() {
+            client.wake();
+        }
         if self.is_watched.load(Ordering::SeqCst) {
             self.sent.notify_waiters();
             if is_over {
@@ -228,6 +234,25 @@ impl LiveJob {
 
     pub(crate) fn progress(&self) -> Progress {
         self.progress.lock().clone()
+    }
+
+    /// Waits for the end; says whether it came before the runner was over. Only one waits here, who handed the job in.
+    pub(crate) async fn ended(&self) -> bool {
+        poll_fn(|context| self.poll_ended(context)).await
+    }
+
+    fn poll_ended(&self, context: &Context<'_>) -> Poll<bool> {
+        if self.progress.lock().ended.is_some() {
+            return Poll::Ready(true);
+        }
+        // Before it is asked again: whatever comes later wakes.
+        *self.client.lock() = Some(context.waker().clone());
+        let is_over = self.inbox.lock().is_over;
+        match self.progress.lock().ended.is_some() {
+            true => Poll::Ready(true),
+            false if is_over => Poll::Ready(false),
+            false => Poll::Pending,
+        }
     }
 
     /// Waits for a job; says whether that was reached before its runner was over.

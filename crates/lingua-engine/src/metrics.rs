@@ -104,7 +104,7 @@ fn seconds() -> Histogram {
 #[derive(Debug)]
 pub struct Metrics {
     pub(crate) reserve: Counts,
-    pub(crate) reserve_seconds: Histogram,
+    reserve_seconds: Histogram,
     pub(crate) dispatch: Counts,
     pub(crate) dispatch_seconds: Histogram,
     pub(crate) ack_timeouts: Counter,
@@ -116,7 +116,7 @@ pub struct Metrics {
     pub(crate) table_lag_seconds: Gauge<f64, std::sync::atomic::AtomicU64>,
     pub(crate) store_seconds: Durations,
     pub(crate) queue_jobs: Gauge,
-    pub(crate) queue_wait_seconds: Histogram,
+    queue_wait_seconds: Histogram,
     pub(crate) node_rejected: Counts,
     pub(crate) bus: Counts,
     pub(crate) leader: Gauge,
@@ -131,21 +131,26 @@ pub struct Metrics {
 impl Metrics {
     /// Makes them and puts them into a registry whose prefix is `lingua`.
     pub fn new(registry: &mut Registry) -> Self {
+        let store_seconds = Durations::new("op", &OPERATIONS, seconds);
+        let job_seconds = Durations::new("stage", &STAGES, seconds);
+        // The same under two names.
+        let reserve_seconds = store_seconds.get("reserve").cloned().unwrap_or_else(seconds);
+        let queue_wait_seconds = job_seconds.get("queue").cloned().unwrap_or_else(seconds);
         let metrics = Self {
             reserve: Counts::new("outcome", &RESERVE_OUTCOMES, Counter::default),
-            reserve_seconds: seconds(),
+            reserve_seconds,
             dispatch: Counts::new("outcome", &DISPATCH_OUTCOMES, Counter::default),
             dispatch_seconds: seconds(),
             ack_timeouts: Counter::default(),
             retries: Counts::new("reason", &Cause::ALL.map(Cause::as_str), Counter::default),
             jobs: Counts::new("state", &ENDS.map(JobState::as_str), Counter::default),
-            job_seconds: Durations::new("stage", &STAGES, seconds),
+            job_seconds,
             pool_empty: Family::default(),
             pool_nodes: Family::default(),
             table_lag_seconds: Gauge::default(),
-            store_seconds: Durations::new("op", &OPERATIONS, seconds),
+            store_seconds,
             queue_jobs: Gauge::default(),
-            queue_wait_seconds: seconds(),
+            queue_wait_seconds,
             node_rejected: Counts::new("reason", &REJECTIONS, Counter::default),
             bus: Counts::new("outcome", &BUS, Counter::default),
             leader: Gauge::default(),

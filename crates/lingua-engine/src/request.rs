@@ -295,6 +295,14 @@ impl Keep for Ended {
         self.kept.0.get_or_init(|| serde_json::to_vec(self).unwrap_or_default().into())
     }
 
+    fn write_to(&self, out: &mut Vec<u8>) {
+        match self.kept.0.get() {
+            Some(kept) => out.extend_from_slice(kept),
+            // Texts and numbers can be written, and memory takes them.
+            None => drop(serde_json::to_writer(out, self)),
+        }
+    }
+
     fn bytes_max(&self) -> usize {
         // A character that JSON has to escape takes at most six bytes; what is around the texts takes less than this.
         let text = |text: &Option<String>| 6 * text.as_ref().map_or(0, String::len);

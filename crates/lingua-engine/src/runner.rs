@@ -111,11 +111,6 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    /// The job as others see it.
-    pub(crate) fn live(&self) -> Arc<LiveJob> {
-        Arc::clone(&self.live)
-    }
-
     /// Lives the job's life, after something that has happened to it before. In a box from the start:
     /// it is large, and it is handed on before it begins.
     pub(crate) fn run(self, before: Option<Event>) -> Life {
@@ -180,7 +175,6 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let found = self.find_slot(started_ms).await;
         let waited_ms = self.shared.now_ms() - started_ms;
         self.ended.waited_ms += waited_ms;
-        self.shared.metrics.queue_wait_seconds.observe(waited_ms as f64 / 1000.0);
         self.shared.metrics.stage("queue", waited_ms);
         match found {
             Ok(Found { grant, used, .. }) => {

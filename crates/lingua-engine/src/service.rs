@@ -1,6 +1,7 @@
 //! The background work of an instance, from start to stop.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use lingua_core::Term;
 use lingua_store::Store;
@@ -39,6 +40,9 @@ impl<S: Store, T: Timer> Service<S, T> {
     /// allow), tells the nodes, and leaves.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         let handle = &self.handle;
+        for crew in &*handle.shared.crews {
+            tokio::spawn(Arc::clone(crew).work());
+        }
         self.recover().await;
         // Biased, here and elsewhere: which branch comes first must not be tokio's own luck, or no
         // simulation could repeat what it found.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use lingua_engine::bus::Polls;
@@ -156,20 +156,42 @@ async fn guarded<S: Store, T: Timer>(
     next: Next,
 ) -> Response {
     let peer = request.extensions().get().copied();
-    match admit(app, role, request.headers(), peer) {
+    match admit(app, role, &Guarded::from(request.headers()), peer) {
         Ok(()) => next.run(request).await,
         Err(failed) => failed.into_response(),
     }
+}
+
+/// What the guards look at.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Guarded<'a> {
+    pub(crate) authorization: Option<&'a [u8]>,
+    pub(crate) origin: Option<&'a [u8]>,
+    pub(crate) host: Option<&'a [u8]>,
+}
+
+impl<'a> From<&'a HeaderMap> for Guarded<'a> {
+    fn from(headers: &'a HeaderMap) -> Self {
+        let get = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
+        let (authorization, origin) = (get(header::AUTHORIZATION), get(header::ORIGIN));
+        Self { authorization, origin, host: get(header::HOST) }
+    }
+}
+
+/// The text of a header, if it can be shown.
+pub(crate) fn visible(value: &[u8]) -> Option<&str> {
+    let is_shown = |byte: &u8| matches!(byte, b'\t' | b' '..=b'~');
+    value.iter().all(is_shown).then_some(value).and_then(|value| std::str::from_utf8(value).ok())
 }
 
 /// Turns away who may not call.
 pub(crate) fn admit<S: Store, T: Timer>(
     app: &App<S, T>,
     role: Role,
-    headers: &HeaderMap,
+    asked: &Guarded<'_>,
     peer: Option<Peer>,
 ) -> Result<(), Failed> {
-    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let authorization = asked.authorization.and_then(visible);
     if let Some(limiter) = &app.shared.limiter {
         // Before the token is looked at: guessing tokens is asking, too.
         let caller = match app.shared.options.tokens.holder(authorization) {
@@ -190,7 +212,7 @@ pub(crate) fn admit<S: Store, T: Timer>(
         };
         return Err(Failed::new(code, denied.to_string()));
     }
-    if let Some(origin) = foreign_origin(headers, &app.shared.options.allowed_origins) {
+    if let Some(origin) = foreign_origin(asked, &app.shared.options.allowed_origins) {
         let detail = format!("pages of {origin} may not call; add it to server.allowed_origins");
         return Err(Failed::new(ErrorCode::Forbidden, detail));
     }
@@ -198,9 +220,9 @@ pub(crate) fn admit<S: Store, T: Timer>(
 }
 
 /// The origin of a page that is neither our own nor on the list.
-fn foreign_origin<'a>(headers: &'a HeaderMap, allowed: &[String]) -> Option<&'a str> {
-    let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or("unreadable");
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+fn foreign_origin<'a>(asked: &Guarded<'a>, allowed: &[String]) -> Option<&'a str> {
+    let origin = visible(asked.origin?).unwrap_or("unreadable");
+    let host = asked.host.and_then(visible).unwrap_or_default();
     let own = origin.split_once("://").is_some_and(|(_, rest)| rest == host);
     (!own && !allowed.iter().any(|known| known == origin)).then_some(origin)
 }
@@ -210,23 +232,19 @@ pub(crate) type Shared<S, T> = State<App<S, T>>;
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
     #[test]
     fn only_known_origins_may_call() {
         let headers = |origin: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::HOST, HeaderValue::from_static("localhost:7410"));
-            headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
-            headers
+            let (host, origin) = (Some(&b"localhost:7410"[..]), Some(origin.as_bytes()));
+            Guarded { origin, host, authorization: None }
         };
         let allowed = ["https://app.example".to_owned()];
         assert_eq!(foreign_origin(&headers("http://localhost:7410"), &allowed), None);
         assert_eq!(foreign_origin(&headers("https://app.example"), &allowed), None);
         let evil = headers("https://evil.example");
         assert_eq!(foreign_origin(&evil, &allowed), Some("https://evil.example"));
-        assert_eq!(foreign_origin(&HeaderMap::new(), &allowed), None, "no browser, no origin");
+        assert_eq!(foreign_origin(&Guarded::default(), &allowed), None, "no browser, no origin");
     }
 }

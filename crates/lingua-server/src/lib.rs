@@ -28,6 +28,7 @@ mod app;
 pub mod auth;
 mod convert;
 mod docs;
+mod express;
 mod front;
 pub mod limit;
 mod listen;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::express::Left;
 use crate::front::Front;
 use crate::metrics::{Kind, Metrics};
 use crate::patience::Patience;
@@ -82,29 +83,21 @@ pub(crate) async fn serve<S: Store, T: Timer>(
         };
         // Small messages both ways: waiting for more to send only adds delay.
         stream.set_nodelay(true).ok();
-        let patience = Arc::new(Patience::default());
-        let service = front.at(manners.tell_peer.then(|| Peer(peer.ip())), Arc::clone(&patience));
+        let service = front.at(manners.tell_peer.then(|| Peer(peer.ip())));
         let (stop, open) = (Arc::clone(&stop), open.clone());
         let counted = metrics.open(Kind::Client);
-        match manners.tls.clone() {
-            None => {
-                let connection = builder.serve_connection(TokioIo::new(stream), service);
-                tokio::spawn(async move {
-                    converse(connection, patience, limit, stop).await;
-                    drop((open, counted));
-                });
-            }
-            Some(tls) => {
-                let builder = builder.clone();
-                tokio::spawn(async move {
+        let (builder, tls) = (builder.clone(), manners.tls.clone());
+        tokio::spawn(async move {
+            match tls {
+                None => serve_one(builder, stream, service, limit, &stop).await,
+                Some(tls) => {
                     if let Some(stream) = shake_hands(tls, stream, limit).await {
-                        let connection = builder.serve_connection(TokioIo::new(stream), service);
-                        converse(connection, patience, limit, stop).await;
+                        serve_one(builder, stream, service, limit, &stop).await;
                     }
-                    drop((open, counted));
-                });
+                }
             }
-        }
+            drop((open, counted));
+        });
     }
     drop((listener, open));
     stop.is_on.store(true, Ordering::Release);
@@ -132,22 +125,52 @@ async fn shake_hands(
 
 /// Answers requests until the peer leaves or keeps silent for too long; when the server stops, the one under way is
 /// the last.
-async fn converse<I, S, T>(
-    connection: http1::Connection<TokioIo<I>, Front<S, T>>,
-    patience: Arc<Patience>,
+async fn serve_one<I, S, T>(
+    builder: http1::Builder,
+    io: I,
+    service: Front<S, T>,
     limit: Duration,
-    stop: Arc<Stop>,
+    stop: &Stop,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Store,
     T: Timer,
 {
-    let mut connection = pin!(connection.with_upgrades());
+    let patience = Arc::clone(service.patience());
+    let left = {
+        let mut express = pin!(service.express(io, &stop.is_on).run());
+        mind(&patience, limit, stop, |context, _| express.as_mut().poll(context)).await
+    };
+    let Some(Left::ToHyper(io)) = left else { return };
+    let connection = builder.serve_connection(TokioIo::new(io), service);
+    // In a box, because clients that are in a hurry have none.
+    let mut connection = Box::pin(connection.with_upgrades());
+    let mut is_told = false;
+    let ended = mind(&patience, limit, stop, |context, is_stopping| {
+        if is_stopping && !std::mem::replace(&mut is_told, true) {
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(context)
+    });
+    match ended.await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%error, "connection ended"),
+        None => tracing::debug!("connection ended: it sent no request for too long"),
+    }
+}
+
+/// Polls a connection until it is over, or until it has kept silent for too long. It is told whether the server stops.
+async fn mind<R>(
+    patience: &Patience,
+    limit: Duration,
+    stop: &Stop,
+    mut poll: impl FnMut(&mut Context<'_>, bool) -> Poll<R>,
+) -> Option<R> {
     let mut nap = pin!(tokio::time::sleep(limit));
     let mut bell = pin!(stop.bell.notified());
     let (mut seen, mut is_listening, mut is_stopping) = (0, false, false);
-    let ended = poll_fn(|context| {
-        if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+    poll_fn(|context| {
+        if let Poll::Ready(ended) = poll(context, is_stopping) {
             return Poll::Ready(Some(ended));
         }
         // A task's waker stays the same: timer and bell have it after the first time, and are left alone until they
@@ -166,14 +189,9 @@ async fn converse<I, S, T>(
         }
         if !is_stopping && stop.is_on.load(Ordering::Acquire) {
             is_stopping = true;
-            connection.as_mut().graceful_shutdown();
-            return connection.as_mut().poll(context).map(Some);
+            return poll(context, is_stopping).map(Some);
         }
         Poll::Pending
-    });
-    match ended.await {
-        Some(Ok(())) => {}
-        Some(Err(error)) => tracing::debug!(%error, "connection ended"),
-        None => tracing::debug!("connection ended: it sent no request for too long"),
-    }
+    })
+    .await
 }

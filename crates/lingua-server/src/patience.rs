@@ -6,7 +6,7 @@
 //!
 //! Invariant: a connection that is being answered is never out of time.
 
-use std::sync::Arc;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts what a connection's requests begin and end: odd while one of them is being answered.
@@ -15,9 +15,9 @@ pub(crate) struct Patience(AtomicU64);
 
 impl Patience {
     /// A request has come; it is answered when this is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> Answering {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Answering(Arc::clone(self))
+    pub(crate) fn begin<P: Deref<Target = Self>>(patience: P) -> Answering<P> {
+        patience.0.fetch_add(1, Ordering::Relaxed);
+        Answering(patience)
     }
 
     /// Whether nothing has come since it was last asked, and nothing is being answered.
@@ -29,9 +29,9 @@ impl Patience {
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub(crate) struct Answering(Arc<Patience>);
+pub(crate) struct Answering<P: Deref<Target = Patience>>(P);
 
-impl Drop for Answering {
+impl<P: Deref<Target = Patience>> Drop for Answering<P> {
     fn drop(&mut self) {
         self.0.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -43,15 +43,15 @@ mod tests {
 
     #[test]
     fn it_is_over_only_when_nothing_came_and_nothing_is_being_answered() {
-        let (patience, mut seen) = (Arc::new(Patience::default()), 0);
+        let (patience, mut seen) = (Patience::default(), 0);
         assert!(patience.is_over(&mut seen), "no first request");
-        let answering = patience.begin();
+        let answering = Patience::begin(&patience);
         assert!(!patience.is_over(&mut seen));
         assert!(!patience.is_over(&mut seen), "however long the answer takes");
         drop(answering);
         assert!(!patience.is_over(&mut seen), "it ended since");
         assert!(patience.is_over(&mut seen));
-        drop(patience.begin());
+        drop(Patience::begin(&patience));
         assert!(!patience.is_over(&mut seen), "another came and went");
     }
 }

@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use lingua_core::JobId;
 use lingua_engine::{NodeError, SubmitError};
-use lingua_wire::{ErrorBody, ErrorCode, Message, RequestError, to_json};
+use lingua_wire::{ErrorBody, ErrorCode, Message, RequestError, to_json, write_json};
 use serde::Serialize;
 
 /// How long a client should wait before it tries again what there was no room for.
@@ -52,6 +52,21 @@ impl Failed {
     pub(crate) fn detail(&self) -> &str {
         &self.body.detail
     }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        let status = StatusCode::from_u16(self.code.status());
+        status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// In how many seconds it is worth trying again.
+    pub(crate) fn retry_after_s(&self) -> Option<u64> {
+        self.body.retry_after_ms.map(|ms| ms.div_ceil(1000))
+    }
+
+    /// Writes what is wrong, as JSON.
+    pub(crate) fn write_body(&self, out: &mut Vec<u8>) {
+        write_json(&*self.body, out);
+    }
 }
 
 impl From<RequestError> for Failed {
@@ -75,12 +90,9 @@ impl From<NodeError> for Failed {
 
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.code.status());
-        let mut response =
-            json_with(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &*self.body);
-        if let Some(ms) = self.body.retry_after_ms {
-            let seconds = HeaderValue::from(ms.div_ceil(1000));
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        let mut response = json_with(self.status(), &*self.body);
+        if let Some(seconds) = self.retry_after_s() {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
         response
     }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `cell.rs` | nodes, leases, reservations |
 //! | `directory.rs` | which node is in which cell |
-//! | `jobs.rs` | job records |
+//! | `jobs.rs`, `archive.rs` | job records, and those of jobs that have ended |
 //! | `sessions.rs` | records of sessions |
 //! | `leader.rs` | leader and pool table |
 //! | `instances.rs` | instances and inboxes |
@@ -34,6 +34,7 @@ use crate::contract::{
 };
 use crate::error::Result;
 
+mod archive;
 mod cell;
 mod directory;
 mod feed;

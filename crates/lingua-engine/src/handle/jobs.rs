@@ -8,8 +8,6 @@ use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{CreateReply, JobFilter, JobRecord};
 
-use tokio::runtime::Handle as Runtime;
-
 use super::Handle;
 use crate::clock::Timer;
 use crate::error::SubmitError;
@@ -52,52 +50,51 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// [`Service::run`](crate::Service::run) has taken up what a former life left behind.
     pub async fn submit(&self, request: JobRequest) -> Result<Submitted, SubmitError> {
         let id = request.id;
-        let runner = self.accept(Arc::new(request)).await?;
-        let existed = runner.is_none();
-        if let Some(runner) = runner {
-            tokio::spawn(runner.run(None));
+        let live = self.accept(Arc::new(request)).await?;
+        let existed = live.is_none();
+        if let Some(live) = live {
+            self.shared.crew(id).take_on(self.life(live, Job::new(), None));
         }
         Ok(Submitted { id, existed })
     }
 
-    /// Accepts a job and waits for its end. The caller's task does the job's work, which spares a
-    /// task and its wake-ups; if the caller leaves or has waited long enough, the job goes on by itself.
+    /// Accepts a job and waits for its end. If the caller leaves or has waited long enough, the job goes on.
     pub fn translate(
         &self,
         request: JobRequest,
         wait_ms: u64,
     ) -> impl Future<Output = Result<Waited, SubmitError>> + Send {
-        // Now, so that what waits does not have it within.
-        self.translate_shared(Arc::new(request), wait_ms)
+        let request = Arc::new(request);
+        self.translate_until(request, wait_ms, self.shared.timer.sleep(wait_ms))
     }
 
-    async fn translate_shared(
+    /// The same for a caller that has a timer of its own for the time that it waits.
+    pub async fn translate_until(
         &self,
         request: Arc<JobRequest>,
         wait_ms: u64,
+        too_late: impl Future<Output = ()> + Send,
     ) -> Result<Waited, SubmitError> {
         let id = request.id;
-        let Some(runner) = self.accept(request).await? else {
+        let Some(live) = self.accept(request).await? else {
             return Box::pin(self.wait_ended(id, wait_ms)).await;
         };
-        let live = runner.live();
-        let mut work = Work(Some(runner.run(None)));
+        self.shared.crew(id).begin(self.life(Arc::clone(&live), Job::new(), None));
         let has_ended = tokio::select! {
             biased;
-            () = work.done() => true,
-            () = self.shared.timer.sleep(wait_ms) => false,
+            has_ended = live.ended() => Some(has_ended),
+            () = too_late => None,
         };
-        let progress = live.progress();
-        match progress.ended.is_some() {
-            true => Ok(Waited::Reached(self.view_of(id, &live, progress))),
-            false if !has_ended => Ok(Waited::NotYet(self.view_of(id, &live, progress))),
+        match has_ended {
+            Some(true) => Ok(Waited::Reached(self.view_of(id, &live, live.progress()))),
             // It was let go of: whoever has it now writes how it ended.
-            false => Box::pin(self.wait_elsewhere(id, wait_ms, Until::Ended)).await,
+            Some(false) => Box::pin(self.wait_elsewhere(id, wait_ms, Until::Ended)).await,
+            None => Ok(Waited::NotYet(self.view_of(id, &live, live.progress()))),
         }
     }
 
-    /// Writes a job down and makes its runner; `None` if it was there already.
-    async fn accept(&self, request: Arc<JobRequest>) -> Result<Option<Runner<S, T>>, SubmitError> {
+    /// Writes a job down and makes it known here; `None` if it was there already.
+    async fn accept(&self, request: Arc<JobRequest>) -> Result<Option<Arc<LiveJob>>, SubmitError> {
         let shared = &self.shared;
         if shared.is_stopping() {
             return Err(SubmitError::Stopping);
@@ -121,7 +118,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             self.take_up(record, request);
             return Ok(None);
         }
-        Ok(Some(self.runner(request, Job::new(), accepted_ms)))
+        Ok(Some(self.make_known(request, &Job::new(), accepted_ms)))
     }
 
     /// A job that is there already may be one that nobody runs, because the answer to the first request was lost.
@@ -148,18 +145,24 @@ impl<S: Store, T: Timer> Handle<S, T> {
         accepted_ms: u64,
         before: Option<Event>,
     ) {
-        tokio::spawn(self.runner(request, job, accepted_ms).run(before));
+        let live = self.make_known(request, &job, accepted_ms);
+        self.shared.crew(live.request.id).take_on(self.life(live, job, before));
     }
 
-    /// Makes a job's runner, and makes the job known here.
-    fn runner(&self, request: Arc<JobRequest>, job: Job, accepted_ms: u64) -> Runner<S, T> {
+    /// The life of a job that is known here.
+    fn life(&self, live: Arc<LiveJob>, job: Job, before: Option<Event>) -> Life {
+        Runner::new(Arc::clone(&self.shared), live, job).run(before)
+    }
+
+    /// Makes a job known here.
+    fn make_known(&self, request: Arc<JobRequest>, job: &Job, accepted_ms: u64) -> Arc<LiveJob> {
         let shared = &self.shared;
         let progress = Progress::at(job.stage());
         let words_max = shared.options.bounds.job_inbox_max;
         let id = request.id;
         let live = Arc::new(LiveJob::new(request, accepted_ms, progress, words_max));
         shared.live.insert(id, Arc::clone(&live));
-        Runner::new(Arc::clone(shared), live, job)
+        live
     }
 
     /// Waits until the job was sent to a node, or has ended.
@@ -325,27 +328,6 @@ impl<S: Store, T: Timer> Handle<S, T> {
             spec: Arc::clone(&live.request.spec),
             accepted_ms: live.accepted_ms,
             updated_ms: self.shared.now_ms(),
-        }
-    }
-}
-
-/// The work on a job, done by whoever waits for it. Left alone, it goes on as a task of its own.
-struct Work(Option<Life>);
-
-impl Work {
-    async fn done(&mut self) {
-        if let Some(life) = &mut self.0 {
-            life.await;
-            self.0 = None;
-        }
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        // Without a runtime the process is ending, and the job is found in the store.
-        if let (Some(life), Ok(runtime)) = (self.0.take(), Runtime::try_current()) {
-            runtime.spawn(life);
         }
     }
 }

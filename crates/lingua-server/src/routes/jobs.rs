@@ -1,16 +1,18 @@
 //! What clients call.
 
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::extract::{Path, Query};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use lingua_core::JobId;
 use lingua_core::job::JobState;
 use lingua_engine::Timer;
 use lingua_engine::handle::Waited;
-use lingua_engine::request::JobView;
+use lingua_engine::request::{JobRequest, JobView};
 use lingua_store::Store;
 use lingua_wire::client::{CancelReply, DispatchReply};
 use lingua_wire::message::check_label;
@@ -19,8 +21,9 @@ use lingua_wire::{ErrorCode, RequestError};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use tokio::time::{Instant, Sleep};
 
-use crate::app::{App, Shared};
+use crate::app::{App, Shared, visible};
 use crate::convert;
 use crate::reply::{Answer, Failed, json};
 use crate::sent::Sent;
@@ -30,6 +33,9 @@ const LIST_MAX: usize = 1000;
 
 /// Jobs in a listing whose length is not said.
 const LIST_DEFAULT: usize = 100;
+
+/// Longest time for which a timer is set.
+const NAP_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
 /// Longest wait for the end of a job.
 const WAIT_MS_MAX: u64 = 60_000;
@@ -56,29 +62,33 @@ pub(crate) async fn dispatch<S: Store, T: Timer>(
 /// The route of [`translate`].
 pub(crate) const TRANSLATE: &str = "/v1/translate";
 
-/// [`translate`] by way of the router: only for who calls it by another method than `POST`.
+/// [`translate`] by way of the router, for requests that are not plain: see `express.rs`.
 pub(crate) async fn translate_routed<S: Store, T: Timer>(
     app: Shared<S, T>,
     headers: HeaderMap,
     Sent(body): Sent,
 ) -> Answer {
-    let id = job_id(&app, &headers)?;
-    translate(&app, id, body).await
-}
-
-/// `POST /v1/translate`: accepts a job and answers with what came of it.
-pub(crate) async fn translate<S: Store, T: Timer>(
-    app: &App<S, T>,
-    id: JobId,
-    body: Bytes,
-) -> Answer {
+    let id = job_id(&app, key(&headers))?;
     let request = convert::request(id, &body, app.shared.options.default_wait_ms)?;
     drop(body);
+    let mut nap = pin!(tokio::time::sleep(Duration::ZERO));
+    let view = translate(&app, request.into(), nap.as_mut()).await?;
+    Ok(json(&convert::job_view(&view)))
+}
+
+/// `POST /v1/translate`: accepts a job and answers with what came of it. The timer is the caller's.
+pub(crate) async fn translate<S: Store, T: Timer>(
+    app: &App<S, T>,
+    request: Arc<JobRequest>,
+    mut nap: Pin<&mut Sleep>,
+) -> Result<JobView, Failed> {
+    let id = request.id;
     let wait_ms = request.deadline_ms.unwrap_or(app.shared.options.translate_ms);
-    match app.shared.engine.translate(request, wait_ms).await? {
+    nap.as_mut().reset(Instant::now() + Duration::from_millis(wait_ms.min(NAP_MS_MAX)));
+    match app.shared.engine.translate_until(request, wait_ms, nap).await? {
         Waited::Reached(view) => {
             refuse_if_failed(&view)?;
-            Ok(json(&convert::job_view(&view)))
+            Ok(view)
         }
         Waited::NotYet(_) => {
             let detail = format!(
@@ -95,7 +105,7 @@ async fn accept<S: Store, T: Timer>(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<(JobId, u64), Failed> {
-    let id = job_id(app, headers)?;
+    let id = job_id(app, key(headers))?;
     let request = convert::request(id, body, app.shared.options.default_wait_ms)?;
     let sent_within_ms = request.wait_ms.saturating_add(app.shared.options.translate_ms);
     let submitted = app.shared.engine.submit(request).await?;
@@ -113,18 +123,23 @@ pub(crate) struct Key {
 /// A new id, or the one that belongs to the idempotency key.
 pub(crate) fn job_id<S: Store, T: Timer>(
     app: &App<S, T>,
-    headers: &HeaderMap,
+    key: Option<&[u8]>,
 ) -> Result<JobId, Failed> {
-    let Some(key) = headers.get("idempotency-key") else {
+    let Some(key) = key else {
         return Ok(JobId::new(new_number(app.shared.engine.now_ms())));
     };
-    let key =
-        key.to_str().map_err(|_| RequestError::invalid("Idempotency-Key", "it is not ASCII"))?;
+    let not_ascii = || RequestError::invalid("Idempotency-Key", "it is not ASCII");
+    let key = visible(key).ok_or_else(not_ascii)?;
     check_label("Idempotency-Key", key)?;
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
     let mut id = [0; 16];
     id.copy_from_slice(&hash[..16]);
     Ok(JobId::new(u128::from_be_bytes(id)))
+}
+
+/// The idempotency key, if there is one.
+fn key(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get("idempotency-key").map(HeaderValue::as_bytes)
 }
 
 /// The last time and count within it that a number was made from.

@@ -1,7 +1,4 @@
-//! What came of a job, as bytes that are made when somebody reads them.
-//!
-//! A store that others share or that lives on a disk reads them at once. The one in memory does not: most ends are
-//! told to whoever waits and never asked for again.
+//! What came of a job, as bytes that are made when somebody reads them, and where they are wanted.
 
 use std::fmt;
 use std::ops::Deref;
@@ -16,6 +13,11 @@ pub trait Keep: Send + Sync {
 
     /// How many there are at most, without making them.
     fn bytes_max(&self) -> usize;
+
+    /// Writes them behind what is there already.
+    fn write_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.bytes());
+    }
 }
 
 /// What came of a job: bytes, or what they are made from.
@@ -32,6 +34,14 @@ impl Outcome {
     /// Made into bytes when somebody reads them.
     pub fn later(kept: Arc<dyn Keep>) -> Self {
         Self(Form::Later(kept))
+    }
+
+    /// Writes its bytes behind what is there already.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        match &self.0 {
+            Form::Bytes(bytes) => out.extend_from_slice(bytes),
+            Form::Later(kept) => kept.write_to(out),
+        }
     }
 
     /// How many bytes it has at most, without making them.

@@ -7,11 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use lingua_core::job::Stage;
 use lingua_core::planted::{self, Bug};
 use lingua_core::{InstanceId, JobId};
 
 use super::Limits;
+use super::archive::Archive;
 use super::journal::record::Note;
 use super::journal::{Kept, Notes};
 use crate::contract::{
@@ -25,7 +25,8 @@ const LEAVE_BATCH: usize = 64;
 #[derive(Debug, Clone)]
 pub(super) struct Jobs {
     limits: Limits,
-    records: BTreeMap<JobId, Entry>,
+    open_records: BTreeMap<JobId, Entry>,
+    ended_records: Archive,
     /// Open jobs of each instance.
     open: BTreeMap<InstanceId, BTreeSet<JobId>>,
     open_count: usize,
@@ -52,7 +53,8 @@ impl Jobs {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            records: BTreeMap::new(),
+            open_records: BTreeMap::new(),
+            ended_records: Archive::default(),
             open: BTreeMap::new(),
             open_count: 0,
             ended: VecDeque::new(),
@@ -64,20 +66,19 @@ impl Jobs {
     /// These jobs, by id, each with the token of its last step.
     pub(super) fn restore(limits: Limits, jobs: Vec<(JobRecord, Option<u64>)>) -> Self {
         let mut restored = Self::new(limits);
-        let mut ended = Vec::new();
-        for (record, _) in &jobs {
-            if record.stage.state.is_terminal() {
-                ended.push((record.updated_ms, record.id));
-            } else {
-                restored.open.entry(record.owner.clone()).or_default().insert(record.id);
-                restored.open_count += 1;
-            }
+        let (mut ended, open): (Vec<_>, Vec<_>) =
+            jobs.into_iter().partition(|(record, _)| record.stage.state.is_terminal());
+        // They leave in the order in which they ended, and should lie so.
+        ended.sort_unstable_by_key(|(record, _)| (record.updated_ms, record.id));
+        for (record, token) in ended {
+            restored.ended.push_back((record.updated_ms, record.id));
+            restored.ended_records.keep(&record, token);
         }
-        ended.sort_unstable();
-        restored.ended = ended.into();
-        let entry =
-            |(record, last_token): (JobRecord, _)| (record.id, Entry { record, last_token });
-        restored.records = jobs.into_iter().map(entry).collect();
+        for (record, last_token) in open {
+            restored.open.entry(record.owner.clone()).or_default().insert(record.id);
+            restored.open_count += 1;
+            restored.open_records.insert(record.id, Entry { record, last_token });
+        }
         restored.notes.begin();
         restored
     }
@@ -85,10 +86,10 @@ impl Jobs {
     pub(super) fn create(&mut self, job: NewJob, now_ms: u64) -> Result<CreateReply> {
         check_size("a job's specification in bytes", job.spec.len())?;
         self.forget_old(now_ms);
-        if let Some(entry) = self.records.get(&job.id)
+        if let Some(record) = self.record(job.id)
             && !planted::is(Bug::CreateTwice)
         {
-            return Ok(CreateReply::Exists(entry.record.clone()));
+            return Ok(CreateReply::Exists(record));
         }
         if self.open_count >= self.limits.open_jobs_max {
             let limit = self.limits.open_jobs_max;
@@ -99,7 +100,7 @@ impl Jobs {
         let id = job.id;
         let entry = Entry { record: JobRecord::new(job, now_ms), last_token: None };
         self.notes.take(|| Note::Accepted(entry.record.clone()));
-        self.records.insert(id, entry);
+        self.open_records.insert(id, entry);
         Ok(CreateReply::Created)
     }
 
@@ -109,18 +110,13 @@ impl Jobs {
             step.outcome().map_or(0, |outcome| outcome.bytes_max()),
         )?;
         self.forget_old(now_ms);
-        let Some(Entry { record, last_token }) = self.records.get_mut(&step.job()) else {
-            return Ok(AdvanceReply::NotFound);
+        let Some(Entry { record, last_token }) = self.open_records.get_mut(&step.job()) else {
+            let ended = self.ended_records.get(step.job());
+            let refused = |(record, token)| refused(&record, token, &step);
+            return Ok(ended.and_then(refused).unwrap_or(AdvanceReply::NotFound));
         };
-        let repeated = *last_token == Some(step.token())
-            && record.stage == step.to()
-            && record.owner == *step.owner();
-        if repeated {
-            return Ok(AdvanceReply::Advanced);
-        }
-        if record.stage != step.from() || record.owner != *step.owner() {
-            let (stage, owner) = (record.stage, record.owner.clone());
-            return Ok(AdvanceReply::Conflict { stage, owner });
+        if let Some(reply) = refused(record, *last_token, &step) {
+            return Ok(reply);
         }
         *last_token = Some(step.token());
         record.stage = step.to();
@@ -129,18 +125,31 @@ impl Jobs {
         record.updated_ms = now_ms;
         self.notes.take(|| Note::Moved(record.clone(), *last_token));
         if step.to().state.is_terminal() {
-            let (id, owner) = (record.id, record.owner.clone());
-            self.remove_open(&owner, id);
-            self.open_count -= 1;
-            self.ended.push_back((now_ms, id));
+            let token = *last_token;
+            self.end(step.job(), token, now_ms);
             self.forget_old(now_ms);
         }
         Ok(AdvanceReply::Advanced)
     }
 
+    /// What is open is in one place, what has ended in the other.
+    fn end(&mut self, id: JobId, token: Option<u64>, now_ms: u64) {
+        let Some(Entry { record, .. }) = self.open_records.remove(&id) else { return };
+        self.remove_open(&record.owner, id);
+        self.open_count -= 1;
+        self.ended.push_back((now_ms, id));
+        self.ended_records.keep(&record, token);
+    }
+
+    fn record(&self, job: JobId) -> Option<JobRecord> {
+        match self.open_records.get(&job) {
+            Some(entry) => Some(entry.record.clone()),
+            None => self.ended_records.get(job).map(|(record, _)| record),
+        }
+    }
+
     pub(super) fn get(&self, job: JobId, now_ms: u64) -> Option<JobRecord> {
-        let record = &self.records.get(&job)?.record;
-        (!self.is_old(record.stage, record.updated_ms, now_ms)).then(|| record.clone())
+        self.record(job).filter(|record| !self.is_old(record, now_ms))
     }
 
     pub(super) fn list(&self, filter: &JobFilter, now_ms: u64) -> Vec<JobRecord> {
@@ -150,17 +159,17 @@ impl Jobs {
             true => (Unbounded, bound),
             false => (bound, Unbounded),
         };
-        let mut records = self.records.range((from, to)).map(|(_, entry)| &entry.record);
-        let next = || match filter.newest_first {
-            true => records.next_back(),
-            false => records.next(),
+        let open = self.open_records.range((from, to)).map(|(&id, _)| id);
+        let ended = self.ended_records.range((from, to));
+        let ids: Box<dyn Iterator<Item = JobId>> = match filter.newest_first {
+            true => Box::new(merged(open.rev(), ended.rev(), |a, b| a > b)),
+            false => Box::new(merged(open, ended, |a, b| a < b)),
         };
-        std::iter::from_fn(next)
+        ids.filter_map(|id| self.record(id))
             .filter(|r| filter.state.is_none_or(|state| r.stage.state == state))
             .filter(|r| filter.owner.as_ref().is_none_or(|owner| r.owner == *owner))
-            .filter(|r| !self.is_old(r.stage, r.updated_ms, now_ms))
+            .filter(|r| !self.is_old(r, now_ms))
             .take(filter.limit)
-            .cloned()
             .collect()
     }
 
@@ -181,7 +190,7 @@ impl Jobs {
         for (owner, id) in orphans {
             self.remove_open(&owner, id);
             self.open.entry(heir.clone()).or_default().insert(id);
-            if let Some(entry) = self.records.get_mut(&id) {
+            if let Some(entry) = self.open_records.get_mut(&id) {
                 entry.record.owner = heir.clone();
                 entry.record.updated_ms = now_ms;
                 entry.last_token = None;
@@ -201,8 +210,9 @@ impl Jobs {
         }
     }
 
-    fn is_old(&self, stage: Stage, updated_ms: u64, now_ms: u64) -> bool {
-        stage.state.is_terminal() && updated_ms.saturating_add(self.limits.job_record_ms) < now_ms
+    fn is_old(&self, record: &JobRecord, now_ms: u64) -> bool {
+        let over_ms = record.updated_ms.saturating_add(self.limits.job_record_ms);
+        record.stage.state.is_terminal() && over_ms < now_ms
     }
 
     fn forget_old(&mut self, now_ms: u64) {
@@ -212,7 +222,7 @@ impl Jobs {
                 break;
             }
             self.ended.pop_front();
-            self.records.remove(&id);
+            self.ended_records.remove(id);
             if self.notes.are_taken() {
                 self.leaving.push_back(id);
             }
@@ -226,11 +236,36 @@ impl Jobs {
         let batch = self.leaving.len().min(LEAVE_BATCH);
         for id in self.leaving.drain(..batch) {
             // Unless it was accepted anew.
-            if !self.records.contains_key(&id) {
+            if !self.open_records.contains_key(&id) && !self.ended_records.contains(id) {
                 self.notes.take(|| Note::Forgotten(id));
             }
         }
     }
+}
+
+/// Why a step cannot be made, or that it was made before.
+fn refused(record: &JobRecord, last_token: Option<u64>, step: &Advance) -> Option<AdvanceReply> {
+    let is_ours = record.owner == *step.owner();
+    if is_ours && last_token == Some(step.token()) && record.stage == step.to() {
+        return Some(AdvanceReply::Advanced);
+    }
+    let (stage, owner) = (record.stage, &record.owner);
+    (!is_ours || stage != step.from())
+        .then(|| AdvanceReply::Conflict { stage, owner: owner.clone() })
+}
+
+/// The ids of both, in order, if both are.
+fn merged(
+    one: impl Iterator<Item = JobId>,
+    other: impl Iterator<Item = JobId>,
+    is_before: fn(&JobId, &JobId) -> bool,
+) -> impl Iterator<Item = JobId> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || match (one.peek(), other.peek()) {
+        (Some(a), Some(b)) if is_before(b, a) => other.next(),
+        (Some(_), _) => one.next(),
+        (None, _) => other.next(),
+    })
 }
 
 fn check_size(what: &'static str, bytes: usize) -> Result<()> {

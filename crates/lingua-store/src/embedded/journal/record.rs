@@ -36,11 +36,16 @@ pub(in super::super) enum Note {
 /// What of a job never changes.
 pub(super) fn write_spec(job: &JobRecord) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(18 + job.spec.len());
-    bytes.extend(job.created_ms.to_le_bytes());
-    write_optional(&mut bytes, job.deadline_ms);
-    bytes.push(job.recoverable.into());
-    bytes.extend(&*job.spec);
+    write_spec_to(&mut bytes, job);
     bytes
+}
+
+/// The same, behind what is there already.
+pub(in super::super) fn write_spec_to(bytes: &mut Vec<u8>, job: &JobRecord) {
+    bytes.extend(job.created_ms.to_le_bytes());
+    write_optional(bytes, job.deadline_ms);
+    bytes.push(job.recoverable.into());
+    bytes.extend_from_slice(&job.spec);
 }
 
 /// A grant follows, as it was written before nodes could be connected elsewhere.
@@ -53,25 +58,36 @@ const GRANT_VIA: u8 = 2;
 pub(super) fn write_step(job: &JobRecord, token: Option<u64>) -> Vec<u8> {
     let outcome_len = job.outcome.as_ref().map_or(0, |outcome| outcome.len());
     let mut bytes = Vec::with_capacity(96 + outcome_len);
-    bytes.push(state_code(job.stage.state));
-    bytes.extend(job.stage.attempt.0.to_le_bytes());
-    bytes.extend(job.updated_ms.to_le_bytes());
-    write_optional(&mut bytes, token);
-    write_name(&mut bytes, job.owner.as_str());
-    bytes.push(if job.grant.is_some() { GRANT_VIA } else { 0 });
-    if let Some(grant) = &job.grant {
-        write_name(&mut bytes, grant.node.as_str());
-        write_place(&mut bytes, grant.cell, grant.slot, grant.epoch);
-        bytes.extend(grant.fence.0.to_le_bytes());
-        write_name(&mut bytes, grant.via.as_str());
-    }
-    bytes.push(job.outcome.is_some().into());
-    bytes.extend(job.outcome.as_deref().unwrap_or_default());
+    write_step_to(&mut bytes, job, token);
     bytes
 }
 
+/// The same, behind what is there already.
+pub(in super::super) fn write_step_to(bytes: &mut Vec<u8>, job: &JobRecord, token: Option<u64>) {
+    bytes.push(state_code(job.stage.state));
+    bytes.extend(job.stage.attempt.0.to_le_bytes());
+    bytes.extend(job.updated_ms.to_le_bytes());
+    write_optional(bytes, token);
+    write_name(bytes, job.owner.as_str());
+    bytes.push(if job.grant.is_some() { GRANT_VIA } else { 0 });
+    if let Some(grant) = &job.grant {
+        write_name(bytes, grant.node.as_str());
+        write_place(bytes, grant.cell, grant.slot, grant.epoch);
+        bytes.extend(grant.fence.0.to_le_bytes());
+        write_name(bytes, grant.via.as_str());
+    }
+    bytes.push(job.outcome.is_some().into());
+    if let Some(outcome) = &job.outcome {
+        outcome.write_to(bytes);
+    }
+}
+
 /// The job of both rows, and the token of its last step.
-pub(super) fn read_job(id: JobId, spec: &[u8], step: &[u8]) -> Option<(JobRecord, Option<u64>)> {
+pub(in super::super) fn read_job(
+    id: JobId,
+    spec: &[u8],
+    step: &[u8],
+) -> Option<(JobRecord, Option<u64>)> {
     let (mut spec, mut step) = (Reader(spec), Reader(step));
     let created_ms = spec.u64()?;
     let deadline_ms = spec.optional()?;
