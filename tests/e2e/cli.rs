@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
+use crate::redis::Redis;
 use crate::world::{Node, Scheduler, binary, job, job_with, request, run, within};
 
 #[tokio::test]
@@ -139,6 +140,29 @@ async fn a_short_benchmark_measures_and_ends() {
     let report: Value = serde_json::from_str(&out).expect("JSON");
     assert!(report["done"].as_u64() > Some(0), "{report}");
     assert_eq!(report["failed"], 0, "{report}");
+}
+
+#[tokio::test]
+async fn a_benchmark_over_a_shared_store_says_what_its_servers_did() {
+    let redis = Redis::start().await;
+    let store = redis.url();
+    for how in [["--concurrency", "20"], ["--rate", "50"]] {
+        let mut args =
+            vec!["bench", "--store", &store, "--seconds", "1", "--work-ms", "5", "--json"];
+        args.extend(how);
+        let (code, out, error) = run(&args, &[]).await;
+        assert_eq!(code, Some(0), "{error}");
+        let report: Value = serde_json::from_str(&out).expect("JSON");
+        assert!(
+            report["latency_ms"]["p50"].as_f64() >= Some(5.0),
+            "a node's work counts: {report}"
+        );
+        let of = |name: &str| report["store"][name].as_f64().expect("a figure");
+        assert!(of("reservations_per_job") >= 1.0, "{report}");
+        assert!(of("round_trips_per_job") > 0.0, "{report}");
+        assert!(of("commands_per_job") > of("round_trips_per_job"), "{report}");
+        assert!(of("store_cpu_us_per_job") > 0.0, "{report}");
+    }
 }
 
 #[tokio::test]

@@ -91,7 +91,7 @@ fn note(known: &mut Servers, servers: BTreeMap<String, ServerIdentity>) -> bool 
     true
 }
 
-fn text_of(answer: &Value) -> String {
+pub(crate) fn text_of(answer: &Value) -> String {
     match answer {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::VerbatimString { text, .. } => text.clone(),

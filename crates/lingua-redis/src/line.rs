@@ -6,6 +6,7 @@
 //!
 //! Invariant: a call whose outcome is unknown is repeated only if that does no harm, and once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::dial::{Dialer, Link, Purpose};
 use crate::error::{Trouble, unavailable};
-use crate::identity::IdentityWatch;
+use crate::identity::{IdentityWatch, text_of};
 use crate::options::Patience;
 use crate::script::Call;
 
@@ -181,6 +182,15 @@ impl Line {
             tracing::debug!(%error, "a server does not say who it is");
             self.discard(generation);
         }
+    }
+
+    /// What each master says of itself.
+    pub(crate) async fn info(&self, section: &str) -> Result<BTreeMap<String, String>> {
+        let (_, mut link) = self.link().await?;
+        let mut question = redis::cmd("INFO");
+        question.arg(section);
+        let answers = link.ask_all(question).await.map_err(|error| unavailable(&error))?;
+        Ok(answers.iter().map(|(at, answer)| (at.clone(), text_of(answer))).collect())
     }
 
     /// Waits on the server until something comes into a stream behind `after`, or for a while. It has a

@@ -2,6 +2,7 @@
 //!
 //! Start at [`RedisStore`]; each operation is in the file of its part.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
@@ -65,6 +66,11 @@ impl RedisStore {
     /// Whether a server answers, and says so.
     pub async fn ping(&self) -> Result<()> {
         self.newest_change().await.map(drop)
+    }
+
+    /// What each master says of itself (`INFO section`), by address; a single server has none.
+    pub async fn info(&self, section: &str) -> Result<BTreeMap<String, String>> {
+        self.line.info(section).await
     }
 
     /// Who the servers are. When `changes` rises, writes that were answered may be forgotten.

@@ -12,6 +12,7 @@
 //! | `lean.rs`, `crew.rs`, `gearman.rs` | clients and nodes that cost little |
 //! | `score.rs`, `timeline.rs` | what came of it |
 //! | `report.rs` | the same as a page |
+//! | `shared.rs` | what the servers of a shared store do for the jobs |
 //! | `machine.rs` | cores, CPU times, memory |
 //!
 //! Start at [`run`]. Nodes answer at once, so that what is measured is the broker and the sockets.
@@ -39,6 +40,7 @@ mod relay;
 mod remote;
 mod report;
 mod score;
+mod shared;
 mod talk;
 mod timeline;
 
@@ -51,6 +53,7 @@ use machine::{Machine, Pins, Usage};
 use progress::Progress;
 use report::Page;
 use score::Setup;
+use shared::Servers;
 
 /// What is done before counting starts: connections open, caches warm.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -142,7 +145,7 @@ async fn measure(
             Ok(Findings { text, json, page: Page::of_comparison(&compared) })
         }
         (_, Some(nodes), _) => {
-            let shape = Shape { nodes, slots: args.shape(SHAPE).slots };
+            let shape = Shape { nodes, ..args.shape(SHAPE) };
             let rate = args.rate.unwrap_or(FLEET_RATE);
             let length = args.length(SECONDS);
             let fleet = fleet::run(shape, rate, length, &args.state(), pins, progress).await?;
@@ -150,15 +153,22 @@ async fn measure(
             Ok(Findings { text, json, page: Page::of_fleet(&fleet) })
         }
         (.., url) => {
-            let (score, setup) = match url {
-                Some(url) => remote::run(args.remote(url), progress).await?,
+            let (score, setup, share) = match url {
+                Some(url) => {
+                    let (score, setup) = remote::run(args.remote(url), progress).await?;
+                    (score, setup, None)
+                }
                 None => own(args, pins, progress).await?,
             };
             if score.done() == 0 {
                 say(score.table(&setup, colours()));
                 bail!("not a single job was done; see the errors above");
             }
-            let (text, json) = (score.table(&setup, colours()), score.json(&setup));
+            let (mut text, mut json) = (score.table(&setup, colours()), score.json(&setup));
+            if let Some(share) = share {
+                text = format!("{text}\n\n{}", share.table());
+                json["store"] = share.json();
+            }
             Ok(Findings { text, json, page: Page::of_load(&score, &setup) })
         }
     }
@@ -169,17 +179,29 @@ async fn own(
     args: &BenchArgs,
     pins: Option<&Pins>,
     progress: &Progress,
-) -> anyhow::Result<(score::Score, Setup)> {
+) -> anyhow::Result<(score::Score, Setup, Option<shared::Share>)> {
     if args.nodes == Some(0) {
         bail!("a scheduler of its own has no nodes: leave out '--nodes 0', or give --url");
     }
     let (mode, measured, shape) = (args.mode(), args.length(SECONDS), args.shape(SHAPE));
     progress.expect(1);
+    let servers = Servers::connect(args.state().store.as_deref()).await?;
+    let before = match &servers {
+        Some(servers) => Some(servers.count().await?),
+        None => None,
+    };
     let broker = Broker::start(Kind::Scheduler, &args.state(), pins).await?;
     let mut crew = Crew::join(&broker, shape, |_| {}).await?;
     progress.say(format!("measuring for {} s", (WARM_UP + measured).as_secs()));
     let outcome = lean::measure(&broker, mode, Length { warm_up: WARM_UP, measured }).await?;
     crew.check().context("the scheduler lost a node")?;
+    let share = match servers.zip(before) {
+        Some((servers, before)) => {
+            let address = broker.door().address;
+            Some(servers.share(&before, address, outcome.cpu_us_per_job).await?)
+        }
+        None => None,
+    };
     broker.stop().await;
-    Ok((outcome.score, Setup { mode, seconds: outcome.seconds, nodes: shape.nodes }))
+    Ok((outcome.score, Setup { mode, seconds: outcome.seconds, nodes: shape.nodes }, share))
 }

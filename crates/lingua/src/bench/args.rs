@@ -80,6 +80,9 @@ pub(crate) struct BenchArgs {
     /// How many jobs each of them does at once [default: 4, or 256 with --url].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) slots: Option<u16>,
+    /// How long a node takes for a job; as long as it takes, its slot is not free.
+    #[arg(long, default_value_t = 0, conflicts_with = "url", value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    work_ms: u64,
     /// With --url: what the jobs are spoken in [default: a language for private use].
     #[arg(long, default_value = remote::SRC, hide_default_value = true, requires = "url")]
     src: String,
@@ -135,7 +138,8 @@ impl BenchArgs {
 
     pub(super) fn shape(&self, (nodes, slots): (u16, u16)) -> Shape {
         let nodes = self.nodes.unwrap_or(nodes).into();
-        Shape { nodes, slots: self.slots.unwrap_or(slots) }
+        let work = Duration::from_millis(self.work_ms);
+        Shape { nodes, slots: self.slots.unwrap_or(slots), work }
     }
 
     pub(super) fn state(&self) -> State {
@@ -160,7 +164,7 @@ impl BenchArgs {
     }
 
     pub(super) fn remote(&self, url: &str) -> remote::Plan {
-        let Shape { nodes, slots } = self.shape(SHAPE_REMOTE);
+        let Shape { nodes, slots, .. } = self.shape(SHAPE_REMOTE);
         remote::Plan {
             url: url.to_owned(),
             token: self.token.clone(),

@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::task::JoinSet;
@@ -24,6 +25,8 @@ const PORTS_OF_ADDRESS: u32 = 20_000;
 pub(super) struct Shape {
     pub(super) nodes: u32,
     pub(super) slots: u16,
+    /// How long each of them takes for a job.
+    pub(super) work: Duration,
 }
 
 /// Nodes at work.
@@ -53,7 +56,7 @@ impl Crew {
             let last = shape.nodes.min(first + JOIN_BATCH);
             let mut joining = JoinSet::new();
             for number in first..last {
-                joining.spawn(join_one(broker.door().address, number, shape.slots, crew.tally()));
+                joining.spawn(join_one(broker.door().address, number, shape, crew.tally()));
             }
             while let Some(joined) = joining.join_next().await {
                 let (number, node) = joined.context("a task failed")??;
@@ -83,7 +86,7 @@ impl Crew {
 async fn join_one(
     broker: std::net::SocketAddr,
     number: u32,
-    slots: u16,
+    shape: Shape,
     tally: Arc<Tally>,
 ) -> anyhow::Result<(u32, Node)> {
     // All of 127.0.0.0/8 is this machine; the first address needs no special care.
@@ -91,6 +94,7 @@ async fn join_one(
         0 => None,
         next => Some(IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + next))),
     };
-    let profile = Profile { name: format!("bench-{number}"), langs: &LANGS, slots, from };
+    let Shape { slots, work, .. } = shape;
+    let profile = Profile { name: format!("bench-{number}"), langs: &LANGS, slots, work, from };
     Ok((number, Node::join(broker, profile, result(), tally).await?))
 }

@@ -1,10 +1,11 @@
-//! A node that answers at once.
+//! A node that answers at once, or after a while.
 //!
 //! Start at [`Node::join`], then [`Node::run`]. All jobs of one read are acknowledged and done in
 //! one write. It beats as it is told to and answers pings, as any node.
 //!
 //! Invariant: it keeps no count of its slots; a broker that overloads it is not its concern here.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use anyhow::{Context, bail};
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::{Instant, interval_at, timeout};
+use tokio::time::{Instant, interval_at, sleep_until, timeout};
 
 use super::frame;
 
@@ -26,6 +27,9 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 
 /// How long joining may take on a busy machine.
 const JOIN_MAX: Duration = Duration::from_secs(30);
+
+/// When a node without work looks whether it has any: never mind.
+const IDLE: Duration = Duration::from_secs(3600);
 
 /// What all nodes of a fleet do together.
 #[derive(Debug, Default)]
@@ -43,6 +47,9 @@ pub(in crate::bench) struct Node {
     name: String,
     /// The result of every job, as JSON.
     result: Arc<str>,
+    /// How long a job takes, and the names of those that are not done yet, the first to be done first.
+    work: Duration,
+    at_work: VecDeque<(Instant, Vec<u8>)>,
     tally: Arc<Tally>,
 }
 
@@ -52,6 +59,8 @@ pub(in crate::bench) struct Profile<'a> {
     pub(in crate::bench) name: String,
     pub(in crate::bench) langs: &'a [&'a str],
     pub(in crate::bench) slots: u16,
+    /// How long each job takes.
+    pub(in crate::bench) work: Duration,
     /// The address that it comes from, for fleets that need more ports than one address has.
     pub(in crate::bench) from: Option<IpAddr>,
 }
@@ -74,7 +83,8 @@ impl Node {
             let stream = connect(broker, profile.from).await?;
             let (name, beat_every) = (profile.name, Duration::ZERO);
             let buffer = BytesMut::with_capacity(BUFFER_BYTES);
-            let mut node = Self { stream, buffer, beat_every, name, result, tally };
+            let (work, at_work) = (profile.work, VecDeque::new());
+            let mut node = Self { stream, buffer, beat_every, name, result, work, at_work, tally };
             node.upgrade(broker).await?;
             node.say(register.as_bytes()).await?;
             node.beat_every = node.welcome().await?;
@@ -126,12 +136,15 @@ impl Node {
         let mut out = vec![];
         loop {
             self.hear(&mut out)?;
+            self.finish(&mut out);
             if !out.is_empty() {
                 self.stream.write_all(&out).await.context("a node was hung up on")?;
                 out.clear();
             }
+            let next = self.at_work.front().map_or_else(|| Instant::now() + IDLE, |(due, _)| *due);
             tokio::select! {
                 biased;
+                () = sleep_until(next), if !self.at_work.is_empty() => {}
                 read = self.stream.read_buf(&mut self.buffer) => {
                     if read.context("a node lost its connection")? == 0 {
                         bail!("the broker hung up on a node");
@@ -155,10 +168,12 @@ impl Node {
                     };
                     let ack: [&[u8]; 3] = [br#"{"type":"job_ack","#, names, b"}"];
                     frame::put(out, frame::TEXT, &ack);
-                    let result = self.result.as_bytes();
-                    let done: [&[u8]; 5] =
-                        [br#"{"type":"job_done","#, names, br#","result":"#, result, b"}"];
-                    frame::put(out, frame::TEXT, &done);
+                    match self.work.is_zero() {
+                        true => put_done(out, names, &self.result),
+                        false => {
+                            self.at_work.push_back((Instant::now() + self.work, names.to_vec()));
+                        }
+                    }
                 }
                 frame::TEXT if said.starts_with(br#"{"type":"error""#) => {
                     bail!("the broker complains: {}", String::from_utf8_lossy(&said));
@@ -174,6 +189,14 @@ impl Node {
         Ok(())
     }
 
+    /// Hands in what is done by now. All jobs take as long, so the first is the oldest.
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        let now = Instant::now();
+        while let Some((_, names)) = self.at_work.pop_front_if(|(due, _)| *due <= now) {
+            put_done(out, &names, &self.result);
+        }
+    }
+
     async fn say(&mut self, text: &[u8]) -> anyhow::Result<()> {
         let mut out = vec![];
         frame::put(&mut out, frame::TEXT, &[text]);
@@ -186,6 +209,12 @@ impl Node {
             _ => Ok(()),
         }
     }
+}
+
+fn put_done(out: &mut Vec<u8>, names: &[u8], result: &str) {
+    let parts: [&[u8]; 5] =
+        [br#"{"type":"job_done","#, names, br#","result":"#, result.as_bytes(), b"}"];
+    frame::put(out, frame::TEXT, &parts);
 }
 
 async fn connect(broker: SocketAddr, from: Option<IpAddr>) -> anyhow::Result<TcpStream> {
