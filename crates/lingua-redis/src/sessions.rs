@@ -1,9 +1,7 @@
 //! Records of sessions: a hash for each, with a tag of its own.
 
-use lingua_store::contract::{
-    SESSION_BYTES_MAX, SESSION_NAME_BYTES_MAX, SaveReply, SaveSession, SessionRecord,
-};
-use lingua_store::{Error, Result};
+use lingua_store::Result;
+use lingua_store::contract::{SaveReply, SaveSession, SessionRecord};
 
 use crate::reply::{Reply, corrupt};
 use crate::script::SESSION_SAVE;
@@ -11,15 +9,8 @@ use crate::store::RedisStore;
 
 impl RedisStore {
     pub(crate) async fn write_session(&self, session: SaveSession) -> Result<SaveReply> {
+        session.check()?;
         let SaveSession { id, replaces, body, keep_ms } = session;
-        if body.len() > SESSION_BYTES_MAX {
-            let what = "a session's record in bytes";
-            return Err(Error::LimitReached { what, limit: SESSION_BYTES_MAX });
-        }
-        if id.len() > SESSION_NAME_BYTES_MAX {
-            let what = "a session's name in bytes";
-            return Err(Error::LimitReached { what, limit: SESSION_NAME_BYTES_MAX });
-        }
         let call = SESSION_SAVE.call(self.script_ms(), &[self.keys.session(&id)]);
         let call = call.arg(replaces).arg(&*body).arg(keep_ms);
         let mut reply = Reply::new(self.line.run(&call).await?)?;

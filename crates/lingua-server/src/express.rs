@@ -27,7 +27,6 @@ use lingua_core::id::hex;
 use lingua_engine::Timer;
 use lingua_engine::request::JobRequest;
 use lingua_store::Store;
-use lingua_wire::ErrorCode;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Sleep;
 
@@ -38,6 +37,7 @@ use crate::listen::Peer;
 use crate::patience::Patience;
 use crate::reply::Failed;
 use crate::routes::jobs::{job_id, translate};
+use crate::sent::late;
 
 mod answer;
 mod head;
@@ -138,7 +138,7 @@ where
             Ok(id) if self.body_comes(end, limit, buffer).await? => {
                 self.understand(id, &buffer[start..end])
             }
-            Ok(_) => Err(late(limit)),
+            Ok(_) => Err(late(options.body_ms)),
             Err(failed) => Err(failed),
         };
         let is_last = buffer.len() < end;
@@ -289,12 +289,6 @@ fn poll_read<'a, I: AsyncRead + Unpin>(
     let came = ready!(Pin::new(io).poll_read(context, &mut read));
     let bytes = read.filled().len();
     Poll::Ready(if came.is_ok() && bytes > 0 { Ok(&scratch[..bytes]) } else { Err(Over) })
-}
-
-fn late(limit: Duration) -> Failed {
-    let ms = limit.as_millis();
-    let detail = format!("the body did not arrive within {ms} ms; send it again");
-    Failed::new(ErrorCode::InvalidRequest, detail)
 }
 
 /// Sends what is left of an answer.

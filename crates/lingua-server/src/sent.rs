@@ -37,10 +37,13 @@ impl<S: Store, T: Timer> FromRequest<App<S, T>> for Sent {
                 let detail = format!("the body cannot be read: {}", error.body_text());
                 Err(Failed::new(ErrorCode::InvalidRequest, detail))
             }
-            Err(_) => {
-                let detail = format!("the body did not arrive within {limit_ms} ms; send it again");
-                Err(Failed::new(ErrorCode::InvalidRequest, detail))
-            }
+            Err(_) => Err(late(limit_ms)),
         }
     }
+}
+
+/// A body that took too long.
+pub(crate) fn late(limit_ms: u64) -> Failed {
+    let detail = format!("the body did not arrive within {limit_ms} ms; send it again");
+    Failed::new(ErrorCode::InvalidRequest, detail)
 }

@@ -1,6 +1,7 @@
 //! What is to be known of a session, so that another instance can go on with it.
 
 use super::Bytes;
+use crate::error::{Error, Result};
 
 /// Most bytes of a session's record.
 pub const SESSION_BYTES_MAX: usize = 64 << 10;
@@ -19,6 +20,20 @@ pub struct SaveSession {
     pub body: Bytes,
     /// How long it is kept; with 0 it is removed.
     pub keep_ms: u64,
+}
+
+impl SaveSession {
+    /// Whether it is within the limits; every store asks this first.
+    pub fn check(&self) -> Result<()> {
+        let sizes = [
+            ("a session's record in bytes", self.body.len(), SESSION_BYTES_MAX),
+            ("a session's name in bytes", self.id.len(), SESSION_NAME_BYTES_MAX),
+        ];
+        match sizes.into_iter().find(|(_, bytes, limit)| bytes > limit) {
+            Some((what, _, limit)) => Err(Error::LimitReached { what, limit }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What writing a session's record answers.

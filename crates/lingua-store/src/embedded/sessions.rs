@@ -5,9 +5,7 @@
 use hashbrown::HashMap;
 
 use super::Limits;
-use crate::contract::{
-    SESSION_BYTES_MAX, SESSION_NAME_BYTES_MAX, SaveReply, SaveSession, SessionRecord,
-};
+use crate::contract::{SaveReply, SaveSession, SessionRecord};
 use crate::error::{Error, Result};
 
 #[derive(Debug, Clone)]
@@ -22,15 +20,8 @@ impl Sessions {
     }
 
     pub(super) fn save(&mut self, session: SaveSession, now_ms: u64) -> Result<SaveReply> {
+        session.check()?;
         let SaveSession { id, replaces, body, keep_ms } = session;
-        if body.len() > SESSION_BYTES_MAX {
-            let what = "a session's record in bytes";
-            return Err(Error::LimitReached { what, limit: SESSION_BYTES_MAX });
-        }
-        if id.len() > SESSION_NAME_BYTES_MAX {
-            let what = "a session's name in bytes";
-            return Err(Error::LimitReached { what, limit: SESSION_NAME_BYTES_MAX });
-        }
         let stands = self.get(&id, now_ms);
         let version = stands.as_ref().map_or(0, |record| record.version);
         let is_repeated =
