@@ -166,6 +166,44 @@ async fn a_benchmark_over_a_shared_store_says_what_its_servers_did() {
 }
 
 #[tokio::test]
+async fn a_tape_of_the_store_is_recorded_and_played() {
+    let redis = Redis::start().await;
+    let store = redis.url();
+    let short = ["--concurrency", "8", "--seconds", "1", "--tape", "--json"];
+    let args = [vec!["bench", "--store", &store], short.to_vec()].concat();
+    let (code, out, error) = run(&args, &[]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let tape = &serde_json::from_str::<Value>(&out).expect("JSON")["tape"];
+    let of = |name: &str| tape[name].as_f64().expect("a figure");
+    assert!(of("calls_per_job") >= 4.0, "every step of a job is on it: {tape}");
+    assert!(of("jobs_per_s") > 0.0 && of("scheduler_share") > 0.0, "{tape}");
+    assert!(of("store_cpu_us_per_job") > 0.0, "{tape}");
+    // With a slot for each client nothing is refused in life, so nothing may be here.
+    let jobs = of("jobs") * of("passes");
+    for word in ["granted", "created", "committed"] {
+        assert_eq!(tape["replies"][word].as_f64(), Some(jobs), "{tape}");
+    }
+    for word in ["full", "gone", "missing", "conflict", ""] {
+        assert_eq!(tape["replies"][word], Value::Null, "{tape}");
+    }
+}
+
+#[tokio::test]
+async fn several_instances_are_measured_as_one() {
+    let redis = Redis::start().await;
+    let store = redis.url();
+    let args = ["bench", "--store", &store, "--instances", "2", "--seconds", "1", "--json"];
+    let (code, out, error) = run(&args, &[]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let report: Value = serde_json::from_str(&out).expect("JSON");
+    assert!(report["done"].as_u64() > Some(0), "{report}");
+    assert_eq!(report["failed"], 0, "{report}");
+    // Each instance has half of the clients and of the nodes, and both are counted.
+    assert!(report["store"]["reservations_per_job"].as_f64() >= Some(1.0), "{report}");
+    assert_eq!(redis.say("SCARD lingua:v1:{hub}:instances").await, ":2");
+}
+
+#[tokio::test]
 async fn a_scheduler_that_runs_can_be_measured() {
     let s = Scheduler::start().await;
     let url = format!("http://{}", s.address);
@@ -215,6 +253,22 @@ async fn a_fleet_costs_memory_and_loses_no_job() {
     assert!(fleet["node_kib"].as_f64() > Some(0.0), "{fleet}");
     assert!(fleet["heartbeats_per_s"].as_f64() > Some(0.0), "{fleet}");
     assert_eq!((&fleet["nodes"], &fleet["failed"]), (&json!(40), &json!(0)), "{fleet}");
+    assert_eq!(fleet["heartbeat"], Value::Null, "nobody else has to hear of them: {fleet}");
+}
+
+#[tokio::test]
+async fn a_fleet_over_a_shared_store_says_what_a_heartbeat_costs() {
+    let redis = Redis::start().await;
+    let store = redis.url();
+    let short = ["--concurrency", "4", "--seconds", "1", "--no-pin", "--json"];
+    let args = [vec!["bench", "--fleet", "40", "--store", &store], short.to_vec()].concat();
+    let (code, out, error) = run(&args, &[]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let fleet = &serde_json::from_str::<Value>(&out).expect("JSON")["fleet"];
+    for name in ["round_trips", "commands", "store_cpu_us", "store_bytes_per_node"] {
+        assert!(fleet["heartbeat"][name].as_f64() > Some(0.0), "{name}: {fleet}");
+    }
+    assert!(fleet["store"]["reservations_per_job"].as_f64() >= Some(1.0), "{fleet}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Chores of the workspace: `cargo xtask tidy`, `ci`, `sim` and `chaos`.
+//! Chores of the workspace: `cargo xtask tidy`, `ci`, `sim`, `chaos` and `figures`.
 //!
 //! Start at [`tidy`] for the rules that the compiler cannot check, at [`ci`] for the steps that a
 //! change has to pass.
@@ -47,6 +47,11 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Measure over a Redis and a Cluster of its own, and print tables.
+    Figures {
+        /// Which: `jobs`, `load`, `instances`, `nodes`, `cluster`; all of them, unless it is said.
+        parts: Vec<String>,
+    },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -57,6 +62,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Ci => ci::run(&root)?,
         Chore::Sim { args } => simulate(&root, &args)?,
         Chore::Chaos { args } => rage(&root, &args)?,
+        Chore::Figures { parts } => figures(&root, &parts)?,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -74,14 +80,28 @@ fn simulate(root: &Path, args: &[String]) -> anyhow::Result<bool> {
 
 /// Builds the program and lets a storm loose on it.
 fn rage(root: &Path, args: &[String]) -> anyhow::Result<bool> {
-    let cargo = |words: &[&str], more: &[String]| -> anyhow::Result<bool> {
-        let mut command = Command::new("cargo");
-        command.args(words).args(more).current_dir(root);
-        Ok(command.status().context("cargo")?.success())
-    };
-    let built = cargo(&["build", "--quiet", "--locked", "--release", "--package", "lingua"], &[])?;
     let storm = ["run", "--quiet", "--locked", "--release", "--package", "lingua-chaos", "--"];
-    Ok(built && cargo(&storm, args)?)
+    Ok(build(root)? && cargo(root, &storm, args)?)
+}
+
+/// Builds the program and measures it. What asks it to measure need not be fast: it is built as the tests are.
+fn figures(root: &Path, parts: &[String]) -> anyhow::Result<bool> {
+    let ask = ["bench", "--quiet", "--locked", "--profile", "test", "--package", "lingua"];
+    let ask = [ask.as_slice(), &["--bench", "figures", "--"]].concat();
+    Ok(build(root)? && cargo(root, &ask, parts)?)
+}
+
+/// Builds the program for speed.
+fn build(root: &Path) -> anyhow::Result<bool> {
+    cargo(root, &["build", "--quiet", "--locked", "--release", "--package", "lingua"], &[])
+}
+
+fn cargo(root: &Path, words: &[&str], more: &[String]) -> anyhow::Result<bool> {
+    let mut command = Command::new("cargo");
+    command.args(words).args(more).current_dir(root);
+    // Where the storm looks, too.
+    command.env("LINGUA_BIN", root.join("target/release/lingua"));
+    Ok(command.status().context("cargo")?.success())
 }
 
 /// The folder of the workspace manifest.

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `args.rs` | the flags |
 //! | `compare.rs` | `--compare`: scheduler, bare relay and Gearman in turn |
+//! | `own.rs` | a scheduler of its own under one load |
 //! | `fleet.rs` | `--fleet`: many nodes at once |
+//! | `tape.rs` | `--tape`: what the server of a shared store could do |
 //! | `talk.rs` | `--sessions`: people who talk at real time |
 //! | `remote.rs`, `load.rs` | `--url`: a scheduler that runs already, through the SDK |
 //! | `broker.rs` | what is measured, in a process of its own |
@@ -18,7 +20,6 @@
 //! Start at [`run`]. Nodes answer at once, so that what is measured is the broker and the sockets.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -35,6 +36,7 @@ mod gearman;
 mod lean;
 mod load;
 mod machine;
+mod own;
 mod progress;
 mod relay;
 mod remote;
@@ -42,24 +44,14 @@ mod report;
 mod score;
 mod shared;
 mod talk;
+mod tape;
 mod timeline;
 
 pub(crate) use args::BenchArgs;
-use args::{Part, SECONDS, SHAPE};
-use broker::{Broker, Kind};
-use crew::{Crew, Shape};
-use lean::Length;
+use args::{Part, SECONDS};
 use machine::{Machine, Pins, Usage};
 use progress::Progress;
 use report::Page;
-use score::Setup;
-use shared::Servers;
-
-/// What is done before counting starts: connections open, caches warm.
-const WARM_UP: Duration = Duration::from_secs(1);
-
-/// Jobs a second while many nodes are connected, unless it is said.
-const FLEET_RATE: f64 = 1000.0;
 
 /// How much others may have of the machine before the figures are doubted.
 const OTHERS_MAX: f64 = 0.1;
@@ -145,20 +137,17 @@ async fn measure(
             Ok(Findings { text, json, page: Page::of_comparison(&compared) })
         }
         (_, Some(nodes), _) => {
-            let shape = Shape { nodes, ..args.shape(SHAPE) };
-            let rate = args.rate.unwrap_or(FLEET_RATE);
-            let length = args.length(SECONDS);
-            let fleet = fleet::run(shape, rate, length, &args.state(), pins, progress).await?;
+            let fleet = fleet::run(args.fleet(nodes), pins, progress).await?;
             let (text, json) = (fleet.table(colours()), json!({"fleet": fleet.json()}));
             Ok(Findings { text, json, page: Page::of_fleet(&fleet) })
         }
         (.., url) => {
-            let (score, setup, share) = match url {
+            let own::Found { score, setup, share, tape } = match url {
                 Some(url) => {
                     let (score, setup) = remote::run(args.remote(url), progress).await?;
-                    (score, setup, None)
+                    own::Found { score, setup, share: None, tape: None }
                 }
-                None => own(args, pins, progress).await?,
+                None => own::run(args.own()?, pins, progress).await?,
             };
             if score.done() == 0 {
                 say(score.table(&setup, colours()));
@@ -169,39 +158,11 @@ async fn measure(
                 text = format!("{text}\n\n{}", share.table());
                 json["store"] = share.json();
             }
+            if let Some(tape) = tape {
+                text = format!("{text}\n\n{}", tape.table(colours()));
+                json["tape"] = tape.json();
+            }
             Ok(Findings { text, json, page: Page::of_load(&score, &setup) })
         }
     }
-}
-
-/// A scheduler of its own under one load.
-async fn own(
-    args: &BenchArgs,
-    pins: Option<&Pins>,
-    progress: &Progress,
-) -> anyhow::Result<(score::Score, Setup, Option<shared::Share>)> {
-    if args.nodes == Some(0) {
-        bail!("a scheduler of its own has no nodes: leave out '--nodes 0', or give --url");
-    }
-    let (mode, measured, shape) = (args.mode(), args.length(SECONDS), args.shape(SHAPE));
-    progress.expect(1);
-    let servers = Servers::connect(args.state().store.as_deref()).await?;
-    let before = match &servers {
-        Some(servers) => Some(servers.count().await?),
-        None => None,
-    };
-    let broker = Broker::start(Kind::Scheduler, &args.state(), pins).await?;
-    let mut crew = Crew::join(&broker, shape, |_| {}).await?;
-    progress.say(format!("measuring for {} s", (WARM_UP + measured).as_secs()));
-    let outcome = lean::measure(&broker, mode, Length { warm_up: WARM_UP, measured }).await?;
-    crew.check().context("the scheduler lost a node")?;
-    let share = match servers.zip(before) {
-        Some((servers, before)) => {
-            let address = broker.door().address;
-            Some(servers.share(&before, address, outcome.cpu_us_per_job).await?)
-        }
-        None => None,
-    };
-    broker.stop().await;
-    Ok((outcome.score, Setup { mode, seconds: outcome.seconds, nodes: shape.nodes }, share))
 }

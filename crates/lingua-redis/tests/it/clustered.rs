@@ -3,7 +3,6 @@
 use crate::servers::{Server, free_port};
 
 pub(crate) const MASTERS: usize = 3;
-const SERVERS: usize = 2 * MASTERS;
 pub(crate) const SLOTS: usize = 16_384;
 
 /// A running Cluster: the first three are the masters.
@@ -13,8 +12,13 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
+        Self::start_with(MASTERS).await
+    }
+
+    /// With so many replicas, of a master each; measurements have none, as they would only be in the way.
+    pub(crate) async fn start_with(replicas: usize) -> Self {
         let mut servers = vec![];
-        for _ in 0..SERVERS {
+        for _ in 0..MASTERS + replicas {
             let bus = free_port().to_string();
             let settings = ["--cluster-enabled", "yes", "--cluster-port", &bus];
             let patience = ["--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0"];
@@ -32,18 +36,18 @@ impl Cluster {
         }
         let servers: Vec<Server> = servers.into_iter().map(|(server, _)| server).collect();
         for server in &servers {
-            let known = format!("cluster_known_nodes:{SERVERS}");
+            let known = format!("cluster_known_nodes:{}", MASTERS + replicas);
             server.ask_until(&["CLUSTER", "INFO"], |info| info.contains(&known)).await;
         }
-        for i in 0..MASTERS {
+        for i in 0..replicas {
             let master: String = servers[i].ask(&["CLUSTER", "MYID"]).await.unwrap();
             let replica = &servers[MASTERS + i];
             replica.ask_until(&["CLUSTER", "REPLICATE", &master], |reply| reply == "ok").await;
         }
         for server in &servers {
             server.ask_until(&["CLUSTER", "INFO"], |info| info.contains("cluster_state:ok")).await;
-            let replicas = |nodes: &str| nodes.matches("slave ").count() == MASTERS;
-            server.ask_until(&["CLUSTER", "NODES"], replicas).await;
+            let linked = |nodes: &str| nodes.matches("slave ").count() == replicas;
+            server.ask_until(&["CLUSTER", "NODES"], linked).await;
         }
         for replica in &servers[MASTERS..] {
             let linked = |info: &str| info.contains("master_link_status:up");

@@ -6,22 +6,26 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
 
 use super::broker::{Kind, State};
 use super::crew::Shape;
 use super::load::Mode;
-use super::{compare, machine, relay, remote};
+use super::{compare, fleet, machine, own, relay, remote};
 
 /// Clients of the closed loop, unless it is said.
 const CLIENTS: u32 = 50;
+
+/// Jobs a second while many nodes are connected, unless it is said.
+const FLEET_RATE: f64 = 1000.0;
 
 /// How long to measure, unless it is said: once, or each round of a comparison.
 pub(super) const SECONDS: u64 = 10;
 const SECONDS_OF_ROUND: u64 = 2;
 
 /// Nodes and their slots, unless it is said: as in the measurements of peers.
-pub(super) const SHAPE: (u16, u16) = (10, 4);
+const SHAPE: (u16, u16) = (10, 4);
 
 /// The same for a scheduler that runs already.
 const SHAPE_REMOTE: (u16, u16) = (4, 256);
@@ -36,7 +40,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, conflicts_with_all = ["url", "concurrency", "fleet"])]
     pub(super) compare: bool,
     /// Connect so many nodes, and dispatch while all of them send heartbeats.
-    #[arg(long, value_name = "NODES", conflicts_with_all = ["url", "concurrency", "nodes"],
+    #[arg(long, value_name = "NODES", conflicts_with_all = ["url", "nodes"],
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) fleet: Option<u32>,
     /// Let so many sessions talk at real time, and measure what the scheduler adds.
@@ -52,6 +56,14 @@ pub(crate) struct BenchArgs {
     /// Where its own scheduler keeps its state [default: embedded:].
     #[arg(long)]
     store: Option<String>,
+    /// So many instances of it share the store; clients and nodes go to them in turn.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "store", conflicts_with_all = ["compare", "sessions"],
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    instances: u32,
+    /// Record what the scheduler asks of its store, and play that to the server as fast as it goes: what the
+    /// jobs/s are compared with. Needs a store on one server (redis://) that does nothing else.
+    #[arg(long, requires = "store", conflicts_with_all = ["compare", "sessions", "fleet", "instances"])]
+    tape: bool,
     /// Its own scheduler keeps jobs in this directory.
     #[arg(long)]
     data_dir: Option<PathBuf>,
@@ -143,7 +155,8 @@ impl BenchArgs {
     }
 
     pub(super) fn state(&self) -> State {
-        State { store: self.store.clone(), data_dir: self.data_dir.clone() }
+        let (store, data_dir) = (self.store.clone(), self.data_dir.clone());
+        State { store, data_dir, instances: self.instances }
     }
 
     pub(super) fn comparison(&self) -> compare::Plan {
@@ -161,6 +174,24 @@ impl BenchArgs {
             brokers,
             rate: self.rate,
         }
+    }
+
+    pub(super) fn own(&self) -> anyhow::Result<own::Plan> {
+        ensure!(
+            self.nodes != Some(0),
+            "a scheduler of its own has no nodes: leave out '--nodes 0', or give --url"
+        );
+        let (shape, mode, length) = (self.shape(SHAPE), self.mode(), self.length(SECONDS));
+        Ok(own::Plan { shape, mode, length, state: self.state(), tape: self.tape })
+    }
+
+    pub(super) fn fleet(&self, nodes: u32) -> fleet::Plan {
+        let mode = match (self.rate, self.concurrency) {
+            (None, None) => Mode::Open { per_s: FLEET_RATE },
+            _ => self.mode(),
+        };
+        let shape = Shape { nodes, ..self.shape(SHAPE) };
+        fleet::Plan { shape, mode, length: self.length(SECONDS), state: self.state() }
     }
 
     pub(super) fn remote(&self, url: &str) -> remote::Plan {

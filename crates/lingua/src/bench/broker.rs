@@ -65,17 +65,23 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Where the scheduler keeps its state.
-#[derive(Debug, Clone, Default)]
+/// Where the scheduler keeps its state, and how many instances share it.
+#[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) store: Option<String>,
     pub(super) data_dir: Option<PathBuf>,
+    pub(super) instances: u32,
 }
 
-/// A broker that listens.
+/// A broker that listens: a process, or as many as the scheduler has instances.
 #[derive(Debug)]
 pub(super) struct Broker {
     kind: Kind,
+    processes: Vec<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
     child: Child,
     pid: u32,
     door: Door,
@@ -88,23 +94,13 @@ impl Broker {
         state: &State,
         pins: Option<&Pins>,
     ) -> anyhow::Result<Self> {
-        let starting = async {
-            match kind {
-                Kind::Relay => start_relay(pins).await,
-                Kind::Scheduler => start_scheduler(state, pins).await,
-                Kind::Gearman => start_gearman(pins).await,
-            }
-        };
-        let started = timeout(START_MAX, starting).await.context("it does not listen");
-        let (child, address) = started
-            .and_then(|started| started)
-            .with_context(|| format!("cannot start the {kind}"))?;
-        let pid = child.id().context("it ended at once")?;
-        let door = match kind {
-            Kind::Gearman => gearman::door(address),
-            _ => Door { address, requests: http_requests(address), reply: client::reply },
-        };
-        Ok(Self { kind, child, pid, door })
+        let count = if kind == Kind::Scheduler { state.instances } else { 1 };
+        let mut processes = vec![];
+        for _ in 0..count {
+            let process = Process::start(kind, state, pins).await;
+            processes.push(process.with_context(|| format!("cannot start the {kind}"))?);
+        }
+        Ok(Self { kind, processes })
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -115,24 +111,54 @@ impl Broker {
         self.kind.name()
     }
 
-    pub(super) fn door(&self) -> &Door {
-        &self.door
+    /// The door of the client or node of this number: they go to the instances in turn.
+    pub(super) fn door(&self, number: usize) -> &Door {
+        &self.processes[number % self.processes.len()].door
     }
 
-    /// CPU time that its process has used.
+    /// Where each of its processes listens.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.processes.iter().map(|process| process.door.address).collect()
+    }
+
+    /// CPU time that its processes have used.
     pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
-        machine::cpu(self.pid).with_context(|| format!("the {} ended", self.kind))
+        let each = self.processes.iter().map(|process| machine::cpu(process.pid));
+        each.sum::<anyhow::Result<_>>().with_context(|| format!("the {} ended", self.kind))
     }
 
-    /// Memory that its process has in RAM, in KiB.
+    /// Memory that its processes have in RAM, in KiB.
     pub(super) fn resident_kib(&self) -> anyhow::Result<u64> {
-        machine::resident_kib(self.pid).with_context(|| format!("the {} ended", self.kind))
+        let each = self.processes.iter().map(|process| machine::resident_kib(process.pid));
+        each.sum::<anyhow::Result<_>>().with_context(|| format!("the {} ended", self.kind))
     }
 
     /// Ends it at once.
-    pub(super) async fn stop(mut self) {
-        // One that has ended already is what we want.
-        self.child.kill().await.ok();
+    pub(super) async fn stop(self) {
+        for mut process in self.processes {
+            // One that has ended already is what we want.
+            process.child.kill().await.ok();
+        }
+    }
+}
+
+impl Process {
+    async fn start(kind: Kind, state: &State, pins: Option<&Pins>) -> anyhow::Result<Self> {
+        let starting = async {
+            match kind {
+                Kind::Relay => start_relay(pins).await,
+                Kind::Scheduler => start_scheduler(state, pins).await,
+                Kind::Gearman => start_gearman(pins).await,
+            }
+        };
+        let (child, address) =
+            timeout(START_MAX, starting).await.context("it does not listen")??;
+        let pid = child.id().context("it ended at once")?;
+        let door = match kind {
+            Kind::Gearman => gearman::door(address),
+            _ => Door { address, requests: http_requests(address), reply: client::reply },
+        };
+        Ok(Self { child, pid, door })
     }
 }
 

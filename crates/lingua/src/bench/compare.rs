@@ -174,7 +174,7 @@ impl Contest<'_> {
         let (kind, rounds) = (broker.kind(), self.plan.rounds);
         self.progress.say(format!("{kind}, {what}, round {} of {rounds}", round + 1));
         let length = Length { warm_up: WARM_UP, measured: self.plan.round };
-        let outcome = measure(broker, mode, length).await?;
+        let outcome = measure(broker, self.plan.shape, mode, length).await?;
         crew.check().with_context(|| format!("the {kind} lost a node"))?;
         self.progress.step();
         if outcome.score.done() == 0 {

@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -45,7 +46,7 @@ impl Crew {
     ) -> anyhow::Result<Self> {
         let mut crew = Self { at_work: JoinSet::new(), tally: Arc::default() };
         if broker.kind() == Kind::Gearman {
-            let address = broker.door().address;
+            let address = broker.door(0).address;
             for _ in 0..shape.nodes * u32::from(shape.slots) {
                 let result = result();
                 crew.at_work.spawn(async move { gearman::work(address, &result).await });
@@ -56,7 +57,8 @@ impl Crew {
             let last = shape.nodes.min(first + JOIN_BATCH);
             let mut joining = JoinSet::new();
             for number in first..last {
-                joining.spawn(join_one(broker.door().address, number, shape, crew.tally()));
+                let address = broker.door(number as usize).address;
+                joining.spawn(join_one(address, number, shape, crew.tally()));
             }
             while let Some(joined) = joining.join_next().await {
                 let (number, node) = joined.context("a task failed")??;
@@ -69,9 +71,13 @@ impl Crew {
         Ok(crew)
     }
 
-    /// What all of them have done.
-    pub(super) fn tally(&self) -> Arc<Tally> {
+    fn tally(&self) -> Arc<Tally> {
         Arc::clone(&self.tally)
+    }
+
+    /// Heartbeats of all of them that were answered.
+    pub(super) fn beats(&self) -> f64 {
+        self.tally.beats.load(Ordering::Relaxed) as f64
     }
 
     /// An error if a node has left.

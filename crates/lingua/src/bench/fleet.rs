@@ -1,54 +1,80 @@
-//! Many nodes at once: what each costs the scheduler, and what they leave for the jobs.
+//! Many nodes at once: what each costs the scheduler and its store, and what they leave for the jobs.
 //!
-//! Start at [`run`]. All nodes are connected, registered and beating while jobs come at a rate.
+//! Start at [`run`]. All nodes are connected, registered and beating: first for a while without jobs, which
+//! shows what a heartbeat costs, then while jobs come.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::broker::{Broker, Kind, State};
 use super::crew::{Crew, Shape};
-use super::lean::{Length, Outcome, measure};
+use super::lean::{Length, Outcome, connections, measure};
 use super::load::Mode;
 use super::machine::Pins;
 use super::progress::Progress;
 use super::score::shown_ms;
+use super::shared::{Count, Counts, Servers, Share, Work};
 use crate::screen::{Mood, card};
 
 /// What is not counted: every node beats at least once in it.
 const WARM_UP: Duration = Duration::from_secs(5);
 
+/// How long the fleet does nothing but beat: two beats of each node, unless there are so many that they beat less often.
+const IDLE: Duration = Duration::from_secs(10);
+
 /// Files of a process besides its connections.
-const FILES_BESIDES: u64 = 512;
+pub(super) const FILES_BESIDES: u64 = 512;
 
 /// What a connected node may cost the scheduler.
 const NODE_KIB_MAX: f64 = 32.0;
+
+/// What to connect, and what to ask of it.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) shape: Shape,
+    pub(super) mode: Mode,
+    pub(super) length: Duration,
+    pub(super) state: State,
+}
 
 /// What came of it.
 #[derive(Debug)]
 pub(super) struct Fleet {
     pub(super) shape: Shape,
-    pub(super) rate: f64,
+    mode: Mode,
     pub(super) outcome: Outcome,
     /// Memory of the scheduler before any node, with all of them, and after the jobs.
     pub(super) resident_kib: [u64; 3],
     pub(super) beats_per_s: f64,
+    /// With a shared store: what the nodes cost, and what it did for the jobs besides.
+    shared: Option<(Idle, Share)>,
 }
 
-/// Connects the nodes, dispatches at a rate, measures.
+/// What the fleet costs while there are no jobs, upkeep included.
+#[derive(Debug)]
+struct Idle {
+    beats: f64,
+    scheduler_us: f64,
+    store: Counts,
+    /// What the store holds of the nodes.
+    held_bytes: f64,
+}
+
+/// Connects the nodes, lets them beat, dispatches, measures.
 pub(super) async fn run(
-    shape: Shape,
-    rate: f64,
-    length: Duration,
-    state: &State,
+    plan: Plan,
     pins: Option<&Pins>,
     progress: &Progress,
 ) -> anyhow::Result<Fleet> {
-    raise_files(u64::from(shape.nodes) + FILES_BESIDES)?;
+    let Plan { shape, mode, length, state } = plan;
+    raise_files(u64::from(shape.nodes) + u64::from(connections(mode, shape.work)) + FILES_BESIDES)?;
     progress.expect(u64::from(shape.nodes) + 1);
-    let broker = Broker::start(Kind::Scheduler, state, pins).await?;
+    let servers = Servers::connect(state.store.as_deref()).await?;
+    let empty = count(servers.as_ref()).await?;
+    let broker = Broker::start(Kind::Scheduler, &state, pins).await?;
     let before = broker.resident_kib()?;
     let mut crew = Crew::join(&broker, shape, |joined| {
         progress.at(joined.into());
@@ -56,19 +82,96 @@ pub(super) async fn run(
     })
     .await?;
     let connected = broker.resident_kib()?;
-    progress.say(format!("{rate:.0} jobs/s for {:.0} s", (WARM_UP + length).as_secs_f64()));
-    let beats = crew.tally().beats.load(Ordering::Relaxed);
-    let outcome =
-        measure(&broker, Mode::Open { per_s: rate }, Length { warm_up: WARM_UP, measured: length })
-            .await?;
+    let idle = match servers.as_ref().zip(empty) {
+        Some((servers, empty)) => {
+            progress.say(format!("heartbeats for {:.0} s", IDLE.as_secs_f64()));
+            Some(Idle::of(&broker, &crew, servers, &empty).await?)
+        }
+        None => None,
+    };
+    progress.say(format!("jobs for {:.0} s", (WARM_UP + length).as_secs_f64()));
+    let (beats, start) = (crew.beats(), Instant::now());
+    let then = count(servers.as_ref()).await?;
+    let times = Length { warm_up: WARM_UP, measured: length };
+    let outcome = measure(&broker, shape, mode, times).await?;
     crew.check().context("the scheduler lost a node")?;
-    let beats = crew.tally().beats.load(Ordering::Relaxed) - beats;
-    let after = broker.resident_kib()?;
+    let beats_per_s = (crew.beats() - beats) / start.elapsed().as_secs_f64();
+    let shared = match servers.as_ref().zip(then).zip(idle) {
+        Some(((servers, then), idle)) => {
+            let times = start.elapsed().as_secs_f64() / IDLE.as_secs_f64();
+            let spent = servers.since(&then).await?.less(&idle.store, times);
+            let work = Work::of(&broker.addresses()).await?;
+            let share = Share::new(spent, work, outcome.cpu_us_per_job);
+            Some((idle, share))
+        }
+        None => None,
+    };
+    let resident_kib = [before, connected, broker.resident_kib()?];
     progress.step();
     drop(crew);
     broker.stop().await;
-    let beats_per_s = beats as f64 / (WARM_UP + length).as_secs_f64();
-    Ok(Fleet { shape, rate, outcome, resident_kib: [before, connected, after], beats_per_s })
+    Ok(Fleet { shape, mode, outcome, resident_kib, beats_per_s, shared })
+}
+
+async fn count(servers: Option<&Servers>) -> anyhow::Result<Option<Counts>> {
+    Ok(match servers {
+        Some(servers) => Some(servers.count().await?),
+        None => None,
+    })
+}
+
+impl Idle {
+    /// Lets the nodes beat for a while.
+    async fn of(
+        broker: &Broker,
+        crew: &Crew,
+        servers: &Servers,
+        empty: &Counts,
+    ) -> anyhow::Result<Self> {
+        let then = servers.count().await?;
+        let held_bytes = then.less(empty, 1.0).total().memory_bytes;
+        let (cpu, beats) = (broker.cpu()?, crew.beats());
+        sleep(IDLE).await;
+        let (cpu, beats) = (broker.cpu()? - cpu, crew.beats() - beats);
+        let store = servers.since(&then).await?;
+        let scheduler_us = cpu.as_secs_f64() * 1e6 / beats.max(1.0);
+        Ok(Self { beats, scheduler_us, store, held_bytes })
+    }
+
+    /// Calls, commands and microseconds of the store for each heartbeat.
+    fn store_each(&self) -> [f64; 3] {
+        let Count { calls, commands, cpu_s, .. } = self.store.total();
+        [calls, commands, cpu_s * 1e6].map(|spent| spent / self.beats.max(1.0))
+    }
+
+    /// For people.
+    fn facts(&self, nodes: u32) -> Vec<(&'static str, String)> {
+        let [calls, commands, us] = self.store_each();
+        let held = self.held_bytes / f64::from(nodes.max(1));
+        let each = format!("{calls:.2} round trips, {commands:.1} commands, upkeep included");
+        vec![
+            (
+                "each heartbeat",
+                format!(
+                    "{:.0} µs of the scheduler, {us:.0} µs of the store, {each}",
+                    self.scheduler_us
+                ),
+            ),
+            ("each node", format!("{held:.0} bytes of the store")),
+        ]
+    }
+
+    /// For machines.
+    fn json(&self, nodes: u32) -> Value {
+        let [calls, commands, us] = self.store_each();
+        json!({
+            "scheduler_cpu_us": self.scheduler_us,
+            "store_cpu_us": us,
+            "round_trips": calls,
+            "commands": commands,
+            "store_bytes_per_node": self.held_bytes / f64::from(nodes.max(1)),
+        })
+    }
 }
 
 /// A connection is a file, here and in the scheduler, which inherits the limit.
@@ -117,9 +220,12 @@ impl Fleet {
             (
                 "jobs",
                 format!(
-                    "{:.0}/s of {:.0}/s, {} done, {} failed",
+                    "{:.0}/s of {}, {} done, {} failed",
                     self.outcome.jobs_per_s(),
-                    self.rate,
+                    match self.mode {
+                        Mode::Open { per_s } => format!("{per_s:.0}/s"),
+                        Mode::Closed { clients } => format!("{clients} clients"),
+                    },
                     score.done(),
                     score.failed()
                 ),
@@ -146,20 +252,35 @@ impl Fleet {
     /// For people.
     pub(super) fn table(&self, colours: bool) -> String {
         let (word, mood) = if self.is_met() { ("met", Mood::Good) } else { ("missed", Mood::Bad) };
-        format!("{}\ntarget:          {}", card(&self.facts()), mood.paint(word, colours))
+        let mut out =
+            format!("{}\ntarget:          {}", card(&self.facts()), mood.paint(word, colours));
+        if let Some((idle, share)) = &self.shared {
+            let (nodes, jobs) = (card(&idle.facts(self.shape.nodes)), share.table());
+            out = format!("{out}\n\n{nodes}\n\nThe jobs alone:\n{jobs}");
+        }
+        match self.outcome.score.lateness() {
+            Some(lateness) => format!("{out}\n\n{lateness}"),
+            None => out,
+        }
     }
 
     /// For machines.
     pub(super) fn json(&self) -> Value {
         let [before, connected, after] = self.resident_kib;
         let score = &self.outcome.score;
+        let (idle, share) = self.shared.as_ref().map(|(idle, share)| (idle, share)).unzip();
         json!({
             "nodes": self.shape.nodes,
             "slots": self.shape.slots,
             "node_kib": self.node_kib(),
             "resident_kib": {"before": before, "connected": connected, "after": after},
             "heartbeats_per_s": self.beats_per_s,
-            "rate": self.rate,
+            "heartbeat": idle.map(|idle| idle.json(self.shape.nodes)),
+            "store": share.map(Share::json),
+            "rate": match self.mode {
+                Mode::Open { per_s } => Some(per_s),
+                Mode::Closed { .. } => None,
+            },
             "jobs_per_s": self.outcome.jobs_per_s(),
             "done": score.done(),
             "failed": score.failed(),

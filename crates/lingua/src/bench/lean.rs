@@ -25,6 +25,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::broker::Broker;
+use super::crew::Shape;
 use super::load::Mode;
 use super::machine;
 use super::score::Score;
@@ -35,8 +36,14 @@ pub(super) mod node;
 
 use client::Client;
 
-/// Connections of the open loop; a request waits for its own, and that counts.
-const OPEN_CLIENTS: u32 = 200;
+/// Fewest and most connections of the open loop; a request waits for its own, and that counts.
+const OPEN_CLIENTS: std::ops::RangeInclusive<u32> = 200..=10_000;
+
+/// Connections of the open loop for each job that is at work on a node.
+const OPEN_CLIENTS_FOR_EACH: f64 = 2.0;
+
+/// A request that is sent later than this after its time was not sent at its time.
+const LATE: Duration = Duration::from_millis(10);
 
 /// Most requests that wait for one connection of the open loop.
 const BEHIND_MAX: usize = 4096;
@@ -103,17 +110,14 @@ impl Window {
 /// Puts a load on a broker and says what came of it.
 pub(super) async fn measure(
     broker: &Broker,
+    shape: Shape,
     mode: Mode,
     length: Length,
 ) -> anyhow::Result<Outcome> {
-    let door = broker.door();
-    let count = match mode {
-        Mode::Closed { clients } => clients,
-        Mode::Open { .. } => OPEN_CLIENTS,
-    };
     let mut clients = vec![];
-    for number in 0..count {
-        let connected = Client::connect(door, number as usize).await;
+    for number in 0..connections(mode, shape.work) {
+        let number = number as usize;
+        let connected = Client::connect(broker.door(number), number).await;
         clients.push(connected.with_context(|| format!("cannot connect to {}", broker.name()))?);
     }
     let start = Instant::now();
@@ -142,6 +146,17 @@ pub(super) async fn measure(
     let cpu_us_per_job = cpu.as_secs_f64() * 1e6 / (score.done().max(1) as f64);
     let generator_busy = own.as_secs_f64() / seconds;
     Ok(Outcome { score, seconds, cpu_us_per_job, generator_busy })
+}
+
+/// How many connections a load needs if jobs take at least so long.
+pub(super) fn connections(mode: Mode, work: Duration) -> u32 {
+    match mode {
+        Mode::Closed { clients } => clients,
+        Mode::Open { per_s } => {
+            let at_work = per_s * work.as_secs_f64() * OPEN_CLIENTS_FOR_EACH;
+            (at_work as u32).clamp(*OPEN_CLIENTS.start(), *OPEN_CLIENTS.end())
+        }
+    }
 }
 
 /// Asks, waits for the answer, asks again. Answers count if they come in the window.
@@ -193,12 +208,30 @@ fn open(clients: Vec<Client>, per_s: f64, window: &Window, tasks: &mut JoinSet<(
 
 async fn ask_when_told(mut client: Client, mut turns: mpsc::Receiver<Instant>, window: Window) {
     while let Some(intended) = turns.recv().await {
+        let is_late = intended.elapsed() > LATE;
         let answer = client.ask().await;
         if intended >= window.count_from {
             window.count(intended, Instant::now(), answer);
+            if is_late {
+                window.score.lock().count_late();
+            }
         }
         if client.is_broken() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_loop_has_connections_for_all_jobs_at_work() {
+        let of = |per_s, work_ms| connections(Mode::Open { per_s }, Duration::from_millis(work_ms));
+        assert_eq!(of(20_000.0, 0), 200);
+        assert_eq!(of(2_000.0, 1_000), 4_000);
+        assert_eq!(of(1e9, 60_000), 10_000);
+        assert_eq!(connections(Mode::Closed { clients: 7 }, Duration::ZERO), 7);
     }
 }

@@ -22,6 +22,9 @@ const DIGITS: u8 = 3;
 /// Most different errors that are told apart.
 const ERRORS_MAX: usize = 32;
 
+/// Share of jobs that may be sent late before the figures are doubted.
+const LATE_MAX: f64 = 0.01;
+
 /// Points of the curve of percentiles for each factor of ten.
 const CURVE_STEPS: f64 = 12.0;
 
@@ -42,6 +45,8 @@ pub(super) struct Setup {
 pub(super) struct Score {
     latency_us: Histogram<u64>,
     errors: BTreeMap<String, u64>,
+    /// Jobs of the open loop that were not sent at their time.
+    late: u64,
     timeline: Timeline,
 }
 
@@ -50,7 +55,8 @@ impl Score {
     pub(super) fn lasting(length: Duration) -> anyhow::Result<Self> {
         let latency_us = Histogram::new_with_bounds(1, LATENCY_US_MAX, DIGITS)
             .context("cannot make a histogram")?;
-        Ok(Self { latency_us, errors: BTreeMap::new(), timeline: Timeline::lasting(length) })
+        let (errors, timeline) = (BTreeMap::new(), Timeline::lasting(length));
+        Ok(Self { latency_us, errors, late: 0, timeline })
     }
 
     /// Takes what is there and leaves an empty one.
@@ -65,6 +71,7 @@ impl Score {
         for (code, count) in next.errors {
             *self.errors.entry(code).or_default() += count;
         }
+        self.late += next.late;
         self.timeline.append(next.timeline);
     }
 
@@ -80,6 +87,11 @@ impl Score {
         let is_known = self.errors.contains_key(code);
         let code = if is_known || self.errors.len() < ERRORS_MAX { code } else { "OTHER" };
         *self.errors.entry(code.to_owned()).or_default() += 1;
+    }
+
+    /// Counts a job that was sent too late for its time.
+    pub(super) fn count_late(&mut self) {
+        self.late += 1;
     }
 
     pub(super) fn done(&self) -> u64 {
@@ -129,6 +141,19 @@ impl Score {
         self.errors.iter().max_by_key(|(_, count)| **count).map(|(code, _)| code.as_str())
     }
 
+    /// A warning if the open loop could not keep its rate.
+    pub(super) fn lateness(&self) -> Option<String> {
+        let share = self.late as f64 / (self.done() + self.failed()).max(1) as f64;
+        (share > LATE_MAX).then(|| {
+            format!(
+                "The load did not keep its rate: {:.0} % of the jobs were sent late, because every connection waited \
+                 for an answer or the load's own core was full. Latencies have that wait in them; ask for a lower \
+                 --rate, or give more --slots.",
+                share * 100.0
+            )
+        })
+    }
+
     /// Latencies by their names, in milliseconds.
     pub(super) fn latency_ms(&self) -> BTreeMap<&'static str, f64> {
         let named = QUANTILES.iter().map(|&(name, q)| (name, self.quantile_ms(q)));
@@ -166,6 +191,10 @@ impl Score {
             out.push_str("\n\n");
             out.push_str(&sheet.finish(""));
         }
+        if let Some(lateness) = self.lateness() {
+            out.push_str("\n\n");
+            out.push_str(&lateness);
+        }
         out
     }
 
@@ -182,6 +211,7 @@ impl Score {
             "nodes": setup.nodes,
             "done": self.done(),
             "failed": self.failed(),
+            "late": self.late,
             "jobs_per_s": self.per_s(setup),
             "latency_ms": self.latency_ms(),
             "errors": self.errors,
@@ -226,6 +256,18 @@ mod tests {
         assert!((499.0..=501.5).contains(&p50), "{p50}");
         assert_eq!(value["errors"]["RATE_LIMITED"], 1);
         assert_eq!(value["rate"], Value::Null);
+    }
+
+    #[test]
+    fn a_load_that_does_not_keep_its_rate_is_told() {
+        let mut score = score();
+        for _ in 0..10 {
+            score.count_late();
+        }
+        assert_eq!(score.lateness(), None, "one in a hundred is chance");
+        score.count_late();
+        let text = score.table(&SETUP, false);
+        assert!(text.contains("The load did not keep its rate: 1 % of the jobs"), "{text}");
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! What a shared store does for the jobs: calls, commands and CPU time of its servers.
 //!
-//! Start at [`Servers::connect`]. The servers count for themselves (`INFO`), the scheduler counts its jobs and how often
-//! it asked for a slot (`/metrics`); the one is divided by the other.
+//! Start at [`Servers::connect`]. The servers count for themselves (`INFO`), the instances count their jobs and how often
+//! they asked for a slot (`/metrics`); the one is divided by the other.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anyhow::Context;
 use lingua_core::Rules;
-use lingua_redis::{Options, RedisStore};
+use lingua_redis::{Options, RedisStore, StoreUrl};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -20,29 +20,40 @@ const METRICS_BYTES_MAX: u64 = 4 << 20;
 
 /// The servers of a shared store.
 #[derive(Debug)]
-pub(super) struct Servers(RedisStore);
-
-/// What a server has counted since its start.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Count {
-    /// Calls of scripts: what the scheduler waits for, for every job.
-    calls: f64,
-    /// Commands, those of scripts included.
-    commands: f64,
-    cpu_s: f64,
+pub(super) struct Servers {
+    store: RedisStore,
+    pub(super) url: StoreUrl,
 }
 
-/// What all of them have counted up to a moment, by address.
-#[derive(Debug)]
+/// What a server has counted since its start, or between two moments.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Count {
+    /// Calls of scripts: what the scheduler waits for, for every job.
+    pub(super) calls: f64,
+    /// Commands, those of scripts included.
+    pub(super) commands: f64,
+    pub(super) cpu_s: f64,
+    pub(super) memory_bytes: f64,
+}
+
+/// What all of them have counted up to a moment, or between two, by address.
+#[derive(Debug, Clone)]
 pub(super) struct Counts(BTreeMap<String, Count>);
+
+/// What the instances of the scheduler have counted since their start.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    pub(super) jobs: f64,
+    /// How often they asked for a slot, and how often they got one.
+    pub(super) reserves: f64,
+    pub(super) granted: f64,
+}
 
 /// What the servers did for each job.
 #[derive(Debug)]
 pub(super) struct Share {
-    /// By server.
-    servers: Vec<Count>,
-    jobs: f64,
-    reserves: f64,
+    spent: Counts,
+    work: Work,
     scheduler_us: f64,
 }
 
@@ -51,15 +62,16 @@ impl Servers {
     pub(super) async fn connect(url: Option<&str>) -> anyhow::Result<Option<Self>> {
         // What is wrong with another one, the scheduler says.
         let Some(url) = url.filter(|url| url.starts_with("redis")) else { return Ok(None) };
-        let options = Options::new(url.parse()?, Rules::default());
+        let url: StoreUrl = url.parse()?;
+        let options = Options::new(url.clone(), Rules::default());
         let store = RedisStore::connect(options).await.context("cannot reach the store")?;
-        Ok(Some(Self(store)))
+        Ok(Some(Self { store, url }))
     }
 
     pub(super) async fn count(&self) -> anyhow::Result<Counts> {
         let mut counts: BTreeMap<String, Count> = BTreeMap::new();
-        for section in ["commandstats", "cpu"] {
-            for (address, text) in self.0.info(section).await? {
+        for section in ["commandstats", "cpu", "memory"] {
+            for (address, text) in self.store.info(section).await? {
                 let count = counts.entry(address).or_default();
                 read(&text, count);
             }
@@ -67,29 +79,57 @@ impl Servers {
         Ok(Counts(counts))
     }
 
-    /// What was done for each job since then, by a scheduler that was started since.
-    pub(super) async fn share(
-        &self,
-        then: &Counts,
-        scheduler: SocketAddr,
-        scheduler_us: f64,
-    ) -> anyhow::Result<Share> {
+    /// What they did since then.
+    pub(super) async fn since(&self, then: &Counts) -> anyhow::Result<Counts> {
         let now = self.count().await?;
-        let metrics = metrics_of(scheduler).await.context("cannot read the scheduler's metrics")?;
-        let since = |(address, now): (&String, &Count)| {
-            let then = then.0.get(address).copied().unwrap_or_default();
-            Count {
-                calls: now.calls - then.calls,
-                commands: now.commands - then.commands,
-                cpu_s: now.cpu_s - then.cpu_s,
-            }
-        };
-        Ok(Share {
-            servers: now.0.iter().map(since).collect(),
-            jobs: sum(&metrics, "lingua_jobs_total").max(1.0),
-            reserves: sum(&metrics, "lingua_reserve_total"),
-            scheduler_us,
-        })
+        let before = |address: &String| then.0.get(address).copied().unwrap_or_default();
+        let each = now.0.into_iter().map(|(address, now)| {
+            let spent = now.less(before(&address), 1.0);
+            (address, spent)
+        });
+        Ok(Counts(each.collect()))
+    }
+}
+
+impl Count {
+    /// Without so many times the other.
+    fn less(self, other: Self, times: f64) -> Self {
+        Self {
+            calls: self.calls - other.calls * times,
+            commands: self.commands - other.commands * times,
+            cpu_s: self.cpu_s - other.cpu_s * times,
+            memory_bytes: self.memory_bytes - other.memory_bytes * times,
+        }
+    }
+}
+
+impl Counts {
+    /// Of all servers together.
+    pub(super) fn total(&self) -> Count {
+        self.0.values().fold(Count::default(), |sum, each| sum.less(*each, -1.0))
+    }
+
+    /// Without what they would have done anyway in so many times the other period.
+    pub(super) fn less(&self, anyway: &Self, times: f64) -> Self {
+        let each = self.0.iter().map(|(address, spent)| {
+            let anyway = anyway.0.get(address).copied().unwrap_or_default();
+            (address.clone(), spent.less(anyway, times))
+        });
+        Self(each.collect())
+    }
+}
+
+impl Work {
+    /// What the instances at these addresses have done.
+    pub(super) async fn of(instances: &[SocketAddr]) -> anyhow::Result<Self> {
+        let mut work = Self { jobs: 0.0, reserves: 0.0, granted: 0.0 };
+        for &address in instances {
+            let page = metrics_of(address).await.context("cannot read the scheduler's metrics")?;
+            work.jobs += sum(&page, "lingua_jobs_total");
+            work.reserves += sum(&page, "lingua_reserve_total");
+            work.granted += sum(&page, "lingua_reserve_total{outcome=\"granted\"}");
+        }
+        Ok(work)
     }
 }
 
@@ -100,6 +140,7 @@ fn read(info: &str, count: &mut Count) {
         let Some((name, value)) = line.split_once(':') else { continue };
         match name {
             "used_cpu_user" | "used_cpu_sys" => count.cpu_s += number(value),
+            "used_memory" => count.memory_bytes += number(value),
             _ if name.starts_with("cmdstat_") => {
                 let calls = value.split(',').find_map(|field| field.strip_prefix("calls="));
                 let calls = calls.map_or(0.0, number);
@@ -123,7 +164,7 @@ async fn metrics_of(scheduler: SocketAddr) -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// The sum of a metric over its labels.
+/// The sum of a metric over its labels, or the one with the labels in the name.
 fn sum(metrics: &str, name: &str) -> f64 {
     let value = |line: &str| {
         let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']))?;
@@ -133,12 +174,30 @@ fn sum(metrics: &str, name: &str) -> f64 {
 }
 
 impl Share {
-    fn of(&self, part: impl Fn(&Count) -> f64) -> f64 {
-        self.servers.iter().map(part).sum::<f64>() / self.jobs
+    /// Of what the servers spent on the work of the scheduler, which spent so much itself on each job.
+    pub(super) fn new(spent: Counts, work: Work, scheduler_us: f64) -> Self {
+        Self { spent, work, scheduler_us }
     }
 
-    fn redis_us(&self) -> f64 {
+    fn of(&self, part: impl Fn(&Count) -> f64) -> f64 {
+        part(&self.spent.total()) / self.jobs()
+    }
+
+    fn jobs(&self) -> f64 {
+        self.work.jobs.max(1.0)
+    }
+
+    fn reserves(&self) -> f64 {
+        self.work.reserves / self.jobs()
+    }
+
+    pub(super) fn store_us(&self) -> f64 {
         self.of(|count| count.cpu_s) * 1e6
+    }
+
+    /// Commands for each job, server by server.
+    fn by_server(&self) -> Vec<f64> {
+        self.spent.0.values().map(|count| count.commands / self.jobs()).collect()
     }
 
     /// For people.
@@ -152,30 +211,26 @@ impl Share {
                     self.of(|count| count.commands)
                 ),
             ),
-            ("reservations", format!("{:.2} for each job", self.reserves / self.jobs)),
-            ("store cpu", format!("{:.0} µs for each job", self.redis_us())),
+            ("reservations", format!("{:.2} for each job", self.reserves())),
+            ("store cpu", format!("{:.0} µs for each job", self.store_us())),
             ("scheduler cpu", format!("{:.0} µs for each job", self.scheduler_us)),
         ];
-        if self.servers.len() > 1 {
-            let each =
-                self.servers.iter().map(|count| format!("{:.1}", count.commands / self.jobs));
-            facts.push((
-                "by server",
-                format!("{} commands for each job", each.collect::<Vec<_>>().join(", ")),
-            ));
+        let by_server = self.by_server();
+        if by_server.len() > 1 {
+            let each: Vec<String> = by_server.iter().map(|count| format!("{count:.1}")).collect();
+            facts.push(("by server", format!("{} commands for each job", each.join(", "))));
         }
         card(&facts)
     }
 
     /// For machines.
     pub(super) fn json(&self) -> Value {
-        let each = self.servers.iter().map(|count| count.commands / self.jobs);
         json!({
             "round_trips_per_job": self.of(|count| count.calls),
             "commands_per_job": self.of(|count| count.commands),
-            "commands_per_job_by_server": each.collect::<Vec<_>>(),
-            "reservations_per_job": self.reserves / self.jobs,
-            "store_cpu_us_per_job": self.redis_us(),
+            "commands_per_job_by_server": self.by_server(),
+            "reservations_per_job": self.reserves(),
+            "store_cpu_us_per_job": self.store_us(),
             "scheduler_cpu_us_per_job": self.scheduler_us,
         })
     }
@@ -196,12 +251,27 @@ mod tests {
             "# CPU\r\nused_cpu_sys:0.5\r\nused_cpu_user:1.25\r\nused_cpu_sys_children:9\r\n",
             &mut count,
         );
-        assert_eq!(count, Count { calls: 7.0, commands: 12.0, cpu_s: 1.75 });
+        read("# Memory\r\nused_memory:1024\r\nused_memory_rss:4096\r\n", &mut count);
+        let expected = Count { calls: 7.0, commands: 12.0, cpu_s: 1.75, memory_bytes: 1024.0 };
+        assert_eq!(count, expected);
+    }
+
+    #[test]
+    fn what_would_have_been_done_anyway_is_not_the_jobs() {
+        let count = |calls| Count { calls, commands: 10.0 * calls, ..Count::default() };
+        let counts = |a, b| Counts([("a".to_owned(), count(a)), ("b".to_owned(), count(b))].into());
+        let spent = counts(130.0, 50.0).less(&counts(10.0, 0.0), 3.0);
+        assert_eq!(spent.total(), count(150.0));
+        let work = Work { jobs: 50.0, reserves: 55.0, granted: 50.0 };
+        let share = Share::new(spent, work, 7.0);
+        assert_eq!(share.by_server(), [20.0, 10.0]);
+        assert_eq!(share.json()["reservations_per_job"], 1.1);
     }
 
     #[test]
     fn metrics_are_added_up_over_their_labels() {
         let page = "lingua_jobs_total{state=\"DONE\"} 3\nlingua_jobs_total{state=\"FAILED\"} 1\nlingua_jobs_total_x 9\n";
         assert_eq!(sum(page, "lingua_jobs_total"), 4.0);
+        assert_eq!(sum(page, "lingua_jobs_total{state=\"DONE\"}"), 3.0);
     }
 }

@@ -76,7 +76,7 @@ pub(super) async fn run(
     raise_files(u64::from(sessions) + FILES_BESIDES)?;
     progress.expect(1);
     let broker = Broker::start(Kind::Scheduler, state, pins).await?;
-    let url = format!("http://{}", broker.door().address);
+    let url = format!("http://{}", broker.door(0).address);
     let (quit, mut nodes) = (Quit::new(), JoinSet::new());
     for n in 0..NODES {
         let languages = ["zh", "en"];
