@@ -99,6 +99,7 @@ async fn jobs(server: &Server) -> anyhow::Result<String> {
         flags,
         &heads,
     );
+    let mut yardsticks = vec![];
     let peers = BULLMQ.map(|(clients, peer)| (clients, 10, Some(peer)));
     for (clients, nodes, peer) in peers.into_iter().chain([(100, 100, None)]) {
         let flags = format!("--nodes {nodes} --concurrency {clients} --seconds 4 --tape");
@@ -116,13 +117,17 @@ async fn jobs(server: &Server) -> anyhow::Result<String> {
         cells.push(format!("{:.0}, {:.0}", of("jobs_per_s"), of("store_cpu_us_per_job")));
         cells.push(format!("{:.0} %", of("scheduler_share") * 100.0));
         sheet.row(&cells);
-        eprintln!(
-            "{clients} clients: {} calls/s by the player, {} by redis-benchmark",
-            of("yardstick/player_calls_per_s").round(),
-            of("yardstick/redis_benchmark_calls_per_s").round()
-        );
+        yardsticks.push(format!(
+            "{:.0} and {:.0}",
+            of("yardstick/player_calls_per_s"),
+            of("yardstick/redis_benchmark_calls_per_s")
+        ));
     }
-    Ok(sheet.finish())
+    let yardsticks = yardsticks.join(", ");
+    Ok(format!(
+        "{}\n\nOne call over and over, by the player and by redis-benchmark, calls/s: {yardsticks}.",
+        sheet.finish()
+    ))
 }
 
 /// Nodes that are busy nearly all the time.
@@ -207,7 +212,7 @@ async fn nodes(server: &Server) -> anyhow::Result<String> {
             format!("{:.0}", number(fleet, "/heartbeats_per_s")),
             format!("{:.2}, {:.1}", beat("round_trips"), beat("commands")),
             format!("{:.0}, {:.0}", beat("store_cpu_us"), beat("scheduler_cpu_us")),
-            format!("{:.0}, {:.1}", beat("store_bytes_per_node"), number(fleet, "/node_kib")),
+            format!("{:.0}, {:.1}", beat("store_bytes_per_node"), node_kib(fleet)),
         ]);
         sheet.row(&cells);
     }
@@ -274,6 +279,12 @@ async fn bench(server: &Server, store: &str, flags: &str) -> anyhow::Result<Valu
 /// A figure; 0 if it was not measured.
 fn number(found: &Value, path: &str) -> f64 {
     found.pointer(path).and_then(Value::as_f64).unwrap_or_default()
+}
+
+/// Memory of the scheduler for each connected node, before there are jobs.
+fn node_kib(fleet: &Value) -> f64 {
+    let resident = |when: &str| number(fleet, &format!("/resident_kib/{when}"));
+    (resident("connected") - resident("before")) / number(fleet, "/nodes").max(1.0)
 }
 
 fn latencies(found: &Value) -> String {

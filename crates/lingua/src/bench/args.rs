@@ -144,6 +144,11 @@ impl BenchArgs {
         }
     }
 
+    /// Whether its own scheduler has a store with servers of its own.
+    pub(super) fn is_shared(&self) -> bool {
+        self.store.as_deref().is_some_and(|store| store.starts_with("redis"))
+    }
+
     pub(super) fn length(&self, seconds: u64) -> Duration {
         Duration::from_secs(self.seconds.unwrap_or(seconds))
     }
