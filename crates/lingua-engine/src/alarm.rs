@@ -1,48 +1,145 @@
-//! One timer for all that a job waits for.
+//! One alarm for all that a job waits for, and one timer for the alarms of many jobs.
 //!
 //! A job's limits follow each other: for a slot, for the node's confirmation, for its result. Nearly always
-//! what it waits for comes first, so a timer for each would be set only to be taken back.
+//! what it waits for comes first, so a timer for each would be set only to be taken back. The alarms of a crew's jobs
+//! lie side by side, and one timer is set to the earliest that there was: it is looked for among the others when that timer
+//! rings, which is every few seconds, however many jobs come and go.
 //!
-//! Start at [`Alarm::at`]. Invariant: it never rings early, and a timer that is set is left alone while it
-//! rings no later than it should.
+//! Start at [`Alarm::at`]. Invariant: it never rings early, and what is set is left alone while it rings no later than it
+//! should.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::clock::Timer;
 
-type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// The alarms of some jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Alarms {
+    set: Mutex<Set>,
+    /// Rung when one is set that is due before all others.
+    sooner: Notify,
+}
 
+#[derive(Debug)]
+struct Set {
+    /// When each rings, and whom it wakes. There are as many places as there were jobs that waited at a time.
+    places: Vec<Option<(u64, Waker)>>,
+    free: Vec<u32>,
+    /// None is due before. The one that was may be gone.
+    next_ms: u64,
+}
+
+impl Default for Set {
+    fn default() -> Self {
+        Self { places: vec![], free: vec![], next_ms: u64::MAX }
+    }
+}
+
+impl Alarms {
+    /// Rings those that are due, for ever.
+    pub(crate) async fn ring<T: Timer>(&self, timer: &T) {
+        loop {
+            let sooner = self.sooner.notified();
+            let (now_ms, next_ms) = (timer.now_ms(), self.set.lock().next_ms);
+            if now_ms >= next_ms {
+                self.wake_due(now_ms);
+                continue;
+            }
+            let due = async {
+                match next_ms {
+                    u64::MAX => std::future::pending().await,
+                    _ => timer.sleep(next_ms - now_ms).await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = sooner => {}
+                () = due => {}
+            }
+        }
+    }
+
+    fn wake_due(&self, now_ms: u64) {
+        let mut set = self.set.lock();
+        let mut next_ms = u64::MAX;
+        let mut due = vec![];
+        for place in &mut set.places {
+            match place {
+                Some((due_ms, _)) if *due_ms > now_ms => next_ms = next_ms.min(*due_ms),
+                _ => due.extend(place.take()),
+            }
+        }
+        set.next_ms = next_ms;
+        drop(set);
+        due.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Sets an alarm that has this place, or none yet; says which it has.
+    fn set(&self, place: Option<u32>, due_ms: u64, waker: &Waker) -> u32 {
+        let mut set = self.set.lock();
+        let place = place.or_else(|| set.free.pop()).unwrap_or_else(|| {
+            set.places.push(None);
+            set.places.len() as u32 - 1
+        });
+        set.places[place as usize] = Some((due_ms, waker.clone()));
+        if due_ms < set.next_ms {
+            set.next_ms = due_ms;
+            drop(set);
+            self.sooner.notify_one();
+        }
+        place
+    }
+
+    fn give_back(&self, place: u32) {
+        let mut set = self.set.lock();
+        let gone = set.places[place as usize].take();
+        set.free.push(place);
+        drop(set);
+        drop(gone);
+    }
+}
+
+/// The alarm of one job.
 pub(crate) struct Alarm {
-    /// The timer that is set, and when it rings. Never locked: it only makes the alarm `Sync`, as whoever
-    /// has it has to be.
-    set: Mutex<Option<(u64, Sleep)>>,
+    alarms: Arc<Alarms>,
+    /// Its place, and when it rings.
+    set: Option<(u32, u64)>,
 }
 
 impl Alarm {
-    pub(crate) fn new() -> Self {
-        Self { set: Mutex::new(None) }
+    pub(crate) fn new(alarms: Arc<Alarms>) -> Self {
+        Self { alarms, set: None }
     }
 
-    /// Waits until then.
+    /// Waits until then. Whoever waits has to be the same each time.
     pub(crate) async fn at<T: Timer>(&mut self, timer: &T, due_ms: u64) {
-        let set = self.set.get_mut();
-        loop {
+        poll_fn(|context| {
             let now_ms = timer.now_ms();
             if now_ms >= due_ms {
-                return;
+                return Poll::Ready(());
             }
-            let rings_too_late = set.as_ref().is_none_or(|(rings_ms, _)| *rings_ms > due_ms);
-            if rings_too_late {
-                let (timer, left_ms) = (timer.clone(), due_ms - now_ms);
-                let sleep = Box::pin(async move { timer.sleep(left_ms).await });
-                *set = Some((due_ms, sleep));
+            let rings_in_time =
+                self.set.is_some_and(|(_, rings_ms)| now_ms < rings_ms && rings_ms <= due_ms);
+            if !rings_in_time && due_ms < u64::MAX {
+                let place = self.set.map(|(place, _)| place);
+                let place = self.alarms.set(place, due_ms, context.waker());
+                self.set = Some((place, due_ms));
             }
-            if let Some((_, sleep)) = set {
-                sleep.await;
-            }
-            *set = None;
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if let Some((place, _)) = self.set {
+            self.alarms.give_back(place);
         }
     }
 }
@@ -54,10 +151,18 @@ mod tests {
     use super::*;
     use crate::clock::TokioTimer;
 
+    /// Alarms that ring, and the time by which they do.
+    fn ringing() -> (Arc<Alarms>, TokioTimer) {
+        let (alarms, timer) = (Arc::<Alarms>::default(), TokioTimer::starting_at(0));
+        let (theirs, their_timer) = (Arc::clone(&alarms), timer.clone());
+        tokio::spawn(async move { theirs.ring(&their_timer).await });
+        (alarms, timer)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn it_rings_when_it_should_whatever_was_set_before() {
-        let timer = TokioTimer::starting_at(0);
-        let mut alarm = Alarm::new();
+        let (alarms, timer) = ringing();
+        let mut alarm = Alarm::new(alarms);
         for (interrupted_at, due) in [(10, 50), (20, 200), (30, 40)] {
             tokio::select! {
                 biased;
@@ -69,5 +174,32 @@ mod tests {
         assert_eq!(timer.now_ms(), 70, "neither at 40 nor at 200");
         alarm.at(&timer, 60).await;
         assert_eq!(timer.now_ms(), 70, "what is past rings at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_rings_at_its_own_time_and_leaves_its_place() {
+        let (alarms, timer) = ringing();
+        let waiting: Vec<_> = [30, 10, 20, 10, 40, u64::MAX]
+            .into_iter()
+            .map(|due| {
+                let (mut alarm, timer) = (Alarm::new(Arc::clone(&alarms)), timer.clone());
+                tokio::spawn(async move {
+                    tokio::select! {
+                        biased;
+                        () = alarm.at(&timer, due) => {}
+                        () = timer.sleep(35) => {}
+                    }
+                    timer.now_ms()
+                })
+            })
+            .collect();
+        let mut rang = vec![];
+        for one in waiting {
+            rang.push(one.await.unwrap());
+        }
+        assert_eq!(rang, [30, 10, 20, 10, 35, 35]);
+        let set = alarms.set.lock();
+        assert_eq!((set.places.len(), set.free.len()), (5, 5), "one that never rings has none");
+        assert!(set.places.iter().all(Option::is_none));
     }
 }

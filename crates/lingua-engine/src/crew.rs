@@ -15,7 +15,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use parking_lot::Mutex;
 use tokio::runtime::Handle as Runtime;
 
-use crate::clock::Turn;
+use crate::alarm::Alarms;
+use crate::clock::{Timer, Turn};
 use crate::runner::Life;
 
 /// Lives polled before others have their turn.
@@ -25,6 +26,8 @@ const TURN: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Crew {
     ready: Mutex<Ready>,
+    /// The alarms of its jobs.
+    pub(crate) alarms: Arc<Alarms>,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +70,11 @@ impl Crew {
     fn hand(self: &Arc<Self>, life: Life) -> Arc<Hand> {
         let (crew, life) = (Arc::clone(self), Mutex::new(Some(life)));
         Arc::new(Hand { crew, is_ready: AtomicBool::new(false), life })
+    }
+
+    /// Rings the alarms of its jobs, for ever.
+    pub(crate) async fn ring(self: Arc<Self>, timer: impl Timer) {
+        self.alarms.ring(&timer).await;
     }
 
     /// Works for ever.

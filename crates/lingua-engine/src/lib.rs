@@ -9,7 +9,7 @@
 //! | [`node`] | the nodes that are connected here |
 //! | `runner` | one job's life: the core's state machine, its effects, its timers |
 //! | `live` | the jobs that run here: how to tell them something, and how to wait for them |
-//! | `alarm` | one timer for all that a job waits for |
+//! | `alarm` | one alarm for all that a job waits for |
 //! | `queue` | jobs that wait for a slot |
 //! | `routes` | which cells to ask first |
 //! | [`bus`] | jobs here on nodes of other instances, and the other way round |

@@ -4,15 +4,19 @@
 //! passes on.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use lingua_core::job::{Failure, JobState, Stage};
 use lingua_core::{Attempt, InstanceId, JobId, LangPair, Needs, NodeId};
-use lingua_store::contract::{Bytes, Keep};
+use lingua_store::contract::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::speech::Speech;
+
+mod kept;
+
+pub(crate) use kept::Kept;
 
 /// What the speaker said, in one of four forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -264,52 +268,10 @@ pub struct Ended {
     pub(crate) kept: Kept,
 }
 
-/// Bytes that were made from what is beside them: they make no difference.
-#[derive(Clone, Default)]
-pub(crate) struct Kept(OnceLock<Box<[u8]>>);
-
-impl PartialEq for Kept {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Kept {}
-
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kept({})", self.0.get().map_or(0, |bytes| bytes.len()))
-    }
-}
-
 impl Ended {
     pub(crate) fn fail(&mut self, failure: Failure, detail: Option<String>) {
         self.error = Some(failure.code().to_owned());
         self.detail = Some(detail.unwrap_or_else(|| failure.to_string()));
-    }
-}
-
-/// As JSON.
-impl Keep for Ended {
-    fn bytes(&self) -> &[u8] {
-        self.kept.0.get_or_init(|| serde_json::to_vec(self).unwrap_or_default().into())
-    }
-
-    fn write_to(&self, out: &mut Vec<u8>) {
-        match self.kept.0.get() {
-            Some(kept) => out.extend_from_slice(kept),
-            // Texts and numbers can be written, and memory takes them.
-            None => drop(serde_json::to_writer(out, self)),
-        }
-    }
-
-    fn bytes_max(&self) -> usize {
-        // A character that JSON has to escape takes at most six bytes; what is around the texts takes less than this.
-        let text = |text: &Option<String>| 6 * text.as_ref().map_or(0, String::len);
-        let of_try = |t: &Try| 256 + 6 * t.node.as_str().len() + text(&t.reason);
-        let tries: usize = self.tries.iter().map(of_try).sum();
-        let result = self.result.as_ref().map_or(0, |result| result.as_str().len());
-        256 + text(&self.error) + text(&self.detail) + result + tries
     }
 }
 

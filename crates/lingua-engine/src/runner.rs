@@ -89,6 +89,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         };
         let ended = Ended { accepted_ms, ..Ended::default() };
         let written = job.stage();
+        let alarm = Alarm::new(Arc::clone(&shared.crew(request.id).alarms));
         Self {
             shared,
             request,
@@ -107,7 +108,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             sent_ms: 0,
             link: None,
             feed: Feed::default(),
-            alarm: Alarm::new(),
+            alarm,
         }
     }
 

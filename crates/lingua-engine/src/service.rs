@@ -42,6 +42,7 @@ impl<S: Store, T: Timer> Service<S, T> {
         let handle = &self.handle;
         for crew in &*handle.shared.crews {
             tokio::spawn(Arc::clone(crew).work());
+            tokio::spawn(Arc::clone(crew).ring(handle.shared.timer.clone()));
         }
         self.recover().await;
         // Biased, here and elsewhere: which branch comes first must not be tokio's own luck, or no

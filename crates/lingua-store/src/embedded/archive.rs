@@ -18,6 +18,9 @@ use crate::contract::JobRecord;
 /// Bytes after which a new chunk is begun.
 const CHUNK_BYTES: usize = 64 << 10;
 
+/// Memory that a chunk gets from the start: room for its last job, too, unless that is a large one.
+const CHUNK_ROOM_BYTES: usize = CHUNK_BYTES + (8 << 10);
+
 /// Jobs that have ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Archive {
@@ -51,8 +54,9 @@ impl Archive {
     pub(super) fn keep(&mut self, job: &JobRecord, token: Option<u64>) {
         let is_full = self.chunks.back().is_none_or(|chunk| chunk.bytes.len() >= CHUNK_BYTES);
         if is_full {
-            let bytes = Arc::new(std::mem::take(&mut self.spare));
-            self.chunks.push_back(Chunk { bytes, jobs: 0 });
+            let mut bytes = std::mem::take(&mut self.spare);
+            bytes.reserve(CHUNK_ROOM_BYTES);
+            self.chunks.push_back(Chunk { bytes: Arc::new(bytes), jobs: 0 });
         }
         let last = self.chunks.len() as u64 - 1;
         let Some(chunk) = self.chunks.back_mut() else { return };

@@ -5,7 +5,7 @@
 //!
 //! Invariant: a job ends once; whoever lost the race is told so.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use lingua_core::planted::{self, Bug};
 use lingua_core::{InstanceId, JobId};
@@ -25,11 +25,11 @@ const LEAVE_BATCH: usize = 64;
 #[derive(Debug, Clone)]
 pub(super) struct Jobs {
     limits: Limits,
-    open_records: BTreeMap<JobId, Entry>,
+    /// In boxes, because jobs come and go, and neighbours in a map are moved then.
+    open_records: BTreeMap<JobId, Box<Entry>>,
     ended_records: Archive,
-    /// Open jobs of each instance.
-    open: BTreeMap<InstanceId, BTreeSet<JobId>>,
-    open_count: usize,
+    /// How many open jobs each instance has.
+    open: BTreeMap<InstanceId, usize>,
     /// Ended jobs and when they ended, oldest first.
     ended: VecDeque<(u64, JobId)>,
     notes: Notes,
@@ -56,7 +56,6 @@ impl Jobs {
             open_records: BTreeMap::new(),
             ended_records: Archive::default(),
             open: BTreeMap::new(),
-            open_count: 0,
             ended: VecDeque::new(),
             notes: Notes::default(),
             leaving: VecDeque::new(),
@@ -75,9 +74,7 @@ impl Jobs {
             restored.ended_records.keep(&record, token);
         }
         for (record, last_token) in open {
-            restored.open.entry(record.owner.clone()).or_default().insert(record.id);
-            restored.open_count += 1;
-            restored.open_records.insert(record.id, Entry { record, last_token });
+            restored.add_open(Entry { record, last_token });
         }
         restored.notes.begin();
         restored
@@ -91,16 +88,13 @@ impl Jobs {
         {
             return Ok(CreateReply::Exists(record));
         }
-        if self.open_count >= self.limits.open_jobs_max {
+        if self.open_records.len() >= self.limits.open_jobs_max {
             let limit = self.limits.open_jobs_max;
             return Err(Error::LimitReached { what: "the number of open jobs", limit });
         }
-        self.open.entry(job.owner.clone()).or_default().insert(job.id);
-        self.open_count += 1;
-        let id = job.id;
         let entry = Entry { record: JobRecord::new(job, now_ms), last_token: None };
         self.notes.take(|| Note::Accepted(entry.record.clone()));
-        self.open_records.insert(id, entry);
+        self.add_open(entry);
         Ok(CreateReply::Created)
     }
 
@@ -110,11 +104,12 @@ impl Jobs {
             step.outcome().map_or(0, |outcome| outcome.bytes_max()),
         )?;
         self.forget_old(now_ms);
-        let Some(Entry { record, last_token }) = self.open_records.get_mut(&step.job()) else {
+        let Some(entry) = self.open_records.get_mut(&step.job()) else {
             let ended = self.ended_records.get(step.job());
             let refused = |(record, token)| refused(&record, token, &step);
             return Ok(ended.and_then(refused).unwrap_or(AdvanceReply::NotFound));
         };
+        let Entry { record, last_token } = &mut **entry;
         if let Some(reply) = refused(record, *last_token, &step) {
             return Ok(reply);
         }
@@ -134,11 +129,10 @@ impl Jobs {
 
     /// What is open is in one place, what has ended in the other.
     fn end(&mut self, id: JobId, token: Option<u64>, now_ms: u64) {
-        let Some(Entry { record, .. }) = self.open_records.remove(&id) else { return };
-        self.remove_open(&record.owner, id);
-        self.open_count -= 1;
+        let Some(entry) = self.open_records.remove(&id) else { return };
+        self.has_one_less(&entry.record.owner);
         self.ended.push_back((now_ms, id));
-        self.ended_records.keep(&record, token);
+        self.ended_records.keep(&entry.record, token);
     }
 
     fn record(&self, job: JobId) -> Option<JobRecord> {
@@ -181,15 +175,22 @@ impl Jobs {
         is_alive: impl Fn(&InstanceId) -> bool,
         now_ms: u64,
     ) -> Vec<JobRecord> {
-        let dead = self.open.iter().filter(|(owner, _)| *owner != heir && !is_alive(owner));
-        let orphans: Vec<(InstanceId, JobId)> = dead
-            .flat_map(|(owner, jobs)| jobs.iter().map(|&job| (owner.clone(), job)))
-            .take(limit)
+        let is_orphans = |owner: &InstanceId| owner != heir && !is_alive(owner);
+        // Nearly always there are none, and the jobs need not be looked through.
+        if !self.open.keys().any(is_orphans) {
+            return vec![];
+        }
+        let open = self.open_records.values().map(|entry| &entry.record);
+        let mut orphans: Vec<(InstanceId, JobId)> = open
+            .filter(|record| is_orphans(&record.owner))
+            .map(|record| (record.owner.clone(), record.id))
             .collect();
+        orphans.sort_unstable();
+        orphans.truncate(limit);
         let mut claimed = Vec::with_capacity(orphans.len());
         for (owner, id) in orphans {
-            self.remove_open(&owner, id);
-            self.open.entry(heir.clone()).or_default().insert(id);
+            self.has_one_less(&owner);
+            *self.open.entry(heir.clone()).or_default() += 1;
             if let Some(entry) = self.open_records.get_mut(&id) {
                 entry.record.owner = heir.clone();
                 entry.record.updated_ms = now_ms;
@@ -201,10 +202,18 @@ impl Jobs {
         claimed
     }
 
-    fn remove_open(&mut self, owner: &InstanceId, id: JobId) {
+    fn add_open(&mut self, entry: Entry) {
+        let (id, owner) = (entry.record.id, entry.record.owner.clone());
+        *self.open.entry(owner).or_default() += 1;
+        if let Some(replaced) = self.open_records.insert(id, Box::new(entry)) {
+            self.has_one_less(&replaced.record.owner);
+        }
+    }
+
+    fn has_one_less(&mut self, owner: &InstanceId) {
         if let Some(jobs) = self.open.get_mut(owner) {
-            jobs.remove(&id);
-            if jobs.is_empty() {
+            *jobs -= 1;
+            if *jobs == 0 {
                 self.open.remove(owner);
             }
         }
