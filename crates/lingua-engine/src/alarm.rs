@@ -17,6 +17,9 @@ use tokio::sync::Notify;
 
 use crate::clock::Timer;
 
+/// Alarms of which the earliest is known, so that all others can be passed over together.
+const BLOCK: usize = 64;
+
 /// The alarms of some jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
@@ -30,13 +33,23 @@ struct Set {
     /// When each rings, and whom it wakes. There are as many places as there were jobs that waited at a time.
     places: Vec<Option<(u64, Waker)>>,
     free: Vec<u32>,
-    /// None is due before. The one that was may be gone.
+    /// For each block of places: none in it is due before. The one that was may be gone.
+    blocks_ms: Vec<u64>,
+    /// None at all is due before.
     next_ms: u64,
 }
 
 impl Default for Set {
     fn default() -> Self {
-        Self { places: vec![], free: vec![], next_ms: u64::MAX }
+        Self { places: vec![], free: vec![], blocks_ms: vec![], next_ms: u64::MAX }
+    }
+}
+
+impl Set {
+    fn new_place(&mut self) -> u32 {
+        self.places.push(None);
+        self.blocks_ms.resize(self.places.len().div_ceil(BLOCK), u64::MAX);
+        self.places.len() as u32 - 1
     }
 }
 
@@ -65,16 +78,19 @@ impl Alarms {
     }
 
     fn wake_due(&self, now_ms: u64) {
-        let mut set = self.set.lock();
-        let mut next_ms = u64::MAX;
         let mut due = vec![];
-        for place in &mut set.places {
-            match place {
-                Some((due_ms, _)) if *due_ms > now_ms => next_ms = next_ms.min(*due_ms),
-                _ => due.extend(place.take()),
+        let mut set = self.set.lock();
+        let Set { places, blocks_ms, next_ms, .. } = &mut *set;
+        for (block_ms, places) in blocks_ms.iter_mut().zip(places.chunks_mut(BLOCK)) {
+            if *block_ms <= now_ms {
+                for place in places.iter_mut() {
+                    due.extend(place.take_if(|(due_ms, _)| *due_ms <= now_ms));
+                }
+                let left = places.iter().flatten().map(|(due_ms, _)| *due_ms);
+                *block_ms = left.min().unwrap_or(u64::MAX);
             }
         }
-        set.next_ms = next_ms;
+        *next_ms = blocks_ms.iter().copied().min().unwrap_or(u64::MAX);
         drop(set);
         due.into_iter().for_each(|(_, waker)| waker.wake());
     }
@@ -82,11 +98,10 @@ impl Alarms {
     /// Sets an alarm that has this place, or none yet; says which it has.
     fn set(&self, place: Option<u32>, due_ms: u64, waker: &Waker) -> u32 {
         let mut set = self.set.lock();
-        let place = place.or_else(|| set.free.pop()).unwrap_or_else(|| {
-            set.places.push(None);
-            set.places.len() as u32 - 1
-        });
-        set.places[place as usize] = Some((due_ms, waker.clone()));
+        let place = place.or_else(|| set.free.pop()).unwrap_or_else(|| set.new_place());
+        let at = place as usize;
+        set.places[at] = Some((due_ms, waker.clone()));
+        set.blocks_ms[at / BLOCK] = set.blocks_ms[at / BLOCK].min(due_ms);
         if due_ms < set.next_ms {
             set.next_ms = due_ms;
             drop(set);
@@ -179,27 +194,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_rings_at_its_own_time_and_leaves_its_place() {
         let (alarms, timer) = ringing();
-        let waiting: Vec<_> = [30, 10, 20, 10, 40, u64::MAX]
-            .into_iter()
-            .map(|due| {
+        // More than a block of them.
+        let due = |n: u64| [30, 10, 20, 10, 40, u64::MAX][n as usize % 6];
+        let waiting: Vec<_> = (0..600)
+            .map(|n| {
                 let (mut alarm, timer) = (Alarm::new(Arc::clone(&alarms)), timer.clone());
                 tokio::spawn(async move {
                     tokio::select! {
                         biased;
-                        () = alarm.at(&timer, due) => {}
+                        () = alarm.at(&timer, due(n)) => {}
                         () = timer.sleep(35) => {}
                     }
                     timer.now_ms()
                 })
             })
             .collect();
-        let mut rang = vec![];
-        for one in waiting {
-            rang.push(one.await.unwrap());
+        for (n, one) in (0..).zip(waiting) {
+            assert_eq!(one.await.unwrap(), due(n).min(35), "{n}");
         }
-        assert_eq!(rang, [30, 10, 20, 10, 35, 35]);
         let set = alarms.set.lock();
-        assert_eq!((set.places.len(), set.free.len()), (5, 5), "one that never rings has none");
+        assert_eq!((set.places.len(), set.free.len()), (500, 500), "one that never rings has none");
         assert!(set.places.iter().all(Option::is_none));
     }
 }
