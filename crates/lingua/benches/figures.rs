@@ -99,7 +99,7 @@ async fn jobs(server: &Server) -> anyhow::Result<String> {
         flags,
         &heads,
     );
-    let mut yardsticks = vec![];
+    let (mut yardsticks, mut memory, mut network) = (vec![], 0.0, 0.0);
     let peers = BULLMQ.map(|(clients, peer)| (clients, 10, Some(peer)));
     for (clients, nodes, peer) in peers.into_iter().chain([(100, 100, None)]) {
         let flags = format!("--nodes {nodes} --concurrency {clients} --seconds 4 --tape");
@@ -117,6 +117,8 @@ async fn jobs(server: &Server) -> anyhow::Result<String> {
         cells.push(format!("{:.0}, {:.0}", of("jobs_per_s"), of("store_cpu_us_per_job")));
         cells.push(format!("{:.0} %", of("scheduler_share") * 100.0));
         sheet.row(&cells);
+        memory = number(&found, "/store/store_memory_bytes_per_job");
+        network = number(&found, "/store/store_net_bytes_per_job");
         yardsticks.push(format!(
             "{:.0} and {:.0}",
             of("yardstick/player_calls_per_s"),
@@ -125,7 +127,8 @@ async fn jobs(server: &Server) -> anyhow::Result<String> {
     }
     let yardsticks = yardsticks.join(", ");
     Ok(format!(
-        "{}\n\nOne call over and over, by the player and by redis-benchmark, calls/s: {yardsticks}.",
+        "{}\n\nOne call over and over, by the player and by redis-benchmark, calls/s: {yardsticks}. An ended job takes {memory:.0} \
+         bytes of Redis, and {network:.0} bytes went over its sockets.",
         sheet.finish()
     ))
 }
@@ -180,6 +183,7 @@ async fn instances(server: &Server) -> anyhow::Result<String> {
 
 /// Many nodes, their heartbeats, and jobs besides.
 async fn nodes(server: &Server) -> anyhow::Result<String> {
+    let flags = "--fleet N --concurrency 100 --seconds 5";
     let heads = [
         "nodes",
         "jobs/s",
@@ -187,36 +191,53 @@ async fn nodes(server: &Server) -> anyhow::Result<String> {
         "round trips",
         "commands",
         "Redis µs",
+        "Redis bytes",
         "scheduler µs",
-        "heartbeats/s",
-        "a heartbeat: round trips, commands",
-        "Redis µs, scheduler µs",
-        "a node: bytes in Redis, KiB in the scheduler",
     ];
-    let flags = "--fleet N --concurrency 100 --seconds 5";
-    let title =
-        "all connected; Redis and commands of jobs without heartbeats, the scheduler's with them";
-    let mut sheet = Sheet::new(title, flags, &heads);
+    let title = "jobs while all are connected; heartbeats are not counted, but for the scheduler's CPU time";
+    let mut jobs = Sheet::new(title, flags, &heads);
+    let heads = [
+        "nodes",
+        "heartbeats/s",
+        "round trips",
+        "commands",
+        "Redis µs",
+        "Redis bytes",
+        "scheduler µs",
+        "a node: bytes in Redis",
+        "KiB in the scheduler",
+    ];
+    let title = "the same nodes without jobs: what each heartbeat costs, upkeep included";
+    let mut beats = Sheet::new(title, flags, &heads);
     for count in [1_000, 10_000] {
         let flags = format!("--fleet {count} --concurrency 100 --seconds 5");
         let found = bench(server, &server.url(), &flags).await?;
         let fleet = &found["fleet"];
-        let beat = |name: &str| number(fleet, &format!("/heartbeat/{name}"));
-        let mut cells = vec![
+        let [round_trips, commands, store_us, scheduler_us] = store_cells(&fleet["store"]);
+        jobs.row(&[
             count.to_string(),
             format!("{:.0}", number(fleet, "/jobs_per_s")),
             latencies(fleet),
-        ];
-        cells.extend(store_cells(&fleet["store"]));
-        cells.extend([
-            format!("{:.0}", number(fleet, "/heartbeats_per_s")),
-            format!("{:.2}, {:.1}", beat("round_trips"), beat("commands")),
-            format!("{:.0}, {:.0}", beat("store_cpu_us"), beat("scheduler_cpu_us")),
-            format!("{:.0}, {:.1}", beat("store_bytes_per_node"), node_kib(fleet)),
+            round_trips,
+            commands,
+            store_us,
+            format!("{:.0}", number(fleet, "/store/store_net_bytes_per_job")),
+            scheduler_us,
         ]);
-        sheet.row(&cells);
+        let beat = |name: &str| number(fleet, &format!("/heartbeat/{name}"));
+        beats.row(&[
+            count.to_string(),
+            format!("{:.0}", number(fleet, "/heartbeats_per_s")),
+            format!("{:.2}", beat("round_trips")),
+            format!("{:.1}", beat("commands")),
+            format!("{:.0}", beat("store_cpu_us")),
+            format!("{:.0}", beat("store_net_bytes")),
+            format!("{:.0}", beat("scheduler_cpu_us")),
+            format!("{:.0}", beat("store_bytes_per_node")),
+            format!("{:.1}", node_kib(fleet)),
+        ]);
     }
-    Ok(sheet.finish())
+    Ok(format!("{}\n\n{}", jobs.finish(), beats.finish()))
 }
 
 /// Three masters against one, with nodes in ten cells.

@@ -138,17 +138,19 @@ impl Idle {
         Ok(Self { beats, scheduler_us, store, held_bytes })
     }
 
-    /// Calls, commands and microseconds of the store for each heartbeat.
-    fn store_each(&self) -> [f64; 3] {
-        let Count { calls, commands, cpu_s, .. } = self.store.total();
-        [calls, commands, cpu_s * 1e6].map(|spent| spent / self.beats.max(1.0))
+    /// Calls, commands, microseconds and bytes over the network of the store for each heartbeat.
+    fn store_each(&self) -> [f64; 4] {
+        let Count { calls, commands, cpu_s, net_bytes, .. } = self.store.total();
+        [calls, commands, cpu_s * 1e6, net_bytes].map(|spent| spent / self.beats.max(1.0))
     }
 
     /// For people.
     fn facts(&self, nodes: u32) -> Vec<(&'static str, String)> {
-        let [calls, commands, us] = self.store_each();
+        let [calls, commands, us, bytes] = self.store_each();
         let held = self.held_bytes / f64::from(nodes.max(1));
-        let each = format!("{calls:.2} round trips, {commands:.1} commands, upkeep included");
+        let each = format!(
+            "{calls:.2} round trips, {commands:.1} commands, {bytes:.0} bytes, upkeep included"
+        );
         vec![
             (
                 "each heartbeat",
@@ -163,12 +165,13 @@ impl Idle {
 
     /// For machines.
     fn json(&self, nodes: u32) -> Value {
-        let [calls, commands, us] = self.store_each();
+        let [calls, commands, us, bytes] = self.store_each();
         json!({
             "scheduler_cpu_us": self.scheduler_us,
             "store_cpu_us": us,
             "round_trips": calls,
             "commands": commands,
+            "store_net_bytes": bytes,
             "store_bytes_per_node": self.held_bytes / f64::from(nodes.max(1)),
         })
     }

@@ -34,6 +34,8 @@ pub(super) struct Count {
     pub(super) commands: f64,
     pub(super) cpu_s: f64,
     pub(super) memory_bytes: f64,
+    /// What went over its sockets, in and out.
+    pub(super) net_bytes: f64,
 }
 
 /// What all of them have counted up to a moment, or between two, by address.
@@ -70,7 +72,7 @@ impl Servers {
 
     pub(super) async fn count(&self) -> anyhow::Result<Counts> {
         let mut counts: BTreeMap<String, Count> = BTreeMap::new();
-        for section in ["commandstats", "cpu", "memory"] {
+        for section in ["commandstats", "cpu", "memory", "stats"] {
             for (address, text) in self.store.info(section).await? {
                 let count = counts.entry(address).or_default();
                 read(&text, count);
@@ -99,6 +101,7 @@ impl Count {
             commands: self.commands - other.commands * times,
             cpu_s: self.cpu_s - other.cpu_s * times,
             memory_bytes: self.memory_bytes - other.memory_bytes * times,
+            net_bytes: self.net_bytes - other.net_bytes * times,
         }
     }
 }
@@ -140,6 +143,7 @@ fn read(info: &str, count: &mut Count) {
         let Some((name, value)) = line.split_once(':') else { continue };
         match name {
             "used_cpu_user" | "used_cpu_sys" => count.cpu_s += number(value),
+            "total_net_input_bytes" | "total_net_output_bytes" => count.net_bytes += number(value),
             "used_memory" => count.memory_bytes += number(value),
             _ if name.starts_with("cmdstat_") => {
                 let calls = value.split(',').find_map(|field| field.strip_prefix("calls="));
@@ -213,6 +217,14 @@ impl Share {
             ),
             ("reservations", format!("{:.2} for each job", self.reserves())),
             ("store cpu", format!("{:.0} µs for each job", self.store_us())),
+            (
+                "store bytes",
+                format!(
+                    "{:.0} over the network and {:.0} in memory for each job",
+                    self.of(|count| count.net_bytes),
+                    self.of(|count| count.memory_bytes)
+                ),
+            ),
             ("scheduler cpu", format!("{:.0} µs for each job", self.scheduler_us)),
         ];
         let by_server = self.by_server();
@@ -231,6 +243,8 @@ impl Share {
             "commands_per_job_by_server": self.by_server(),
             "reservations_per_job": self.reserves(),
             "store_cpu_us_per_job": self.store_us(),
+            "store_net_bytes_per_job": self.of(|count| count.net_bytes),
+            "store_memory_bytes_per_job": self.of(|count| count.memory_bytes),
             "scheduler_cpu_us_per_job": self.scheduler_us,
         })
     }
@@ -252,7 +266,9 @@ mod tests {
             &mut count,
         );
         read("# Memory\r\nused_memory:1024\r\nused_memory_rss:4096\r\n", &mut count);
-        let expected = Count { calls: 7.0, commands: 12.0, cpu_s: 1.75, memory_bytes: 1024.0 };
+        read("total_net_input_bytes:30\r\ntotal_net_output_bytes:12\r\n", &mut count);
+        let (memory_bytes, net_bytes) = (1024.0, 42.0);
+        let expected = Count { calls: 7.0, commands: 12.0, cpu_s: 1.75, memory_bytes, net_bytes };
         assert_eq!(count, expected);
     }
 

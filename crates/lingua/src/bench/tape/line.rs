@@ -66,8 +66,8 @@ impl Line {
         self.stream.write_all(bytes).await.context("the server hung up")
     }
 
-    /// Waits for a reply and gives the first text in it; nothing if it is an empty list, `-` if there is none.
-    pub(super) async fn reply(&mut self) -> anyhow::Result<String> {
+    /// Waits for a reply and tells what it begins with: a letter, `+`, `0`, `-`, `()`, `nil`.
+    pub(super) async fn reply(&mut self) -> anyhow::Result<&'static str> {
         let end = loop {
             if let Some(end) = end_of(&self.buffer, 0, DEPTH_MAX)? {
                 break end;
@@ -78,7 +78,7 @@ impl Line {
         if let Some(error) = taken.strip_prefix(b"-") {
             bail!("the server says: {}", String::from_utf8_lossy(error).trim_end());
         }
-        Ok(first_word(&taken))
+        Ok(first_of(&taken))
     }
 
     /// Waits for a line without its end.
@@ -153,17 +153,27 @@ fn end_of(buffer: &[u8], at: usize, depth: u32) -> anyhow::Result<Option<usize>>
     }
 }
 
-/// The first text of a whole reply, or of a list in it.
-fn first_word(reply: &[u8]) -> String {
-    let Some((head, next)) = line_at(reply, 0) else { return String::new() };
-    let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+/// What a whole reply, or the first part of a list, begins with: a letter, a sign, or what stands for nothing.
+fn first_of(reply: &[u8]) -> &'static str {
+    let Some((head, next)) = line_at(reply, 0) else { return "?" };
     match head {
-        b"*0" => String::new(),
-        [b'*', ..] => first_word(&reply[next..]),
-        [b'+', word @ ..] => text(word),
-        [b'$', b'-', ..] => "-".to_owned(),
-        [b'$', ..] => line_at(reply, next).map_or_else(String::new, |(word, _)| text(word)),
-        _ => "-".to_owned(),
+        b"*0" => "()",
+        [b'*' | b'$', b'-', ..] => "nil",
+        [b'*', ..] => first_of(&reply[next..]),
+        b":0" => "0",
+        [b':', b'-', ..] => "-",
+        [b':', ..] => "+",
+        [b'+', word @ ..] => letter(word),
+        _ => letter(&reply[next..]),
+    }
+}
+
+fn letter(word: &[u8]) -> &'static str {
+    const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
+    let first = word.first().map_or(0, u8::to_ascii_lowercase);
+    match LETTERS.bytes().position(|letter| letter == first) {
+        Some(at) => &LETTERS[at..=at],
+        None => "?",
     }
 }
 
@@ -172,14 +182,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_are_taken_whole_and_known_by_their_first_word() {
-        for (reply, word) in [
-            ("*3\r\n$7\r\ngranted\r\n:4\r\n*2\r\n:1\r\n$-1\r\n", "granted"),
-            ("*2\r\n:3\r\n:1\r\n", "-"),
-            ("$4\r\nsent\r\n", "sent"),
-            ("+OK\r\n", "OK"),
-            ("*0\r\n", ""),
-            ("$-1\r\n", "-"),
+    fn replies_are_taken_whole_and_known_by_what_they_begin_with() {
+        for (reply, first) in [
+            ("*2\r\n$7\r\ngranted\r\n*2\r\n:1\r\n$-1\r\n", "g"),
+            ("$4\r\ng\r\n\0\r\n", "g"),
+            ("*2\r\n:3\r\n:1\r\n", "+"),
+            (":-1\r\n", "-"),
+            (":0\r\n", "0"),
+            ("+OK\r\n", "o"),
+            ("*0\r\n", "()"),
+            ("$-1\r\n", "nil"),
+            ("$0\r\n\r\n", "?"),
         ] {
             let reply = reply.as_bytes();
             for part in 0..reply.len() {
@@ -187,7 +200,7 @@ mod tests {
             }
             let more = [reply, b"+next\r\n"].concat();
             assert_eq!(end_of(&more, 0, DEPTH_MAX).unwrap(), Some(reply.len()));
-            assert_eq!(first_word(reply), word);
+            assert_eq!(first_of(reply), first);
         }
         assert!(end_of(b"?\r\n", 0, DEPTH_MAX).is_err());
     }
