@@ -14,8 +14,7 @@ local FIRST_JOB = 13
 
 local data = cold_record(cold, slot)
 if not data then return { 'reregister' } end
-local known, _, _, _, _, cost, used, max, flexibility, old_gate, health, drain, offline, present =
-  unpack_from(COLD, data)
+local known, _, _, _, _, cost, old_gate, health, drain, offline, present = unpack_from(COLD, data)
 if present == 0 or known ~= epoch or offline == 1 then return { 'reregister' } end
 
 if ARGV[5] ~= '' then health = tonumber(ARGV[5]) end
@@ -24,11 +23,11 @@ local gate = state * 8 + tonumber(ARGV[12])
 if gate ~= old_gate then set_gate(index, slot, gate) end
 if ARGV[9] ~= '' and tonumber(ARGV[9]) ~= cost then
   cost = tonumber(ARGV[9])
-  write_hot(hot, slot, cost, used, max, flexibility)
+  write_hot(hot, slot, cost, counts_of(hot, slot))
 end
 set_fresh(hot, fresh, slot, now + tonumber(ARGV[10]))
 call('SETRANGE', cold, slot * COLD_BYTES, pack(COLD, epoch, now, tonumber(ARGV[6]), tonumber(ARGV[7]),
-  tonumber(ARGV[8]), cost, used, max, flexibility, gate, health, drain, 0, 1))
+  tonumber(ARGV[8]), cost, gate, health, drain, 0, 1))
 
 local unknown = {}
 if #ARGV >= FIRST_JOB then

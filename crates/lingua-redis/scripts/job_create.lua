@@ -1,22 +1,18 @@
 -- Writes down a job that was accepted.
 --
--- KEYS     job all open ended
--- ARGV     1 now, 2 id, 3 owner, 4 specification, 5 deadline or '-', 6 recoverable (0 1),
---          7 how long an ended job is remembered, 8 open jobs at most
--- RETURNS  {'created'}, {'exists', head, specification, outcome or nil} or {'limit'}
+-- KEYS     job all open
+-- ARGV     1 now, 2 'owner id', 3 its head up to the token, 4 its head from the deadline on, 5 specification,
+--          6 how long an ended job is remembered, 7 open jobs at most
+-- RETURNS  1 if it was created, 0 if there are too many, or {head, specification, outcome or nil}
 -- WHY ATOMIC  of two requests with one id, one creates the job and the other finds it
-local job, all, open, ended = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local known = call('HMGET', job, 'h', 's', 'o')
-if known[1] then
-  local _, state, _, _, _, updated = read_head(known[1])
-  if not is_old(state, updated, tonumber(ARGV[7])) then return { 'exists', known[1], known[2], known[3] } end
+local job, open = KEYS[1], KEYS[3]
+local known = call('HGET', job, 'h')
+if known then
+  if not is_old(known, tonumber(ARGV[6])) then return call('HMGET', job, 'h', 's', 'o') end
   call('DEL', job)
-  call('ZREM', ended, ARGV[2])
 end
-if call('ZCARD', open) >= tonumber(ARGV[8]) then return { 'limit' } end
-local time = text(now)
-local head = ARGV[3] .. ' 0 1 - ' .. time .. ' ' .. time .. ' ' .. ARGV[5] .. ' ' .. ARGV[6] .. ' -'
-call('HSET', job, 'h', head, 's', ARGV[4])
-call('ZADD', all, 0, ARGV[2])
-call('ZADD', open, 0, ARGV[3] .. ' ' .. ARGV[2])
-return { 'created' }
+if call('ZCARD', open) >= tonumber(ARGV[7]) then return 0 end
+call('HSET', job, 'h', ARGV[3] .. pack('<dd', now, now) .. ARGV[4], 's', ARGV[5])
+call('ZADD', KEYS[2], '0', sub(ARGV[2], -ID_BYTES))
+call('ZADD', open, '0', ARGV[2])
+return 1

@@ -9,13 +9,13 @@ local hot, cold, fresh, nodes, leases, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4],
 local UNTOLD_MAX = 64
 
 local expired, lapsed = {}, {}
-reap(hot, cold, leases, due, tonumber(ARGV[2]), expired)
+reap(hot, leases, due, tonumber(ARGV[2]), expired)
 
 local times = call('GET', fresh) or ''
 for slot = 0, #times / 8 - 1 do
   local until_ms = unpack_from('<d', times, slot * 8 + 1)
   if until_ms < now then
-    local gate, _, _, _, present = unpack_from('<BBBBB', cold_record(cold, slot), 32)
+    local gate, _, _, _, present = unpack_from('<BBBBB', cold_record(cold, slot), 27)
     if present == 1 then
       local n = #lapsed
       lapsed[n + 1], lapsed[n + 2] = call('HGET', nodes, slot), slot

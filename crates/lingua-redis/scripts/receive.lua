@@ -4,7 +4,7 @@
 -- ARGV     1 now, 2 after, 3 limit
 -- RETURNS  number message, again and again
 -- WHY ATOMIC  one round trip both acknowledges and reads
-local next_id = text(tonumber(ARGV[2]) + 1) .. '-0'
+local next_id = string.format('%d-0', ARGV[2] + 1)
 call('XTRIM', KEYS[1], 'MINID', next_id)
 local found = call('XRANGE', KEYS[1], next_id, '+', 'COUNT', ARGV[3])
 local messages = {}

@@ -13,12 +13,13 @@ local slot, epoch, node = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local health, cost, max, flexibility = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local capabilities = ARGV[13]
 
-local known, cpu, gpu, memory, used, old_max, old_gate, old_drain, present = 0, 0, 0, 0, 0, 0, 0, 0, 0
+local known, cpu, gpu, memory, old_gate, old_drain, present = 0, 0, 0, 0, 0, 0, 0
 local old = cold_record(cold, slot)
 if old then
   local _
-  known, _, cpu, gpu, memory, _, used, old_max, _, old_gate, _, old_drain, _, present = unpack_from(COLD, old)
+  known, _, cpu, gpu, memory, _, old_gate, _, old_drain, _, present = unpack_from(COLD, old)
 end
+local used, old_max = counts_of(hot, slot)
 local old_node, old_capabilities = false, ''
 if present == 1 then
   local what = call('HMGET', nodes, slot, slot .. 'c')
@@ -31,7 +32,7 @@ end
 
 local lost, overload = {}, old_gate % 8
 if not same then
-  lost = end_leases_of(hot, cold, leases, due, slot, used)
+  lost = end_leases_of(hot, leases, due, slot, used)
   cpu, gpu, memory, used, overload = 0, 0, 0, 0, tonumber(ARGV[12])
 end
 -- An operator's order outlives the node's reconnect, but not the node.
@@ -56,7 +57,7 @@ set_gate(index, slot, gate)
 set_fresh(hot, fresh, slot, now + tonumber(ARGV[9]))
 write_hot(hot, slot, cost, used, max, flexibility)
 call('SETRANGE', cold, slot * COLD_BYTES,
-  pack(COLD, epoch, now, cpu, gpu, memory, cost, used, max, flexibility, gate, health, drain, 0, 1))
+  pack(COLD, epoch, now, cpu, gpu, memory, cost, gate, health, drain, 0, 1))
 call('HSET', nodes, slot, ARGV[6], slot .. 'c', capabilities)
 if ARGV[14] then
   call('HSET', nodes, slot .. 'v', ARGV[14])

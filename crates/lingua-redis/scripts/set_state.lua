@@ -9,8 +9,7 @@ local slot, epoch, order = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 
 local data = cold_record(cold, slot)
 if not data then return { 'stale' } end
-local known, beat, cpu, gpu, memory, cost, used, max, flexibility, old_gate, health, drain, offline, present =
-  unpack_from(COLD, data)
+local known, beat, cpu, gpu, memory, cost, old_gate, health, drain, offline, present = unpack_from(COLD, data)
 if present == 0 or known ~= epoch then return { 'stale' } end
 
 if order == 'drain' then
@@ -22,10 +21,7 @@ else
 end
 local state = state_of(health, drain, offline)
 local lost = {}
-if offline == 1 then
-  lost = end_leases_of(hot, cold, leases, due, slot, used)
-  used = 0
-end
+if offline == 1 then lost = end_leases_of(hot, leases, due, slot, (counts_of(hot, slot))) end
 
 local entry = call('HGET', nodes, slot)
 if order == 'retire' then
@@ -35,12 +31,12 @@ if order == 'retire' then
   call('HDEL', nodes, slot, slot .. 'c', slot .. 'v')
   call('SETRANGE', hot, HOT_HEAD + slot * HOT_BYTES, string.rep('\0', HOT_BYTES))
   -- The epoch stays: who had this slot cannot come back to it.
-  call('SETRANGE', cold, slot * COLD_BYTES, pack(COLD, epoch, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+  call('SETRANGE', cold, slot * COLD_BYTES, pack(COLD, epoch, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
 else
   local gate = state * 8 + old_gate % 8
   if gate ~= old_gate then set_gate(index, slot, gate) end
   call('SETRANGE', cold, slot * COLD_BYTES,
-    pack(COLD, epoch, beat, cpu, gpu, memory, cost, used, max, flexibility, gate, health, drain, offline, 1))
+    pack(COLD, epoch, beat, cpu, gpu, memory, cost, gate, health, drain, offline, 1))
 end
 
 local change = ''

@@ -18,10 +18,14 @@ use lingua_store::contract::{
     CellView, CommitReply, Expired, Freed, Heartbeat, HeartbeatReply, Lapsed, LeaseKey, Order,
     Phase, Place, Reaped, RegisterReply, Registration, Reserve, ReserveReply, Reserved, StateReply,
 };
+use redis::Value;
 
-use crate::reply::{Reply, corrupt, job_text};
+use crate::record::{Fields, Packed};
+use crate::reply::{Reply, corrupt, job_text, whole_number};
 use crate::script::{COMMIT, FINISH, HEARTBEAT, REAP, REGISTER, RESERVE, SET_STATE, VIEW};
 use crate::store::RedisStore;
+
+use self::query::Sets;
 
 mod profile;
 mod query;
@@ -35,6 +39,9 @@ const RUNNING_MAX: usize = 2048;
 
 /// Most leases that one clean-up ends.
 const REAP_MAX: usize = 1 << 20;
+
+/// Stands where no slot is asked for.
+const SLOT_NONE: u8 = 255;
 
 impl RedisStore {
     pub(crate) async fn register_node(&self, r: Registration) -> Result<RegisterReply> {
@@ -117,43 +124,24 @@ impl RedisStore {
         let keys = self.keys.cell(cell);
         let (leases, due) = (&keys.leases, &keys.due);
         let keys = [&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, &keys.index, leases, due];
-        let (policy, k) = match r.query.policy {
-            Policy::Balanced => ("balanced", 0),
-            Policy::Sample { k } => ("sample", k),
-            Policy::LeastLoaded => ("least_loaded", 0),
-            Policy::Random => ("random", 0),
-        };
-        let call = RESERVE.call(self.script_ms(), &keys);
-        let call = call.arg(job_text(r.key.job)).arg(r.key.attempt.0).arg(span(r.ack_lease_ms));
-        let call = call.arg(r.random).arg(policy).arg(k).arg(u8::from(r.query.keep_last));
-        let call = match r.pin {
-            Some(pin) => call.arg(pin.slot.index()).arg(pin.epoch.0).arg(u8::from(pin.strict)),
-            None => call.arg(-1).arg(0).arg(0),
-        };
-        let call = match r.query.exclude.is_empty() {
+        let sets = query::sets(&r.query, self.rules.semantic);
+        let call = RESERVE.call(self.script_ms(), &keys).arg(job_text(r.key.job));
+        let call = call.arg(wish(r, sets.either));
+        let mut call = match r.query.exclude.is_empty() {
             true => call.arg(""),
             false => call.arg(&r.query.exclude.mask().to_le_bytes()[..]),
         };
-        let sets = query::sets(&r.query, self.rules.semantic);
-        let mut call = call.arg(sets.either);
         for (name, _) in &sets.required {
             call.push(name);
         }
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
-        let outcome = match reply.text()?.as_str() {
-            "granted" => Reserved::Granted {
-                grant: grant(cell, &mut reply)?,
-                used: reply.small()?,
-                max: reply.small()?,
-                free: reply.small()?,
-            },
-            "duplicate" => Reserved::Duplicate(grant(cell, &mut reply)?),
-            "stale" => Reserved::Stale { held: Attempt(reply.small()?) },
-            "full" => Reserved::Full { capable: reply.small()?, free: reply.small()? },
-            "none" => Reserved::NoneCapable,
-            _ => Reserved::PinLost(sets.why(&r.query, &reply.text()?, &reply.text()?)?),
+        let (said, expired) = match self.line.run(&call).await? {
+            Value::BulkString(said) => (said, vec![]),
+            other => {
+                let mut reply = Reply::new(other)?;
+                (reply.bytes()?, expired(reply.list()?)?)
+            }
         };
-        Ok(ReserveReply { outcome, expired: expired(reply.list()?)? })
+        Ok(ReserveReply { outcome: outcome(cell, r, &sets, &said)?, expired })
     }
 
     pub(crate) async fn commit_lease(
@@ -163,28 +151,25 @@ impl RedisStore {
         run_lease_ms: u64,
     ) -> Result<CommitReply> {
         let keys = self.keys.cell(cell);
-        let call = COMMIT.call(self.script_ms(), &[keys.leases, keys.due]);
+        let call = COMMIT.call(self.script_ms(), &[&keys.leases, &keys.due]);
         let call = call.arg(job_text(key.job)).arg(key.attempt.0).arg(span(run_lease_ms));
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
-        Ok(match reply.text()?.as_str() {
-            "committed" => CommitReply::Committed(Fence(reply.number()?)),
-            "stale" => CommitReply::Stale,
-            _ => CommitReply::Gone,
+        Ok(match whole_number(self.line.run(&call).await?)? {
+            0 => CommitReply::Gone,
+            fence @ 1.. => CommitReply::Committed(Fence(fence as u64)),
+            _ => CommitReply::Stale,
         })
     }
 
     pub(crate) async fn finish_lease(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
         let keys = self.keys.cell(cell);
-        let call = FINISH.call(self.script_ms(), &[keys.hot, keys.cold, keys.leases, keys.due]);
+        let call = FINISH.call(self.script_ms(), &[&keys.hot, &keys.leases, &keys.due]);
         let call = call.arg(job_text(key.job)).arg(key.attempt.0);
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
-        match reply.is_empty() {
-            true => Ok(None),
-            false => {
-                let slot = slot(reply.number()?)?;
-                Ok(Some(Freed { slot, used: reply.small()?, max: reply.small()? }))
-            }
+        let freed = whole_number(self.line.run(&call).await?)?;
+        if freed < 0 {
+            return Ok(None);
         }
+        let (at, used, max) = (freed % 128, freed / 128 % 2048, freed / 128 / 2048 % 2048);
+        Ok(Some(Freed { slot: slot(at as u64)?, used: used as u16, max: max as u16 }))
     }
 
     pub(crate) async fn reap_cell(&self, cell: CellId, limit: usize) -> Result<Reaped> {
@@ -210,8 +195,10 @@ impl RedisStore {
 
     pub(crate) async fn view_cell(&self, cell: CellId) -> Result<CellView> {
         let keys = self.keys.cell(cell);
-        let call = VIEW
-            .call(self.script_ms(), &[keys.cold, keys.fresh, keys.nodes, keys.leases, keys.due]);
+        let call = VIEW.call(
+            self.script_ms(),
+            &[&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, &keys.leases, &keys.due],
+        );
         view::read(cell, Reply::new(self.line.run(&call).await?)?)
     }
 
@@ -257,9 +244,51 @@ fn phase(code: u64) -> Phase {
     }
 }
 
-fn grant(cell: CellId, reply: &mut Reply) -> Result<Grant> {
-    let (epoch, node, via) = tenant(&reply.text()?)?;
-    let (slot, fence) = (slot(reply.number()?)?, Fence(reply.number()?));
+/// What is asked for, apart from the sets.
+fn wish(r: &Reserve, either: usize) -> Vec<u8> {
+    let (policy, k) = match r.query.policy {
+        Policy::Balanced => (0, 0),
+        Policy::Sample { k } => (1, k),
+        Policy::LeastLoaded => (2, 0),
+        Policy::Random => (3, 0),
+    };
+    let (slot, epoch, strict) = match r.pin {
+        Some(pin) => (pin.slot.index() as u8, pin.epoch.0, pin.strict),
+        None => (SLOT_NONE, 0, false),
+    };
+    let wish = Packed::default().number(r.key.attempt.0).double(span(r.ack_lease_ms));
+    let wish = wish.number(r.random).small(policy).small(k);
+    let wish = wish.small(u8::from(r.query.keep_last)).small(slot).double(epoch);
+    wish.small(u8::from(strict)).small(either as u8).0
+}
+
+/// What `reserve` said, in words.
+fn outcome(cell: CellId, r: &Reserve, sets: &Sets, said: &[u8]) -> Result<Reserved> {
+    let mut said = Fields(said);
+    Ok(match said.bytes(1)? {
+        b"g" => {
+            let (at, fence) = (slot(said.number(1)?)?, Fence(said.double()?));
+            let (used, max) = (said.number(2)? as u16, said.number(2)? as u16);
+            let free = said.number(4)? as u32;
+            Reserved::Granted { grant: grant(cell, at, fence, said.text()?)?, used, max, free }
+        }
+        b"d" => {
+            let (at, fence) = (slot(said.number(1)?)?, Fence(said.double()?));
+            Reserved::Duplicate(grant(cell, at, fence, said.text()?)?)
+        }
+        b"s" => Reserved::Stale { held: Attempt(said.number(4)? as u32) },
+        b"f" => Reserved::Full { capable: said.number(4)? as _, free: said.number(4)? as _ },
+        b"n" => Reserved::NoneCapable,
+        b"p" => {
+            let (why, capabilities) = said.text()?.split_once(' ').unwrap_or_default();
+            Reserved::PinLost(sets.why(&r.query, why, capabilities)?)
+        }
+        other => return Err(corrupt(&format!("a reservation that ended with {other:?}"))),
+    })
+}
+
+fn grant(cell: CellId, slot: Slot, fence: Fence, entry: &str) -> Result<Grant> {
+    let (epoch, node, via) = tenant(entry)?;
     Ok(Grant { node, cell, slot, epoch, fence, via })
 }
 
@@ -297,11 +326,16 @@ mod tests {
 
     #[test]
     fn the_scripts_have_the_bounds_of_the_core() {
-        let text = include_str!("../scripts/prelude/cells.lua");
-        assert!(text.contains(&format!("COST_MS_MAX, CONTENTION = {COST_MS_MAX}, 15")));
-        // Free slots, a flag and a flexibility have to fit below the place of a node.
-        let place = 1_048_576;
+        let text = include_str!("../scripts/prelude/nodes.lua");
+        assert!(text.contains(&format!("COST_MS_MAX = {COST_MS_MAX}\n")));
+        // Slots, a flag and a flexibility have to fit below the free slots, and these below the place of a node.
+        let (free, slots_below, place) = (1_048_576, 2048, 4_294_967_296);
+        let text = include_str!("../scripts/prelude/leases.lua");
+        assert!(text.contains(&format!("FREE, MAX, MAX_BELOW = {free}, 512, {slots_below}\n")));
         assert!(include_str!("../scripts/reserve.lua").contains(&format!("PLACE = {place}\n")));
-        assert!(u32::from(SLOTS_MAX) * 512 + 256 + 255 < place);
+        let slots = u64::from(SLOTS_MAX);
+        assert!(slots < slots_below);
+        assert!(slots * 512 + 256 + 255 < free);
+        assert!((slots + 1) * free <= place);
     }
 }

@@ -74,7 +74,7 @@ impl RedisStore {
         let told = match told {
             Ok(()) => {
                 let mut command = redis::cmd("LREM");
-                command.arg(self.keys.cell(cell).news).arg(1).arg(change);
+                command.arg(&self.keys.cell(cell).news).arg(1).arg(change);
                 self.line.send(&command).await.map(drop)
             }
             Err(error) => Err(error),

@@ -16,60 +16,81 @@ use lingua_store::contract::{
 use lingua_store::{Error, Result};
 use redis::Value;
 
-use crate::keys::{SHARDS, shard_of};
-use crate::reply::{Reply, corrupt, job_text};
+use crate::keys::{SHARDS, ShardKeys, shard_of};
+use crate::reply::{Reply, corrupt};
 use crate::script::{JOB_ADVANCE, JOB_CREATE};
 use crate::store::RedisStore;
 
 mod head;
 mod list;
 
+/// Stands where no step has been made.
+const NO_TOKEN: u64 = 0;
+
+/// One step to an end in so many looks for jobs that ended too long ago, or are too many.
+const FORGET_EVERY: u64 = 16;
+
+/// Below this many a shard keeps exactly as many as it may.
+const FORGET_EXACTLY_BELOW: i64 = 1024;
+
 impl RedisStore {
     pub(crate) async fn create(&self, job: NewJob) -> Result<CreateReply> {
         check_size("a job's specification in bytes", job.spec.len())?;
-        let id = job_text(job.id);
         let limits = &self.limits;
-        let call = JOB_CREATE.call(self.script_ms(), &self.job_keys(job.id));
-        let call = call.arg(&id).arg(job.owner.as_str()).arg(&job.spec[..]);
-        let call = call.arg(job.deadline_ms.map_or("-".to_owned(), |ms| ms.to_string()));
-        let call = call.arg(u8::from(job.recoverable)).arg(limits.job_record_ms);
-        let call = call.arg(per_shard(limits.open_jobs_max));
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
-        match reply.text()?.as_str() {
-            "limit" => {
+        let (record, shard) = (self.keys.job(job.id), self.shard(job.id));
+        let keys = [&record[..], shard.all.as_bytes(), shard.open.as_bytes()];
+        let call = JOB_CREATE.call(self.script_ms(), &keys);
+        let call = call.arg(head::member(&job.owner, job.id));
+        let call = call.arg(head::standing(head::NEW, &job.owner, NO_TOKEN));
+        let call = call.arg(head::rest(job.deadline_ms, job.recoverable)).arg(&job.spec[..]);
+        let call = call.arg(limits.job_record_ms).arg(per_shard(limits.open_jobs_max));
+        match self.line.run(&call).await? {
+            Value::Int(1) => Ok(CreateReply::Created),
+            Value::Int(_) => {
                 let (what, limit) = ("the number of open jobs", self.limits.open_jobs_max);
                 Err(Error::LimitReached { what, limit })
             }
-            "created" => Ok(CreateReply::Created),
-            _ => head::read(job.id, &mut reply).map(CreateReply::Exists),
+            other => head::read(job.id, &mut Reply::new(other)?).map(CreateReply::Exists),
         }
     }
 
     pub(crate) async fn advance(&self, step: Advance) -> Result<AdvanceReply> {
         check_size("a job's outcome in bytes", step.outcome().map_or(0, |outcome| outcome.len()))?;
-        let (from, to) = (step.from(), step.to());
-        let limits = &self.limits;
-        let call = JOB_ADVANCE.call(self.script_ms(), &self.job_keys(step.job()));
-        let call = call.arg(job_text(step.job())).arg(step.owner().as_str());
-        let call = call.arg(format!("{} {}", code(from.state), from.attempt));
-        let call = call.arg(code(to.state)).arg(to.attempt.0).arg(step.token());
-        let call = call.arg(head::grant_text(step.grant()));
-        let call = call.arg(step.outcome().map_or(&[][..], |outcome| &outcome[..]));
-        let call = call.arg(u8::from(step.outcome().is_some()));
-        let call = call.arg(limits.job_record_ms).arg(per_shard(limits.ended_jobs_max));
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
-        Ok(match reply.text()?.as_str() {
-            "advanced" => {
-                self.forget(shard_of(step.job()), reply.list()?).await?;
-                AdvanceReply::Advanced
-            }
-            "conflict" => {
-                let state = state(reply.number()?)?;
-                let stage = Stage { state, attempt: Attempt(reply.small()?) };
-                AdvanceReply::Conflict { stage, owner: reply.parse::<InstanceId>()? }
-            }
-            _ => AdvanceReply::NotFound,
-        })
+        let (owner, job) = (step.owner(), step.job());
+        let (record, shard) = (self.keys.job(job), self.shard(job));
+        let [all, open, ended] = [&shard.all, &shard.open, &shard.ended].map(String::as_bytes);
+        let call = JOB_ADVANCE.call(self.script_ms(), &[&record, all, open, ended]);
+        let mut standing = head::standing(step.from(), owner, NO_TOKEN);
+        standing.truncate(standing.len() - size_of_val(&NO_TOKEN));
+        let call = call.arg(head::member(owner, job)).arg(standing);
+        let call = call.arg(head::standing(step.to(), owner, step.token()));
+        let call = call.arg(head::grant_text(step.grant())).arg(self.limits.job_record_ms);
+        let call = call.arg(self.ended_jobs_max(&step));
+        let call = match step.outcome() {
+            Some(outcome) => call.arg(&outcome[..]),
+            None => call,
+        };
+        let mut reply = match self.line.run(&call).await? {
+            Value::Int(1) => return Ok(AdvanceReply::Advanced),
+            Value::Int(_) => return Ok(AdvanceReply::NotFound),
+            other => Reply::new(other)?,
+        };
+        if reply.is_text() {
+            reply.text()?;
+            self.forget(reply).await?;
+            return Ok(AdvanceReply::Advanced);
+        }
+        let state = state(reply.number()?)?;
+        let stage = Stage { state, attempt: Attempt(reply.small()?) };
+        Ok(AdvanceReply::Conflict { stage, owner: reply.parse::<InstanceId>()? })
+    }
+
+    /// How many ended jobs a shard may keep, or -1 if this step need not look. One in so many does: what it finds it
+    /// removes in batches that are larger.
+    fn ended_jobs_max(&self, step: &Advance) -> i64 {
+        let most = per_shard(self.limits.ended_jobs_max) as i64;
+        let looks = most < FORGET_EXACTLY_BELOW || step.token().is_multiple_of(FORGET_EVERY);
+        if looks { most } else { -1 }
     }
 
     pub(crate) async fn find_job(&self, job: JobId) -> Result<Option<JobRecord>> {
@@ -92,23 +113,19 @@ impl RedisStore {
 
     /// Removes the records of jobs that were taken off the lists before their time. They would expire
     /// anyway, so it does no harm if this is not reached.
-    async fn forget(&self, shard: u32, mut jobs: Reply) -> Result<()> {
+    async fn forget(&self, mut jobs: Reply) -> Result<()> {
         if jobs.is_empty() {
             return Ok(());
         }
         let mut command = redis::cmd("UNLINK");
         while !jobs.is_empty() {
-            let job = jobs.job()?;
-            if shard_of(job) == shard {
-                command.arg(self.keys.job(job));
-            }
+            command.arg(self.keys.job(jobs.job()?));
         }
         self.line.send(&command).await.map(drop)
     }
 
-    fn job_keys(&self, job: JobId) -> [String; 4] {
-        let shard = self.keys.shard(shard_of(job));
-        [self.keys.job(job), shard.all, shard.open, shard.ended]
+    fn shard(&self, job: JobId) -> &ShardKeys {
+        self.keys.shard(shard_of(job))
     }
 }
 
@@ -125,8 +142,8 @@ fn check_size(what: &'static str, bytes: usize) -> Result<()> {
 }
 
 /// States are numbered as in [`JobState::ALL`].
-fn code(state: JobState) -> usize {
-    JobState::ALL.iter().position(|&known| known == state).unwrap_or_default()
+fn code(state: JobState) -> u8 {
+    JobState::ALL.iter().position(|&known| known == state).unwrap_or_default() as u8
 }
 
 fn state(code: u64) -> Result<JobState> {
@@ -142,7 +159,7 @@ mod tests {
     fn the_scripts_know_which_states_are_ends() {
         let text = include_str!("../scripts/prelude/jobs.lua");
         let first_end = JobState::ALL.iter().position(|state| state.is_terminal()).unwrap();
-        assert!(text.contains(&format!("FIRST_END = {first_end}")));
+        assert!(text.contains(&format!("FIRST_END, ID_BYTES = {first_end}, ")));
         assert!(JobState::ALL[first_end..].iter().all(|state| state.is_terminal()));
     }
 }

@@ -3,20 +3,24 @@
 //! Invariant: all keys of one script have the same hash tag (the part in braces), so that they are on
 //! the same server of a Cluster.
 
-use lingua_core::{CellId, InstanceId, JobId};
+use std::sync::OnceLock;
 
-use crate::reply::job_text;
+use lingua_core::id::{CELLS_MAX, hex};
+use lingua_core::{CellId, InstanceId, JobId};
 
 /// Jobs are spread over this many hash tags. Another number is another arrangement of the data.
 pub(crate) const SHARDS: u32 = 16;
 
-/// Makes names of keys.
-#[derive(Debug, Clone)]
+/// Makes names of keys. Those that are needed for every job are made once.
+#[derive(Debug)]
 pub(crate) struct Keys {
     prefix: String,
+    cells: Box<[OnceLock<CellKeys>]>,
+    shards: Vec<ShardKeys>,
 }
 
 /// The keys of a cell.
+#[derive(Debug)]
 pub(crate) struct CellKeys {
     pub(crate) hot: String,
     pub(crate) cold: String,
@@ -30,14 +34,17 @@ pub(crate) struct CellKeys {
 
 impl CellKeys {
     /// All of them, in the order in which scripts that need all expect them.
-    pub(crate) fn all(self) -> [String; 8] {
+    pub(crate) fn all(&self) -> [&String; 8] {
         let Self { hot, cold, fresh, nodes, index, leases, due, news } = self;
         [hot, cold, fresh, nodes, index, leases, due, news]
     }
 }
 
 /// The keys of a shard of jobs.
+#[derive(Debug)]
 pub(crate) struct ShardKeys {
+    /// What the key of each of its jobs begins with.
+    job: String,
     pub(crate) all: String,
     pub(crate) open: String,
     pub(crate) ended: String,
@@ -45,21 +52,31 @@ pub(crate) struct ShardKeys {
 
 impl Keys {
     pub(crate) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned() }
+        let shard = |shard| {
+            let key = |name: &str| format!("{prefix}{{j{shard}}}:{name}");
+            ShardKeys { job: key("job:"), all: key("all"), open: key("open"), ended: key("ended") }
+        };
+        Self {
+            prefix: prefix.to_owned(),
+            cells: (0..CELLS_MAX).map(|_| OnceLock::new()).collect(),
+            shards: (0..SHARDS).map(shard).collect(),
+        }
     }
 
-    pub(crate) fn cell(&self, cell: CellId) -> CellKeys {
-        let key = |name: &str| format!("{}{{{cell}}}:{name}", self.prefix);
-        CellKeys {
-            hot: key("hot"),
-            cold: key("cold"),
-            fresh: key("fresh"),
-            nodes: key("nodes"),
-            index: key("index"),
-            leases: key("leases"),
-            due: key("due"),
-            news: key("news"),
-        }
+    pub(crate) fn cell(&self, cell: CellId) -> &CellKeys {
+        self.cells[cell.index()].get_or_init(|| {
+            let key = |name: &str| format!("{}{{{cell}}}:{name}", self.prefix);
+            CellKeys {
+                hot: key("hot"),
+                cold: key("cold"),
+                fresh: key("fresh"),
+                nodes: key("nodes"),
+                index: key("index"),
+                leases: key("leases"),
+                due: key("due"),
+                news: key("news"),
+            }
+        })
     }
 
     /// Keys of the directory: places, counts, taken, classes, epoch.
@@ -100,13 +117,13 @@ impl Keys {
         format!("{}{{s:{}}}:session", self.prefix, id.replace(['{', '}'], "_"))
     }
 
-    pub(crate) fn job(&self, job: JobId) -> String {
-        format!("{}{{j{}}}:job:{}", self.prefix, shard_of(job), job_text(job))
+    pub(crate) fn job(&self, job: JobId) -> Vec<u8> {
+        let before = self.shard(shard_of(job)).job.as_bytes();
+        [before, &hex(job.number())].concat()
     }
 
-    pub(crate) fn shard(&self, shard: u32) -> ShardKeys {
-        let key = |name: &str| format!("{}{{j{shard}}}:{name}", self.prefix);
-        ShardKeys { all: key("all"), open: key("open"), ended: key("ended") }
+    pub(crate) fn shard(&self, shard: u32) -> &ShardKeys {
+        &self.shards[shard as usize]
     }
 }
 

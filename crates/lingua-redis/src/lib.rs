@@ -33,6 +33,7 @@ mod jobs;
 mod keys;
 mod line;
 mod options;
+mod record;
 mod reply;
 mod script;
 mod sessions;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::vec::IntoIter;
 
 use lingua_core::JobId;
+use lingua_core::id::hex;
 use lingua_store::{Error, Result};
 use redis::Value;
 
@@ -29,6 +30,11 @@ impl Reply {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether a text comes next.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.0.as_slice().first(), Some(Value::BulkString(_) | Value::SimpleString(_)))
     }
 
     fn next(&mut self) -> Result<Value> {
@@ -91,6 +97,14 @@ impl Reply {
     }
 }
 
+/// A whole number, below zero too.
+pub(crate) fn whole_number(value: Value) -> Result<i64> {
+    match value {
+        Value::Int(number) => Ok(number),
+        other => Err(odd("a number", &other)),
+    }
+}
+
 /// A single number.
 pub(crate) fn number_of(value: Value) -> Result<u64> {
     Reply(vec![value].into_iter()).number()
@@ -98,7 +112,7 @@ pub(crate) fn number_of(value: Value) -> Result<u64> {
 
 /// A job's id as it stands in keys and scripts: 32 hexadecimal digits.
 pub(crate) fn job_text(job: JobId) -> String {
-    format!("{:032x}", job.number())
+    hex(job.number()).into_iter().map(char::from).collect()
 }
 
 pub(crate) fn read_job(text: &str) -> Result<JobId> {

@@ -7,6 +7,10 @@ use std::sync::LazyLock;
 
 use redis::{Arg, Cmd, ToRedisArgs};
 
+/// Arguments that most calls have at most, and their bytes: no need to move while one is put together.
+const ARGS: usize = 32;
+const BYTES: usize = 1024;
+
 /// A script and its hash.
 pub(crate) struct Script {
     text: String,
@@ -17,7 +21,7 @@ macro_rules! scripts {
     ($($NAME:ident $file:literal $(+ $part:literal)*,)*) => {
         $(
             pub(crate) static $NAME: LazyLock<Script> = LazyLock::new(|| Script::new(&[
-                include_str!("../scripts/prelude/clock.lua"),
+                include_str!("../scripts/prelude/base.lua"),
                 $(include_str!(concat!("../scripts/prelude/", $part, ".lua")),)*
                 include_str!(concat!("../scripts/", $file, ".lua")),
             ]));
@@ -32,29 +36,29 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ASSIGN "assign" + "classes",
+    ASSIGN "assign" + "clock" + "classes",
     RELEASE "release" + "classes",
-    REGISTER "register" + "cells",
-    HEARTBEAT "heartbeat" + "cells",
-    SET_STATE "set_state" + "cells",
-    RESERVE "reserve" + "cells",
-    COMMIT "commit" + "cells",
-    FINISH "finish" + "cells",
-    REAP "reap" + "cells",
-    VIEW "view",
-    JOB_CREATE "job_create" + "jobs",
-    JOB_ADVANCE "job_advance" + "jobs",
-    JOB_CLAIM "job_claim" + "jobs",
+    REGISTER "register" + "clock" + "leases" + "cells" + "nodes",
+    HEARTBEAT "heartbeat" + "clock" + "leases" + "cells" + "nodes",
+    SET_STATE "set_state" + "clock" + "leases" + "cells" + "nodes",
+    RESERVE "reserve" + "clock" + "leases" + "cells" + "choice",
+    COMMIT "commit" + "clock" + "leases",
+    FINISH "finish" + "leases",
+    REAP "reap" + "clock" + "leases" + "cells",
+    VIEW "view" + "clock",
+    JOB_CREATE "job_create" + "clock" + "jobs",
+    JOB_ADVANCE "job_advance" + "clock" + "jobs",
+    JOB_CLAIM "job_claim" + "clock" + "jobs",
     JOB_ORPHANS "job_orphans",
-    ELECT "elect" + "feed",
-    RESIGN "resign",
-    PUBLISH "publish" + "feed",
+    ELECT "elect" + "clock" + "feed",
+    RESIGN "resign" + "clock",
+    PUBLISH "publish" + "clock" + "feed",
     FEED_ADD "feed_add" + "feed",
-    FEED_READ "feed_read",
-    ANNOUNCE "announce",
+    FEED_READ "feed_read" + "clock",
+    ANNOUNCE "announce" + "clock",
     WITHDRAW "withdraw",
-    SESSION_SAVE "session_save",
-    SEND "send",
+    SESSION_SAVE "session_save" + "clock",
+    SEND "send" + "clock",
     RECEIVE "receive",
 }
 
@@ -67,8 +71,8 @@ impl Script {
 
     /// Begins a call with its keys; the time is always the first argument.
     pub(crate) fn call<K: AsRef<[u8]>>(&'static self, now_ms: u64, keys: &[K]) -> Call {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.hash).arg(keys.len());
+        let mut command = Cmd::with_capacity(ARGS, BYTES);
+        command.arg("EVALSHA").arg(&self.hash).arg(keys.len());
         for key in keys {
             command.arg(key.as_ref());
         }

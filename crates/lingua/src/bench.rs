@@ -74,7 +74,8 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     let progress = Progress::new(args.json);
     let machine = Machine::here();
     let is_own = args.url.is_none();
-    let pins = machine.pins().filter(|_| is_own && !args.no_pin);
+    // The servers of a shared store need a core, too, and who needs how much of one is not known before.
+    let pins = machine.pins().filter(|_| is_own && !args.no_pin && !args.is_shared());
     if let Some(pins) = &pins {
         pins.pin_self()?;
     }

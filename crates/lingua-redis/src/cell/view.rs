@@ -8,38 +8,60 @@ use lingua_store::Result;
 use lingua_store::contract::{CellView, LeaseKey, LeaseView, NodeView, Place};
 
 use super::{phase, profile, slot, state, tenant};
+use crate::record::Fields;
 use crate::reply::{Reply, corrupt, read_job};
 
-const COLD_BYTES: usize = 36;
+const HOT_HEAD: usize = 8;
+const HOT_BYTES: usize = 16;
+const COLD_BYTES: usize = 31;
 const FRESH_BYTES: usize = 8;
 const LEASE_BYTES: usize = 14;
 
+/// Stands among the leases and is none.
+const LEASES_HEAD: &str = "#";
+
+/// How a slot's room is put together.
+const FREE: i64 = 1 << 20;
+const MAX: i64 = 1 << 9;
+const MAX_BELOW: i64 = 1 << 11;
+
 pub(super) fn read(cell: CellId, mut reply: Reply) -> Result<CellView> {
     let now_ms = reply.number()?;
-    let (cold, fresh) = (reply.bytes()?, reply.bytes()?);
+    let (hot, cold, fresh) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
     let texts = pairs(reply.list()?)?;
     let leases = pairs(reply.list()?)?;
     let due = pairs(reply.list()?)?;
     let mut nodes = vec![];
     let mut epochs: HashMap<usize, Epoch> = HashMap::new();
-    for (i, (cold, fresh)) in cold.chunks(COLD_BYTES).zip(fresh.chunks(FRESH_BYTES)).enumerate() {
+    let hot = hot.get(HOT_HEAD..).unwrap_or_default().chunks(HOT_BYTES);
+    let slots = hot.zip(cold.chunks(COLD_BYTES)).zip(fresh.chunks(FRESH_BYTES));
+    for (i, ((hot, cold), fresh)) in slots.enumerate() {
+        let counts = read_counts(Fields(hot))?;
         let (mut cold, fresh_until_ms) = (Fields(cold), Fields(fresh).double()?);
-        if let Some(node) = read_node(cell, i, &mut cold, fresh_until_ms, &texts)? {
+        if let Some(node) = read_node(cell, i, counts, &mut cold, fresh_until_ms, &texts)? {
             epochs.insert(i, node.place.epoch);
             nodes.push(node);
         }
     }
     let mut views = Vec::with_capacity(leases.len());
-    for (job, lease) in &leases {
+    for (job, lease) in leases.iter().filter(|(job, _)| *job != LEASES_HEAD) {
         views.push(read_lease(job, lease, &epochs, &due)?);
     }
     views.sort_unstable_by_key(|lease| lease.key);
     Ok(CellView { cell, now_ms, nodes, leases: views })
 }
 
+/// A slot's leases, and how many it may have.
+fn read_counts(mut hot: Fields<'_>) -> Result<(u16, u16)> {
+    let (_delay, room) = (hot.signed()?, hot.signed()?);
+    let max = room.div_euclid(MAX).rem_euclid(MAX_BELOW);
+    Ok(((max - room.div_euclid(FREE)) as u16, max as u16))
+}
+
 fn read_node(
     cell: CellId,
     at: usize,
+    (used, max): (u16, u16),
     cold: &mut Fields<'_>,
     fresh_until_ms: u64,
     texts: &HashMap<String, Vec<u8>>,
@@ -48,8 +70,7 @@ fn read_node(
     let [cpu, gpu, memory] = [cold.number(2)?, cold.number(2)?, cold.number(2)?]
         .map(|permille| permille as f64 / 1000.0);
     let cost_ms = cold.number(4)? as u32;
-    let (used, max) = (cold.number(2)? as u16, cold.number(2)? as u16);
-    let (_flexibility, gate) = (cold.number(1)?, cold.number(1)?);
+    let gate = cold.number(1)?;
     let (_health, drain, _offline) = (cold.number(1)?, cold.number(1)?, cold.number(1)?);
     if cold.number(1)? == 0 {
         return Ok(None);
@@ -112,27 +133,4 @@ fn pairs(mut list: Reply) -> Result<HashMap<String, Vec<u8>>> {
         map.insert(list.text()?, list.bytes()?);
     }
     Ok(map)
-}
-
-/// The unread rest of a record.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn take(&mut self, bytes: usize) -> Result<[u8; 8]> {
-        let Some((field, rest)) = self.0.split_at_checked(bytes) else {
-            return Err(corrupt("a record that is too short"));
-        };
-        self.0 = rest;
-        let mut padded = [0; 8];
-        padded[..bytes].copy_from_slice(field);
-        Ok(padded)
-    }
-
-    fn number(&mut self, bytes: usize) -> Result<u64> {
-        self.take(bytes).map(u64::from_le_bytes)
-    }
-
-    fn double(&mut self) -> Result<u64> {
-        self.take(8).map(|bytes| f64::from_le_bytes(bytes) as u64)
-    }
 }

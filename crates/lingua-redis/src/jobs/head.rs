@@ -1,16 +1,27 @@
 //! A job's record as it is stored. `scripts/prelude/jobs.lua` says how it is written.
 
-use lingua_core::job::{Grant, Stage};
+use lingua_core::id::hex;
+use lingua_core::job::{Grant, JobState, Stage};
 use lingua_core::{Attempt, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot};
 use lingua_store::Result;
 use lingua_store::contract::JobRecord;
 
-use super::state;
+use super::{code, state};
+use crate::record::{Fields, Packed};
 use crate::reply::{Reply, corrupt};
+
+/// Flags of a head.
+const RECOVERABLE: u64 = 1;
+
+/// Stands where there is no deadline.
+const NO_DEADLINE: u64 = u64::MAX;
+
+/// The stage of a new job.
+pub(super) const NEW: Stage = Stage { state: JobState::New, attempt: Attempt::FIRST };
 
 /// Reads head, specification and outcome.
 pub(super) fn read(id: JobId, reply: &mut Reply) -> Result<JobRecord> {
-    let head = reply.text()?;
+    let head = reply.bytes()?;
     let (spec, outcome) = (reply.bytes()?, reply.maybe_bytes()?);
     let mut record = read_head(id, &head)?;
     record.spec = spec.into();
@@ -19,33 +30,51 @@ pub(super) fn read(id: JobId, reply: &mut Reply) -> Result<JobRecord> {
 }
 
 /// Reads the head alone; specification and outcome are empty.
-pub(super) fn read_head(id: JobId, head: &str) -> Result<JobRecord> {
-    let wrong = || corrupt(&format!("the record of {id} is {head:?}"));
-    let words: Vec<&str> = head.split(' ').collect();
-    let [owner, state_code, attempt, _token, created, updated, deadline, recoverable, grant] =
-        words[..]
-    else {
-        return Err(wrong());
-    };
-    let number = |word: &str| word.parse::<u64>().map_err(|_| wrong());
+pub(super) fn read_head(id: JobId, head: &[u8]) -> Result<JobRecord> {
+    fields(id, head)
+        .map_err(|_| corrupt(&format!("the record of {id} is {:?}", head.escape_ascii())))
+}
+
+fn fields(id: JobId, head: &[u8]) -> Result<JobRecord> {
+    let mut head = Fields(head);
+    let (state, attempt) = (state(head.number(1)?)?, Attempt(head.number(4)? as u32));
+    let length = head.number(1)? as usize;
+    let owner = Fields(head.bytes(length)?).text()?;
+    let owner = InstanceId::new(owner).map_err(|error| corrupt(&error.to_string()))?;
+    let _token = head.number(8)?;
+    let (updated_ms, created_ms) = (head.double()?, head.double()?);
+    let (deadline_ms, flags) = (head.number(8)?, head.number(1)?);
+    let grant = head.text()?;
     Ok(JobRecord {
         id,
-        owner: InstanceId::new(owner).map_err(|_| wrong())?,
-        stage: Stage {
-            state: state(number(state_code)?)?,
-            attempt: Attempt(attempt.parse().map_err(|_| wrong())?),
-        },
-        grant: read_grant(grant).ok_or_else(wrong)?,
+        owner,
+        stage: Stage { state, attempt },
+        grant: read_grant(grant).ok_or_else(|| corrupt(&format!("the grant {grant:?}")))?,
         spec: [][..].into(),
         outcome: None,
-        deadline_ms: match deadline {
-            "-" => None,
-            deadline => Some(number(deadline)?),
-        },
-        recoverable: recoverable == "1",
-        created_ms: number(created)?,
-        updated_ms: number(updated)?,
+        deadline_ms: (deadline_ms != NO_DEADLINE).then_some(deadline_ms),
+        recoverable: flags & RECOVERABLE != 0,
+        created_ms,
+        updated_ms,
     })
+}
+
+/// The first part of a head, up to the token of the last step.
+pub(super) fn standing(stage: Stage, owner: &InstanceId, token: u64) -> Vec<u8> {
+    let owner = owner.as_str().as_bytes();
+    let standing = Packed::default().small(code(stage.state)).number(stage.attempt.0);
+    standing.small(owner.len() as u8).bytes(owner).bytes(&token.to_le_bytes()).0
+}
+
+/// The last part of a new job's head, from the deadline on.
+pub(super) fn rest(deadline_ms: Option<u64>, recoverable: bool) -> Vec<u8> {
+    let rest = Packed::default().bytes(&deadline_ms.unwrap_or(NO_DEADLINE).to_le_bytes());
+    rest.small(u8::from(recoverable)).bytes(grant_text(None).as_bytes()).0
+}
+
+/// How an open job stands on the list of its owner.
+pub(super) fn member(owner: &InstanceId, job: JobId) -> Vec<u8> {
+    [owner.as_str().as_bytes(), b" ", &hex(job.number())].concat()
 }
 
 /// A grant as text without spaces.
@@ -92,10 +121,30 @@ mod tests {
     }
 
     #[test]
+    fn a_head_reads_back_as_it_was_written() {
+        let (owner, attempt) = (InstanceId::new("host:7410").unwrap(), Attempt(3));
+        let stage = Stage { state: JobState::Dispatched, attempt };
+        let times = Packed::default().double(1_800_000_000_456).double(1_800_000_000_123).0;
+        let head =
+            [standing(stage, &owner, 7), times, rest(Some(1_900_000_000_000), true)].concat();
+        let record = read_head(JobId::new(7), &head).unwrap();
+        assert_eq!((record.stage, record.owner), (stage, owner));
+        assert_eq!((record.updated_ms, record.created_ms), (1_800_000_000_456, 1_800_000_000_123));
+        assert_eq!((record.deadline_ms, record.recoverable), (Some(1_900_000_000_000), true));
+        assert_eq!(record.grant, None);
+    }
+
+    #[test]
     fn a_damaged_record_is_an_error_that_names_the_job() {
-        for head in ["", "a 0", "a 99 1 - 1 1 - 1 -", "a 0 1 - x 1 - 1 -"] {
+        let owner = InstanceId::new("a").unwrap();
+        let good = [standing(NEW, &owner, 0), vec![0; 16], rest(None, false)].concat();
+        assert!(read_head(JobId::new(7), &good).is_ok());
+        let (mut no_state, mut no_owner) = (good.clone(), good.clone());
+        (no_state[0], no_owner[5]) = (99, 200);
+        for head in [&[][..], &good[..9], &no_state, &no_owner] {
             let error = read_head(JobId::new(7), head).unwrap_err();
             assert_eq!(error.code(), "INTERNAL", "{error}");
+            assert!(error.to_string().contains(&JobId::new(7).to_string()), "{error}");
         }
     }
 }

@@ -73,9 +73,9 @@ impl RedisStore {
         let (key, skip, lowest, highest) = match &filter.owner {
             Some(owner) if open_only => {
                 let (lowest, highest) = (format!("({owner} "), format!("({owner}!"));
-                (keys.open, owner.as_str().len() + 1, lowest, highest)
+                (&keys.open, owner.as_str().len() + 1, lowest, highest)
             }
-            _ => (keys.all, 0, "-".to_owned(), "+".to_owned()),
+            _ => (&keys.all, 0, "-".to_owned(), "+".to_owned()),
         };
         let after = after.map(|after| match skip {
             0 => format!("({after}"),
@@ -98,9 +98,7 @@ impl RedisStore {
         let mut command = redis::cmd("HGET");
         command.arg(self.keys.job(job)).arg("h");
         match self.line.send(&command).await? {
-            Value::BulkString(head) => {
-                head::read_head(job, &String::from_utf8_lossy(&head)).map(Some)
-            }
+            Value::BulkString(head) => head::read_head(job, &head).map(Some),
             _ => Ok(None),
         }
     }
@@ -135,7 +133,7 @@ impl RedisStore {
         limit: usize,
     ) -> Result<Vec<(InstanceId, JobId)>> {
         let keys = self.keys.shard(shard);
-        let mut call = JOB_ORPHANS.call(self.script_ms(), &[keys.open]).arg(limit);
+        let mut call = JOB_ORPHANS.call(self.script_ms(), &[&keys.open]).arg(limit);
         alive.iter().for_each(|name| call.push(name.as_str()));
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         let mut orphans = Vec::with_capacity(reply.len() / 2);
@@ -152,8 +150,8 @@ impl RedisStore {
         heir: &InstanceId,
     ) -> Result<Option<JobRecord>> {
         let shard = self.keys.shard(shard_of(job));
-        let keys = [self.keys.job(job), shard.open];
-        let call = JOB_CLAIM.call(self.script_ms(), &keys);
+        let call =
+            JOB_CLAIM.call(self.script_ms(), &[&self.keys.job(job)[..], shard.open.as_bytes()]);
         let call = call.arg(job_text(job)).arg(owner.as_str()).arg(heir.as_str());
         let mut reply = Reply::new(self.line.run(&call).await?)?;
         match reply.is_empty() {
@@ -164,7 +162,7 @@ impl RedisStore {
 }
 
 /// A page of a sorted set in the order of its texts, from one end to the other.
-fn between(order: &str, key: String, from: String, to: String) -> Cmd {
+fn between(order: &str, key: &str, from: String, to: String) -> Cmd {
     let mut command = redis::cmd(order);
     command.arg(key).arg(from).arg(to).arg("LIMIT").arg(0).arg(PAGE);
     command

@@ -101,7 +101,7 @@ pub(crate) struct BenchArgs {
     /// With --url: what they become [default: a language for private use].
     #[arg(long, default_value = remote::TGT, hide_default_value = true, requires = "url")]
     tgt: String,
-    /// Let broker and load share all cores, instead of one for each.
+    /// Let broker and load share all cores, instead of one for each; so it is with a shared store.
     #[arg(long)]
     pub(super) no_pin: bool,
     /// Write a page with plots to this file.
