@@ -122,8 +122,14 @@ impl Alarms {
 /// The alarm of one job.
 pub(crate) struct Alarm {
     alarms: Arc<Alarms>,
-    /// Its place, and when it rings.
-    set: Option<(u32, u64)>,
+    set: Option<Ringing>,
+}
+
+/// An alarm that is set, or was.
+struct Ringing {
+    place: u32,
+    due_ms: u64,
+    waker: Waker,
 }
 
 impl Alarm {
@@ -131,19 +137,22 @@ impl Alarm {
         Self { alarms, set: None }
     }
 
-    /// Waits until then. Whoever waits has to be the same each time.
+    /// Waits until then.
     pub(crate) async fn at<T: Timer>(&mut self, timer: &T, due_ms: u64) {
         poll_fn(|context| {
             let now_ms = timer.now_ms();
             if now_ms >= due_ms {
                 return Poll::Ready(());
             }
-            let rings_in_time =
-                self.set.is_some_and(|(_, rings_ms)| now_ms < rings_ms && rings_ms <= due_ms);
+            let rings_in_time = self.set.as_ref().is_some_and(|set| {
+                // One that is past has rung already.
+                let is_in_time = now_ms < set.due_ms && set.due_ms <= due_ms;
+                is_in_time && set.waker.will_wake(context.waker())
+            });
             if !rings_in_time && due_ms < u64::MAX {
-                let place = self.set.map(|(place, _)| place);
+                let place = self.set.as_ref().map(|set| set.place);
                 let place = self.alarms.set(place, due_ms, context.waker());
-                self.set = Some((place, due_ms));
+                self.set = Some(Ringing { place, due_ms, waker: context.waker().clone() });
             }
             Poll::Pending
         })
@@ -153,8 +162,8 @@ impl Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        if let Some((place, _)) = self.set {
-            self.alarms.give_back(place);
+        if let Some(set) = &self.set {
+            self.alarms.give_back(set.place);
         }
     }
 }

@@ -52,7 +52,14 @@ struct Line {
 impl Line {
     /// The first that sleeps and that this is for.
     fn asleep(&self, is_for: impl Fn(&Want) -> bool) -> Option<Turn> {
-        let mut asleep = self.waiters.iter().filter(|(_, waiter)| !waiter.woken);
+        self.asleep_before(None, is_for)
+    }
+
+    /// The same, if it comes before this turn. Whoever comes later is not even looked at.
+    fn asleep_before(&self, limit: Option<Turn>, is_for: impl Fn(&Want) -> bool) -> Option<Turn> {
+        let before =
+            self.waiters.iter().take_while(|(turn, _)| limit.is_none_or(|limit| **turn < limit));
+        let mut asleep = before.filter(|(_, waiter)| !waiter.woken);
         asleep.find(|(_, waiter)| is_for(&waiter.want)).map(|(turn, _)| *turn)
     }
 
@@ -149,11 +156,14 @@ impl Queue {
         if lines.waiting == 0 {
             return;
         }
-        let next = lines.by_pair.values_mut().filter_map(|line| {
-            let turn = line.asleep(&serves)?;
-            Some((turn, line))
-        });
-        if let Some((turn, line)) = next.min_by_key(|(turn, _)| *turn) {
+        let mut next: Option<(Turn, &mut Line)> = None;
+        for line in lines.by_pair.values_mut() {
+            let limit = next.as_ref().map(|(turn, _)| *turn);
+            if let Some(turn) = line.asleep_before(limit, &serves) {
+                next = Some((turn, line));
+            }
+        }
+        if let Some((turn, line)) = next {
             line.wake(turn);
         }
     }

@@ -28,7 +28,6 @@ use lingua_engine::Timer;
 use lingua_engine::request::JobRequest;
 use lingua_store::Store;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::time::Sleep;
 
 use crate::app::{App, admit};
 use crate::auth::Role;
@@ -99,15 +98,13 @@ where
     pub(crate) async fn run(mut self) -> Left<I> {
         // What was read and is not dealt with. Most requests are read in one piece, and it stays empty.
         let mut buffer = BytesMut::new();
-        // One timer for all requests: setting one that is set already to a later time costs next to nothing.
-        let mut nap = pin!(tokio::time::sleep(Duration::ZERO));
         loop {
             let asked = match self.next(&mut buffer).await {
                 Ok(Some(asked)) => asked,
                 Ok(None) => return Left::ToHyper(Prefixed::new(buffer.freeze(), self.io)),
                 Err(Over) => return Left::Over,
             };
-            if self.serve(asked, &mut buffer, nap.as_mut()).await.is_err() {
+            if self.serve(asked, &mut buffer).await.is_err() {
                 return Left::Over;
             }
         }
@@ -201,17 +198,12 @@ where
         Ok(convert::request(id, body, self.app.shared.options.default_wait_ms)?.into())
     }
 
-    async fn serve(
-        &mut self,
-        asked: Asked,
-        buffer: &mut BytesMut,
-        nap: Pin<&mut Sleep>,
-    ) -> Result<(), Over> {
+    async fn serve(&mut self, asked: Asked, buffer: &mut BytesMut) -> Result<(), Over> {
         let answering = Patience::begin(self.patience);
         let Asked { request, request_id, is_last } = asked;
         let new_id = hex(request.as_ref().map_or(0, |request| request.id.number()));
         let answer = match request {
-            Ok(request) => self.wait_for(translate(self.app, request, nap), buffer).await?,
+            Ok(request) => self.wait_for(translate(self.app, request), buffer).await?,
             Err(failed) => Err(failed),
         };
         // Others that are ready go first: answers that leave together wake the clients' machine once.

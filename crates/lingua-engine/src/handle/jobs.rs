@@ -9,6 +9,7 @@ use lingua_store::Store;
 use lingua_store::contract::{CreateReply, JobFilter, JobRecord};
 
 use super::Handle;
+use crate::alarm::Alarm;
 use crate::clock::Timer;
 use crate::error::SubmitError;
 use crate::live::{LiveJob, ToJob, Until};
@@ -59,31 +60,23 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Accepts a job and waits for its end. If the caller leaves or has waited long enough, the job goes on.
-    pub fn translate(
-        &self,
-        request: JobRequest,
-        wait_ms: u64,
-    ) -> impl Future<Output = Result<Waited, SubmitError>> + Send {
-        let request = Arc::new(request);
-        self.translate_until(request, wait_ms, self.shared.timer.sleep(wait_ms))
-    }
-
-    /// The same for a caller that has a timer of its own for the time that it waits.
-    pub async fn translate_until(
+    pub async fn translate(
         &self,
         request: Arc<JobRequest>,
         wait_ms: u64,
-        too_late: impl Future<Output = ()> + Send,
     ) -> Result<Waited, SubmitError> {
         let id = request.id;
         let Some(live) = self.accept(request).await? else {
             return Box::pin(self.wait_ended(id, wait_ms)).await;
         };
-        self.shared.crew(id).begin(self.life(Arc::clone(&live), Job::new(), None));
+        let crew = self.shared.crew(id);
+        crew.begin(self.life(Arc::clone(&live), Job::new(), None));
+        let mut alarm = Alarm::new(Arc::clone(&crew.alarms));
+        let too_late_ms = live.accepted_ms.saturating_add(wait_ms);
         let has_ended = tokio::select! {
             biased;
             has_ended = live.ended() => Some(has_ended),
-            () = too_late => None,
+            () = alarm.at(&self.shared.timer, too_late_ms) => None,
         };
         match has_ended {
             Some(true) => Ok(Waited::Reached(self.view_of(id, &live, live.progress()))),
@@ -320,6 +313,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     fn view_of(&self, id: JobId, live: &LiveJob, progress: Progress) -> JobView {
+        let ended_ms = progress.ended.as_ref().map(|ended| ended.ended_ms);
         JobView {
             id,
             owner: self.shared.options.instance.clone(),
@@ -327,7 +321,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             request: Some(Arc::clone(&live.request)),
             spec: Arc::clone(&live.request.spec),
             accepted_ms: live.accepted_ms,
-            updated_ms: self.shared.now_ms(),
+            updated_ms: ended_ms.unwrap_or_else(|| self.shared.now_ms()),
         }
     }
 }

@@ -1,9 +1,7 @@
 //! What clients call.
 
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use axum::extract::{Path, Query};
 use axum::http::{HeaderMap, HeaderValue};
@@ -21,7 +19,6 @@ use lingua_wire::{ErrorCode, RequestError};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use tokio::time::{Instant, Sleep};
 
 use crate::app::{App, Shared, visible};
 use crate::convert;
@@ -33,9 +30,6 @@ const LIST_MAX: usize = 1000;
 
 /// Jobs in a listing whose length is not said.
 const LIST_DEFAULT: usize = 100;
-
-/// Longest time for which a timer is set.
-const NAP_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
 /// Longest wait for the end of a job.
 const WAIT_MS_MAX: u64 = 60_000;
@@ -71,21 +65,18 @@ pub(crate) async fn translate_routed<S: Store, T: Timer>(
     let id = job_id(&app, key(&headers))?;
     let request = convert::request(id, &body, app.shared.options.default_wait_ms)?;
     drop(body);
-    let mut nap = pin!(tokio::time::sleep(Duration::ZERO));
-    let view = translate(&app, request.into(), nap.as_mut()).await?;
+    let view = translate(&app, request.into()).await?;
     Ok(json(&convert::job_view(&view)))
 }
 
-/// `POST /v1/translate`: accepts a job and answers with what came of it. The timer is the caller's.
+/// `POST /v1/translate`: accepts a job and answers with what came of it.
 pub(crate) async fn translate<S: Store, T: Timer>(
     app: &App<S, T>,
     request: Arc<JobRequest>,
-    mut nap: Pin<&mut Sleep>,
 ) -> Result<JobView, Failed> {
     let id = request.id;
     let wait_ms = request.deadline_ms.unwrap_or(app.shared.options.translate_ms);
-    nap.as_mut().reset(Instant::now() + Duration::from_millis(wait_ms.min(NAP_MS_MAX)));
-    match app.shared.engine.translate_until(request, wait_ms, nap).await? {
+    match app.shared.engine.translate(request, wait_ms).await? {
         Waited::Reached(view) => {
             refuse_if_failed(&view)?;
             Ok(view)
