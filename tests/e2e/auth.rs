@@ -1,8 +1,6 @@
 //! Tokens, configuration and exit codes.
 
-use serde_json::json;
-
-use crate::world::{Scheduler, job, request, run, within};
+use crate::scheduler::{Scheduler, job, run, within};
 
 #[tokio::test]
 async fn tokens_open_what_their_role_allows() {
@@ -12,9 +10,12 @@ async fn tokens_open_what_their_role_allows() {
         let (code, token, config) = run(&["token", "new", "--role", role], &[]).await;
         assert_eq!(code, Some(0));
         tokens.push(token.trim().to_owned());
-        file += &config[config.find("[[auth").expect("what to put into the file")..];
+        file += &config[config.find("[[auth").expect("a configuration section")..];
     }
-    assert!(tokens.iter().all(|token| !file.contains(token.as_str())), "only the hash is kept");
+    assert!(
+        tokens.iter().all(|token| !file.contains(token.as_str())),
+        "the file holds only the hash"
+    );
     let path = std::env::temp_dir().join(format!("lingua-e2e-{}.toml", std::process::id()));
     std::fs::write(&path, file).expect("a file");
     let s = Scheduler::from_file(path.to_str().expect("a path")).await;
@@ -23,18 +24,18 @@ async fn tokens_open_what_their_role_allows() {
         let bearer = token.map(|token| format!("Bearer {token}"));
         let headers: Vec<(&str, &str)> =
             bearer.iter().map(|b| ("Authorization", b.as_str())).collect();
-        request(&s.address, method, path, &headers, &body).await
+        s.send(method, path, &headers, &body).await
     };
     let [node, client, admin] = &tokens[..] else { panic!("three tokens") };
-    assert_eq!(call(None, "GET", "/healthz").await.status, 200, "everybody may ask for its health");
+    assert_eq!(call(None, "GET", "/healthz").await.status, 200, "health needs no token");
     let unknown = call(None, "POST", "/v1/dispatch/f2f").await;
-    assert_eq!((unknown.status, &unknown.body["error"]), (401, &json!("UNAUTHORIZED")));
+    assert_eq!(unknown.error(), (401, "UNAUTHORIZED"));
     let wrong = call(Some(node), "POST", "/v1/dispatch/f2f").await;
-    assert_eq!((wrong.status, &wrong.body["error"]), (403, &json!("FORBIDDEN")));
+    assert_eq!(wrong.error(), (403, "FORBIDDEN"));
     assert_eq!(
         call(Some(client), "POST", "/v1/dispatch/f2f").await.status,
         503,
-        "let in; no node is there"
+        "allowed, but there is no node"
     );
     assert_eq!(call(Some(client), "POST", "/v1/nodes/x/drain").await.status, 403);
     assert_eq!(call(Some(admin), "POST", "/v1/nodes/x/drain").await.status, 404);
@@ -43,24 +44,24 @@ async fn tokens_open_what_their_role_allows() {
 }
 
 #[tokio::test]
-async fn strange_pages_may_not_call() {
+async fn requests_of_foreign_web_pages_are_refused() {
     let s = Scheduler::with(&[]).await;
-    let evil = [("Origin", "https://evil.example")];
-    let reply = request(&s.address, "GET", "/v1/nodes", &evil, "").await;
-    assert_eq!((reply.status, &reply.body["error"]), (403, &json!("FORBIDDEN")));
+    let foreign = [("Origin", "https://evil.example")];
+    let reply = s.send("GET", "/v1/nodes", &foreign, "").await;
+    assert_eq!(reply.error(), (403, "FORBIDDEN"));
     let own = format!("http://{}", s.address);
-    assert_eq!(request(&s.address, "GET", "/v1/nodes", &[("Origin", &own)], "").await.status, 200);
+    assert_eq!(s.send("GET", "/v1/nodes", &[("Origin", &own)], "").await.status, 200);
 }
 
 #[tokio::test]
-async fn it_refuses_to_be_open_to_everybody_by_accident() {
+async fn a_public_address_without_tokens_is_refused() {
     let (code, _, error) = run(&["serve", "--listen", "0.0.0.0:0"], &[]).await;
     assert_eq!(code, Some(1));
     assert!(error.contains("without tokens") && error.contains("lingua token new"), "{error}");
 }
 
 #[tokio::test]
-async fn exit_codes_tell_usage_from_configuration_from_failure() {
+async fn exit_codes_distinguish_usage_configuration_and_failure() {
     assert_eq!(run(&["--version"], &[]).await.0, Some(0));
     assert_eq!(run(&["serve", "--frobnicate"], &[]).await.0, Some(2));
     for (key, value) in [
@@ -75,7 +76,7 @@ async fn exit_codes_tell_usage_from_configuration_from_failure() {
     }
     let mistyped = [("LINGUA_SERVER_LISTEN", "127.0.0.1:1")];
     let (code, _, error) = run(&["config", "check"], &mistyped).await;
-    assert_eq!(code, Some(0), "no section, no setting: ignored, and said so");
+    assert_eq!(code, Some(0), "a name without a section is ignored with a warning");
     assert!(error.contains("LINGUA_SERVER__LISTEN"), "{error}");
     let (code, out, _) = run(&["config", "dump"], &[("LINGUA_SCHEDULER__MAX_RETRY", "7")]).await;
     assert_eq!(code, Some(0));
@@ -88,13 +89,14 @@ async fn exit_codes_tell_usage_from_configuration_from_failure() {
 }
 
 #[tokio::test]
-async fn slow_headers_are_hung_up_on() {
+async fn a_client_with_slow_headers_is_disconnected() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let s = Scheduler::with(&[("SERVER__FIRST_MESSAGE_MS", "300")]).await;
     let mut streams = vec![];
     for _ in 0..50 {
-        let mut stream = tokio::net::TcpStream::connect(&s.address).await.expect("it listens");
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ").await.expect("it reads");
+        let mut stream =
+            tokio::net::TcpStream::connect(&s.address).await.expect("the scheduler accepts");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ").await.expect("sent");
         streams.push(stream);
     }
     for mut stream in streams {
@@ -105,7 +107,7 @@ async fn slow_headers_are_hung_up_on() {
 }
 
 #[tokio::test]
-async fn who_asks_too_often_is_told_when_to_come_back() {
+async fn too_many_requests_are_refused_with_the_time_to_wait() {
     let limits = [("LIMITS__REQUESTS_PER_SECOND", "1"), ("LIMITS__BURST", "5")];
     let s = Scheduler::with(&limits).await;
     let mut refused = vec![];
@@ -117,12 +119,12 @@ async fn who_asks_too_often_is_told_when_to_come_back() {
     }
     assert!((1..=15).contains(&refused.len()), "{} of 20", refused.len());
     for reply in &refused {
-        assert_eq!((reply.status, &reply.body["error"]), (429, &json!("RATE_LIMITED")));
+        assert_eq!(reply.error(), (429, "RATE_LIMITED"));
         let wait_ms = reply.body["retry_after_ms"].as_u64().expect("a time");
         assert!((1..=1000).contains(&wait_ms), "{wait_ms}");
-        assert!(reply.head.contains("retry-after: 1"), "{}", reply.head);
+        assert_eq!(reply.header("retry-after"), Some("1"), "{reply:?}");
     }
-    assert_eq!(s.get("/healthz").await.status, 200, "whether it lives may always be asked");
+    assert_eq!(s.get("/healthz").await.status, 200, "health is not limited");
 }
 
 #[tokio::test]
@@ -132,24 +134,27 @@ async fn each_token_has_a_limit_of_its_own() {
     for _ in 0..2 {
         let (_, token, config) = run(&["token", "new", "--role", "admin"], &[]).await;
         tokens.push(format!("Bearer {}", token.trim()));
-        file += &config[config.find("[[auth").expect("what to put into the file")..];
+        file += &config[config.find("[[auth").expect("a configuration section")..];
     }
     let path = std::env::temp_dir().join(format!("lingua-limits-{}.toml", std::process::id()));
     std::fs::write(&path, file).expect("a file");
     let s = Scheduler::from_file(path.to_str().expect("a path")).await;
-    let ask = async |token: &str| {
+    let get = async |token: &str| {
         let headers = [("Authorization", token)];
-        request(&s.address, "GET", "/v1/nodes", &headers, "").await.status
+        s.send("GET", "/v1/nodes", &headers, "").await.status
     };
-    // More than it gets back while it asks, on however slow a machine.
-    while ask(&tokens[0]).await == 200 {}
-    assert_eq!(ask(&tokens[1]).await, 200, "another token");
-    assert_eq!(ask("Bearer guess").await, 401, "no token: by address, and that has asked little");
-    while ask("Bearer guess").await == 401 {}
-    assert_eq!(ask("Bearer another guess").await, 429, "guessing is limited, too");
-    assert_eq!(ask(&tokens[1]).await, 200);
-    let metrics =
-        request(&s.address, "GET", "/metrics", &[("Authorization", &tokens[1])], "").await;
+    // Uses up the burst, even on a slow machine.
+    while get(&tokens[0]).await == 200 {}
+    assert_eq!(get(&tokens[1]).await, 200, "another token");
+    assert_eq!(
+        get("Bearer guess").await,
+        401,
+        "without a valid token the address is limited, which has a burst of its own"
+    );
+    while get("Bearer guess").await == 401 {}
+    assert_eq!(get("Bearer another guess").await, 429, "guessing tokens is limited, too");
+    assert_eq!(get(&tokens[1]).await, 200);
+    let metrics = s.send("GET", "/metrics", &[("Authorization", &tokens[1])], "").await;
     assert!(metrics.text.contains("lingua_rate_limited_total "), "{}", metrics.text);
     std::fs::remove_file(path).ok();
 }

@@ -1,11 +1,11 @@
-//! A short storm over the real thing; `cargo xtask chaos` has longer ones.
+//! A short chaos run; `cargo xtask chaos` has longer ones.
 
 use lingua_chaos::{Options, run};
 
-use crate::world::binary;
+use crate::scheduler::binary;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_rule_holds_in_a_storm() {
+async fn every_rule_holds_while_processes_are_killed_and_paused() {
     let program = binary().into();
     let options =
         Options { program, seed: 3, jobs: 300, nodes: 12, rate: 25.0, fault_every_ms: 500 };

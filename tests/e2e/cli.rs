@@ -1,4 +1,4 @@
-//! The commands, as people use them.
+//! The commands of the program.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -6,13 +6,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
+use crate::http::Reply;
+use crate::raw_node::RawNode;
 use crate::redis::Redis;
-use crate::world::{Node, Scheduler, binary, job, job_with, request, run, within};
+use crate::scheduler::{Scheduler, binary, job, job_with, run};
 
 #[tokio::test]
-async fn tables_and_json_show_the_same_things() {
+async fn tables_and_json_show_the_same() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "worker-1", 3).await;
+    let mut node = RawNode::join(&s, "worker-1", 3).await;
     let (id, _) = s.dispatch(job()).await;
     let url = format!("http://{}", s.address);
     for (args, expected) in [
@@ -74,28 +76,24 @@ fn node_process(url: &str, name: &str) -> Child {
         .expect("the program starts")
 }
 
-/// Node processes killed with -9 under load: every accepted job still ends exactly once.
+/// Node processes are killed under load. Every accepted job still ends exactly once.
 #[tokio::test]
 async fn node_processes_killed_under_load_lose_no_job() {
     let s = Scheduler::start().await;
     let url = format!("ws://{}/v1/node/ws", s.address);
     let mut nodes: Vec<Child> = (0..4).map(|n| node_process(&url, &format!("n{n}"))).collect();
-    let joined = async {
-        while s.get("/v1/nodes").await.body["nodes"].as_array().map_or(0, Vec::len) < 4 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    within(joined).await;
+    let nodes_len = |reply: &Reply| reply.body["nodes"].as_array().map_or(0, Vec::len);
+    s.until_reply("/v1/nodes", |reply| nodes_len(reply) == 4).await;
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..6 {
-        let address = s.address.clone();
+        let client = s.new_client();
         clients.spawn(async move {
-            let mut answers = vec![];
+            let mut replies = vec![];
             for _ in 0..40 {
-                let body = job_with(json!({"wait_ms": 10_000})).to_string();
-                answers.push(request(&address, "POST", "/v1/translate", &[], &body).await);
+                let job = job_with(json!({"wait_ms": 10_000}));
+                replies.push(client.post("/v1/translate", job).await);
             }
-            answers
+            replies
         });
     }
     for (n, node) in nodes.iter_mut().enumerate().take(3) {
@@ -104,11 +102,11 @@ async fn node_processes_killed_under_load_lose_no_job() {
         *node = node_process(&url, &format!("n{n}"));
     }
     let mut done = 0;
-    while let Some(answers) = clients.join_next().await {
-        for answer in answers.expect("a client") {
-            let exhausted = answer.body["error"] == "ALL_CANDIDATES_FULL_OR_FAILED";
-            assert!(answer.body["state"] == "DONE" || exhausted, "{:?}", answer.body);
-            done += u32::from(answer.status == 200);
+    while let Some(replies) = clients.join_next().await {
+        for reply in replies.expect("a client") {
+            let exhausted = reply.body["error"] == "ALL_CANDIDATES_FULL_OR_FAILED";
+            assert!(reply.body["state"] == "DONE" || exhausted, "{:?}", reply.body);
+            done += u32::from(reply.status == 200);
         }
     }
     assert!(done >= 230, "only {done} of 240 jobs were done");
@@ -116,16 +114,11 @@ async fn node_processes_killed_under_load_lose_no_job() {
     let jobs = jobs["jobs"].as_array().expect("jobs");
     assert_eq!(jobs.len(), 240);
     assert!(jobs.iter().all(|job| job["state"] == "DONE" || job["state"] == "FAILED"));
-    let quiet = async {
-        while s.used().await > 0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    within(quiet).await;
+    s.until_unused().await;
 }
 
 #[tokio::test]
-async fn the_demo_shows_a_living_system_and_ends_by_itself() {
+async fn the_demo_does_jobs_and_ends_by_itself() {
     let (code, out, error) = run(&["demo", "--seconds", "4", "--listen", "127.0.0.1:0"], &[]).await;
     assert_eq!(code, Some(0), "{error}");
     assert!(out.contains("http://127.0.0.1:"), "it does not say where it is:\n{out}");
@@ -200,7 +193,7 @@ async fn several_instances_are_measured_as_one() {
     assert_eq!(report["failed"], 0, "{report}");
     // Each instance has half of the clients and of the nodes, and both are counted.
     assert!(report["store"]["reservations_per_job"].as_f64() >= Some(1.0), "{report}");
-    assert_eq!(redis.say("SCARD lingua:v1:{hub}:instances").await, ":2");
+    assert_eq!(redis.command("SCARD lingua:v1:{hub}:instances").await, ":2");
 }
 
 #[tokio::test]

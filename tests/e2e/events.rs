@@ -1,27 +1,29 @@
-//! What happens, as those see it who watch.
+//! `/v1/events`: the stream of changes.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{Node, Scheduler, job, within};
+use crate::raw_node::RawNode;
+use crate::scheduler::{Scheduler, job, within};
 
 /// A stream of server-sent events.
-pub(crate) struct Watch {
+pub(crate) struct EventStream {
     stream: TcpStream,
     unread: String,
 }
 
-impl Watch {
+impl EventStream {
     pub(crate) async fn open(scheduler: &Scheduler) -> Self {
-        let mut stream = TcpStream::connect(&scheduler.address).await.expect("it listens");
-        stream.write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("it reads");
-        let mut watch = Self { stream, unread: String::new() };
-        while !watch.unread.contains("\r\n\r\n") {
-            watch.read().await;
+        let mut stream =
+            TcpStream::connect(&scheduler.address).await.expect("the scheduler accepts");
+        stream.write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("sent");
+        let mut events = Self { stream, unread: String::new() };
+        while !events.unread.contains("\r\n\r\n") {
+            events.read().await;
         }
-        assert!(watch.unread.contains("text/event-stream"), "{}", watch.unread);
-        watch
+        assert!(events.unread.contains("text/event-stream"), "{}", events.unread);
+        events
     }
 
     async fn read(&mut self) {
@@ -50,51 +52,50 @@ impl Watch {
 }
 
 #[tokio::test]
-async fn events_are_streamed() {
+async fn a_registration_is_an_event() {
     let s = Scheduler::start().await;
-    let mut watch = Watch::open(&s).await;
-    let _node = Node::join(&s, "n1", 1).await;
-    assert_eq!(watch.next("node").await["node_id"], "n1");
+    let mut events = EventStream::open(&s).await;
+    let _node = RawNode::join(&s, "n1", 1).await;
+    assert_eq!(events.next("node").await["node_id"], "n1");
 }
 
 #[tokio::test]
-async fn a_partial_text_reaches_those_who_watch_until_the_job_ends() {
+async fn partial_texts_are_events_until_the_job_ends() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
-    let mut watch = Watch::open(&s).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
+    let mut events = EventStream::open(&s).await;
     let (id, _) = s.dispatch(job()).await;
     let assign = node.expect("job_assign").await;
-    node.say("job_ack", &assign, json!({})).await;
-    node.say("job_partial", &assign, json!({"text": "你"})).await;
-    node.say("job_partial", &assign, json!({"text": "你好"})).await;
+    node.ack(&assign).await;
+    node.report("job_partial", &assign, json!({"text": "你"})).await;
+    node.report("job_partial", &assign, json!({"text": "你好"})).await;
     for text in ["你", "你好"] {
-        let told = loop {
-            let told = watch.next("job").await;
-            if told["kind"] == "partial" {
-                break told;
+        let event = loop {
+            let event = events.next("job").await;
+            if event["kind"] == "partial" {
+                break event;
             }
         };
         let expected = json!({
             "kind": "partial", "job_id": id, "attempt_id": 1, "state": "ACKED", "node_id": "n1", "text": text,
         });
-        assert_eq!(told, expected);
+        assert_eq!(event, expected);
     }
     let live = s.get(&format!("/v1/jobs/{id}")).await.body;
     assert_eq!((&live["state"], &live["partial"]), (&json!("ACKED"), &json!("你好")));
 
     let mut stale = assign.clone();
     stale["attempt_id"] = json!(7);
-    node.say("job_partial", &stale, json!({"text": "of another try"})).await;
-    node.say("job_done", &assign, json!({"result": {"text_translated": "hello"}})).await;
+    node.report("job_partial", &stale, json!({"text": "of another attempt"})).await;
+    node.done(&assign, "hello").await;
     assert_eq!(node.expect("job_confirmed").await["accepted"], true);
-    node.say("job_partial", &assign, json!({"text": "after the end"})).await;
+    node.report("job_partial", &assign, json!({"text": "after the end"})).await;
     let ended = s.ended(&id).await;
     assert_eq!((&ended["state"], ended.get("partial")), (&json!("DONE"), None));
-    let told = watch.next("job").await;
-    assert_eq!((&told["kind"], &told["state"]), (&json!("state"), &json!("DONE")), "{told}");
-    // The node's next word is answered, so the one before it was heard.
-    node.send(json!({"type": "heartbeat"})).await;
-    node.expect("heartbeat_ack").await;
+    let event = events.next("job").await;
+    assert_eq!((&event["kind"], &event["state"]), (&json!("state"), &json!("DONE")), "{event}");
+    // The reply to the next message shows that the one before it was handled.
+    node.heartbeat(json!({})).await;
     let metrics = s.get("/metrics").await.text;
     for reason in ["stale_partial", "job_over"] {
         let line = format!("lingua_node_rejected_total{{reason=\"{reason}\"}} 1");
@@ -103,7 +104,7 @@ async fn a_partial_text_reaches_those_who_watch_until_the_job_ends() {
 }
 
 #[tokio::test]
-async fn a_polling_node_gives_partial_texts_too() {
+async fn a_polling_node_may_report_partial_texts() {
     let s = Scheduler::start().await;
     s.post(
         "/v1/node/register",
@@ -117,7 +118,7 @@ async fn a_polling_node_gives_partial_texts_too() {
     let about = json!({"job_id": id, "attempt_id": 1, "node_id": "poller", "text": "hel"});
     assert_eq!(s.post("/v1/job/ack", about.clone()).await.status, 200);
     assert_eq!(s.post("/v1/job/partial", about.clone()).await.status, 200);
-    // The ack is heard after the partial text, which waits in the same line.
+    // The ack is handled after the partial text, which is in the same queue.
     assert_eq!(s.post("/v1/job/ack", about.clone()).await.status, 200);
     assert_eq!(s.get(&format!("/v1/jobs/{id}")).await.body["partial"], "hel");
     assert_eq!(s.post("/v1/job/done", about.clone()).await.status, 200);

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{Node, Scheduler, job, within};
+use crate::raw_node::RawNode;
+use crate::scheduler::{Scheduler, job, within};
 
 /// A client that counts its own bytes.
 struct Raw {
@@ -78,8 +79,8 @@ fn plain(headers: &str, body: &str) -> String {
     )
 }
 
-async fn working(s: &Scheduler) -> crate::world::Automatic {
-    Node::join(s, "n1", 2).await.automatic(2, Duration::from_millis(1))
+async fn working(s: &Scheduler) -> crate::raw_node::ServingNode {
+    RawNode::join(s, "n1", 2).await.serve(2, Duration::from_millis(1))
 }
 
 #[tokio::test]
@@ -167,14 +168,14 @@ async fn errors_say_what_is_wrong_and_the_connection_goes_on() {
 #[tokio::test]
 async fn a_stop_lets_the_answer_under_way_be_the_last() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
     let (mut busy, mut idle) = (Raw::to(&s).await, Raw::to(&s).await);
     busy.send(&plain("", &job().to_string())).await;
     let assign = node.expect("job_assign").await;
-    node.say("job_ack", &assign, json!({})).await;
+    node.report("job_ack", &assign, json!({})).await;
     let stopping = tokio::spawn(s.terminate());
     node.expect("drain").await;
-    node.say("job_done", &assign, json!({"result": {"text_translated": "hello"}})).await;
+    node.report("job_done", &assign, json!({"result": {"text_translated": "hello"}})).await;
     let answer = busy.answer().await;
     assert_eq!(answer.body["state"], "DONE");
     assert!(busy.is_over().await && idle.is_over().await);

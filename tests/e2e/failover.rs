@@ -1,7 +1,7 @@
 //! The store fails over while jobs run: Sentinel promotes a replica, a Cluster loses a master.
 //!
-//! Meanwhile new work is refused with `SCHEDULER_DEPENDENCY_DOWN` or accepted; what was accepted ends once, and all goes on without a
-//! restart.
+//! Meanwhile each new job is accepted or refused with `SCHEDULER_DEPENDENCY_DOWN`. Every accepted job
+//! ends once, and work resumes without a restart.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use crate::clustered::{Cluster, MASTERS, SLOTS};
+use crate::scheduler::{Scheduler, binary, job_with, within};
 use crate::watched::Watched;
-use crate::world::{Scheduler, binary, job_with, request, within};
 
-/// How many clients ask at once, each of them one job after the other.
+/// Clients that each send one job after the other.
 const CLIENTS: usize = 4;
 
-/// So many jobs in a row have to be done, before the failover and after it.
+/// Jobs in a row that must be DONE before the failover, and again after it.
 const IN_A_ROW: usize = 40;
 
-/// Two instances over one store, with nodes, and clients that ask without end.
+/// Two instances over one store, with nodes, and clients that send jobs without a pause.
 struct Load {
     instances: [Scheduler; 2],
     nodes: Vec<Child>,
-    /// What was answered, in turn.
-    answers: Arc<Mutex<Vec<(u16, Value)>>>,
+    /// Status and body of each reply, in order.
+    replies: Arc<Mutex<Vec<(u16, Value)>>>,
     clients: Vec<tokio::task::JoinHandle<()>>,
 }
 
@@ -39,7 +39,7 @@ impl Load {
                 ("STORE__RECONNECT_MAX_MS", "200"),
                 ("INSTANCE__ID", name),
                 ("SCHEDULER__HEARTBEAT_INTERVAL_MS", "200"),
-                // What a slot could not be given back for is over soon.
+                // Leases that could not be released expire soon.
                 ("SCHEDULER__RUN_LEASE_MS", "2000"),
                 ("SCHEDULER__RESERVATION_TTL_MS", "1000"),
             ]
@@ -54,36 +54,36 @@ impl Load {
             node.args(["node", "--url", &url, "--id", &id, "--slots", "4", "--work-ms", "5"]);
             node.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             nodes.push(node.kill_on_drop(true).spawn().expect("it starts"));
-            let is_ready = |reply: &crate::world::Reply| reply.body["state"] == "ready";
-            instance.until_it(&format!("/v1/nodes/{id}"), is_ready).await;
+            let is_ready = |reply: &crate::http::Reply| reply.body["state"] == "ready";
+            instance.until_reply(&format!("/v1/nodes/{id}"), is_ready).await;
         }
-        let answers = Arc::new(Mutex::new(vec![]));
+        let replies = Arc::new(Mutex::new(vec![]));
         let mut clients = vec![];
         for client in 0..CLIENTS {
-            let address = instances[client % 2].address.clone();
-            let answers = Arc::clone(&answers);
+            let client = instances[client % 2].new_client();
+            let replies = Arc::clone(&replies);
             clients.push(tokio::spawn(async move {
                 loop {
-                    let body = job_with(serde_json::json!({"wait_ms": 3000})).to_string();
-                    let reply = request(&address, "POST", "/v1/translate", &[], &body).await;
-                    answers.lock().push((reply.status, reply.body));
+                    let job = job_with(serde_json::json!({"wait_ms": 3000}));
+                    let reply = client.post("/v1/translate", job).await;
+                    replies.lock().push((reply.status, reply.body));
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }));
         }
-        let load = Self { instances, nodes, answers, clients };
-        load.goes_well().await;
+        let load = Self { instances, nodes, replies, clients };
+        load.until_steady().await;
         load
     }
 
-    /// Waits until the last answers were all results.
-    async fn goes_well(&self) {
-        let from = self.answers.lock().len();
+    /// Waits until the last replies were all results.
+    async fn until_steady(&self) {
+        let from = self.replies.lock().len();
         let is_done = |(status, body): &(u16, Value)| *status == 200 && body["state"] == "DONE";
         within(async {
             loop {
                 let row =
-                    self.answers.lock()[from..].iter().rev().take_while(|a| is_done(a)).count();
+                    self.replies.lock()[from..].iter().rev().take_while(|a| is_done(a)).count();
                 if row >= IN_A_ROW {
                     return;
                 }
@@ -93,108 +93,103 @@ impl Load {
         .await;
     }
 
-    /// No more jobs: what was answered was right, and is what both instances say.
-    async fn ends_well(mut self) {
+    /// Stops the clients and checks that both instances agree with every reply.
+    async fn check(mut self) {
         for client in self.clients.drain(..) {
             client.abort();
         }
-        let answers = std::mem::take(&mut *self.answers.lock());
+        let replies = std::mem::take(&mut *self.replies.lock());
         let (mut done, mut refused) = (0, 0);
-        for (status, body) in &answers {
+        for (status, body) in &replies {
             let Some(id) = body["job_id"].as_str() else {
                 let error = body["error"].as_str().unwrap_or_default();
                 assert_eq!((*status, error), (503, "SCHEDULER_DEPENDENCY_DOWN"), "{body}");
                 refused += 1;
                 continue;
             };
-            let is_over = |reply: &crate::world::Reply| {
+            let has_ended = |reply: &crate::http::Reply| {
                 ["DONE", "FAILED"].iter().any(|state| reply.body["state"] == *state)
             };
             let path = format!("/v1/jobs/{id}");
             let states = [
-                self.instances[0].until_it(&path, is_over).await.body["state"].clone(),
-                self.instances[1].until_it(&path, is_over).await.body["state"].clone(),
+                self.instances[0].until_reply(&path, has_ended).await.body["state"].clone(),
+                self.instances[1].until_reply(&path, has_ended).await.body["state"].clone(),
             ];
             assert_eq!(states[0], states[1], "{id} ended once");
             if body["state"] == "DONE" {
-                assert_eq!(states[0], "DONE", "{id} was said to be done");
+                assert_eq!(states[0], "DONE", "{id} was reported as done");
             }
             done += usize::from(states[0] == "DONE");
         }
-        assert!(done >= 2 * IN_A_ROW, "{done} done, {refused} refused of {}", answers.len());
-        within(async {
-            while self.instances[0].used().await > 0 {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        })
-        .await;
+        assert!(done >= 2 * IN_A_ROW, "{done} done, {refused} refused of {}", replies.len());
+        self.instances[0].until_unused().await;
         for node in &mut self.nodes {
-            assert!(node.try_wait().expect("asked").is_none(), "no node had to be started again");
+            assert!(node.try_wait().expect("a reply").is_none(), "no node was restarted");
         }
     }
 }
 
 #[tokio::test]
-async fn sentinel_promotes_a_replica_and_work_goes_on() {
+async fn work_resumes_after_sentinel_promoted_a_replica() {
     let mut watched = Watched::start().await;
     let load = Load::start(&watched.url()).await;
     watched.master.kill();
     let is_master = |info: &str| info.contains("role:master");
     watched.replica.ask_until(&["INFO", "replication"], is_master).await;
-    load.goes_well().await;
-    load.ends_well().await;
+    load.until_steady().await;
+    load.check().await;
 }
 
 #[tokio::test]
-async fn a_cluster_loses_the_master_of_all_nodes_and_work_goes_on() {
+async fn work_resumes_after_a_cluster_lost_the_master_of_all_nodes() {
     let mut cluster = Cluster::start().await;
     let load = Load::start(&cluster.url()).await;
     let (owner, _) = owner_of_nodes(&cluster).await;
     cluster.servers[owner].kill();
     let is_master = |info: &str| info.contains("role:master");
     cluster.servers[MASTERS + owner].ask_until(&["INFO", "replication"], is_master).await;
-    load.goes_well().await;
-    load.ends_well().await;
+    load.until_steady().await;
+    load.check().await;
 }
 
 #[tokio::test]
-async fn all_nodes_move_to_another_master_of_a_cluster_and_work_goes_on() {
+async fn work_goes_on_while_a_hash_slot_moves_to_another_master() {
     let cluster = Cluster::start().await;
     let load = Load::start(&cluster.url()).await;
     let (from, slot) = owner_of_nodes(&cluster).await;
     let (from, to) = (&cluster.servers[from], &cluster.servers[(from + 1) % MASTERS]);
-    let from_id: String = from.ask(&["CLUSTER", "MYID"]).await.expect("asked");
-    let to_id: String = to.ask(&["CLUSTER", "MYID"]).await.expect("asked");
+    let from_id: String = from.ask(&["CLUSTER", "MYID"]).await.expect("a reply");
+    let to_id: String = to.ask(&["CLUSTER", "MYID"]).await.expect("a reply");
     let set = ["CLUSTER", "SETSLOT", &slot];
-    to.ask::<()>(&[&set[..], &["IMPORTING", &from_id]].concat()).await.expect("asked");
-    from.ask::<()>(&[&set[..], &["MIGRATING", &to_id]].concat()).await.expect("asked");
-    // ASK: a key that has gone is looked for there; a script whose keys are in two places has to wait.
+    to.ask::<()>(&[&set[..], &["IMPORTING", &from_id]].concat()).await.expect("a reply");
+    from.ask::<()>(&[&set[..], &["MIGRATING", &to_id]].concat()).await.expect("a reply");
+    // Meanwhile the old master redirects with ASK; a script whose keys are in two places waits.
     let port = to.port.to_string();
     let mut moved = 0;
     loop {
         let keys: Vec<String> =
-            from.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "2"]).await.expect("asked");
+            from.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "2"]).await.expect("a reply");
         if keys.is_empty() {
             break;
         }
         let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
         migrate.extend(keys.iter().map(String::as_str));
-        // A key that has run out meanwhile needs not to be moved.
-        from.ask::<String>(&migrate).await.expect("it moves");
+        // A key that expired meanwhile is not moved; the reply is NOKEY.
+        from.ask::<String>(&migrate).await.expect("a reply");
         moved += keys.len();
     }
-    assert!(moved > 0, "the nodes are there");
-    // MOVED: everybody is told where they are now.
+    assert!(moved > 0, "the slot holds the keys of the nodes");
+    // From now on the masters redirect with MOVED.
     for server in [to, from] {
-        server.ask::<()>(&[&set[..], &["NODE", &to_id]].concat()).await.expect("asked");
+        server.ask::<()>(&[&set[..], &["NODE", &to_id]].concat()).await.expect("a reply");
     }
-    load.goes_well().await;
-    load.ends_well().await;
+    load.until_steady().await;
+    load.check().await;
 }
 
-/// Which master has all nodes, and their slot: they are in one cell.
+/// The master that holds the only cell with nodes, and the hash slot of that cell.
 async fn owner_of_nodes(cluster: &Cluster) -> (usize, String) {
     let slot = cluster.servers[0].ask(&["CLUSTER", "KEYSLOT", "{c0}"]).await;
-    let slot: usize = slot.expect("asked");
+    let slot: usize = slot.expect("a reply");
     ((slot * MASTERS / SLOTS).min(MASTERS - 1), slot.to_string())
 }

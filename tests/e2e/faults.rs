@@ -1,18 +1,20 @@
-//! What goes wrong, and what becomes of the jobs.
+//! What goes wrong with nodes and jobs, and how the jobs end.
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::world::{Node, Scheduler, job, job_with, request};
+use crate::http::Reply;
+use crate::raw_node::RawNode;
+use crate::scheduler::{Scheduler, job, job_with, within};
 
 #[tokio::test]
-async fn an_ack_timeout_moves_the_job_to_another_node() {
+async fn a_job_that_is_not_acked_in_time_moves_to_another_node() {
     let s = Scheduler::with(&[("SCHEDULER__RESERVATION_TTL_MS", "300")]).await;
-    let mut silent = Node::join(&s, "silent", 1).await;
+    let mut silent = RawNode::join(&s, "silent", 1).await;
     let (id, _) = s.dispatch(job()).await;
     let first = silent.expect("job_assign").await;
-    let mut other = Node::join(&s, "other", 1).await;
+    let mut other = RawNode::join(&s, "other", 1).await;
     let second = other.work().await;
     assert_eq!((&second["job_id"], &second["attempt_id"]), (&json!(id), &json!(2)));
     assert!(second["fence"].as_u64() > first["fence"].as_u64());
@@ -26,101 +28,96 @@ async fn an_ack_timeout_moves_the_job_to_another_node() {
 }
 
 #[tokio::test]
-async fn a_node_that_dies_is_replaced_at_once_and_its_late_result_is_refused() {
+async fn a_job_of_a_crashed_node_is_retried_and_its_late_result_is_refused() {
     let s = Scheduler::start().await;
-    let mut first = Node::join(&s, "first", 1).await;
+    let mut first = RawNode::join(&s, "first", 1).await;
     let (id, _) = s.dispatch(job()).await;
     let assign = first.expect("job_assign").await;
-    first.say("job_ack", &assign, json!({})).await;
-    let mut second = Node::join(&s, "second", 1).await;
-    first.drop_dead();
+    first.ack(&assign).await;
+    let mut second = RawNode::join(&s, "second", 1).await;
+    first.crash();
     let again = second.expect("job_assign").await;
     assert_eq!(again["attempt_id"], 2);
-    let mut back = Node::join(&s, "first", 1).await;
-    back.say("job_done", &assign, json!({"result": {"text_translated": "late"}})).await;
+    let mut back = RawNode::join(&s, "first", 1).await;
+    back.done(&assign, "late").await;
     assert_eq!(back.expect("job_confirmed").await["accepted"], false);
-    second.say("job_done", &again, json!({"result": {"text_translated": "hello"}})).await;
+    second.done(&again, "hello").await;
     assert_eq!(s.ended(&id).await["result"]["text_translated"], "hello");
 }
 
 #[tokio::test]
-async fn a_refusal_goes_elsewhere_without_costing_a_retry() {
+async fn a_refused_job_goes_to_another_node_and_uses_no_retry() {
     let s = Scheduler::with(&[("SCHEDULER__MAX_RETRY", "0")]).await;
-    let mut busy = Node::join(&s, "busy", 4).await;
+    let mut busy = RawNode::join(&s, "busy", 4).await;
     let (id, _) = s.dispatch(job()).await;
     let assign = busy.expect("job_assign").await;
-    let mut free = Node::join(&s, "free", 4).await;
-    busy.say("job_fail", &assign, json!({"reason": "BUSY"})).await;
+    let mut free = RawNode::join(&s, "free", 4).await;
+    busy.report("job_fail", &assign, json!({"reason": "BUSY"})).await;
     free.work().await;
     assert_eq!(s.ended(&id).await["state"], "DONE");
 }
 
 #[tokio::test]
-async fn a_cancelled_job_is_called_off_on_its_node() {
+async fn a_cancelled_job_is_cancelled_on_its_node() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
     let (id, _) = s.dispatch(job()).await;
     let assign = node.expect("job_assign").await;
     let cancelled = s.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await;
     assert_eq!((cancelled.status, &cancelled.body["state"]), (200, &json!("CANCELLED")));
     node.expect("job_cancel").await;
-    node.say("job_done", &assign, json!({})).await;
+    node.report("job_done", &assign, json!({})).await;
     assert_eq!(node.expect("job_confirmed").await["accepted"], false);
     assert_eq!(s.ended(&id).await["state"], "CANCELLED");
     assert_eq!(s.used().await, 0);
 }
 
 #[tokio::test]
-async fn a_waiting_job_is_woken_by_a_freed_slot() {
+async fn a_waiting_job_gets_the_next_free_slot() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
     let (first, _) = s.dispatch(job()).await;
     let assign = node.expect("job_assign").await;
-    let address = s.address.clone();
+    let client = s.new_client();
     let waiting = tokio::spawn(async move {
-        let body = job_with(json!({"wait_ms": 15_000})).to_string();
-        request(&address, "POST", "/v1/dispatch/f2f", &[], &body).await
+        client.post("/v1/dispatch/f2f", job_with(json!({"wait_ms": 15_000}))).await
     });
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!waiting.is_finished());
-    node.say("job_done", &assign, json!({})).await;
-    let second = waiting.await.expect("answered");
+    s.until_metric("lingua_queue_jobs", 1.0).await;
+    node.report("job_done", &assign, json!({})).await;
+    let second = waiting.await.expect("a reply");
     assert_eq!(second.status, 200, "{:?}", second.body);
     assert_eq!(s.ended(&first).await["state"], "DONE");
     node.work().await;
 }
 
 #[tokio::test]
-async fn a_preferred_node_is_used_and_strict_means_strict() {
+async fn a_full_preferred_node_is_replaced_unless_strict() {
     let s = Scheduler::start().await;
-    let mut wanted = Node::join(&s, "wanted", 1).await;
-    let _other = Node::join(&s, "other", 8).await;
-    let french = json!({"type": "register", "node_id": "french", "semantic_langs": ["fr"], "tts_langs": ["fr"]});
-    let _french = Node::join_with(&s, french).await;
+    let mut wanted = RawNode::join(&s, "wanted", 1).await;
+    let _other = RawNode::join(&s, "other", 8).await;
+    let langs = ["fr"];
+    let french = json!({
+        "type": "register", "node_id": "french", "semantic_langs": langs, "tts_langs": langs,
+    });
+    let _french = RawNode::join_with(&s, french).await;
     let prefer = |node: &str, strict: bool| {
         job_with(json!({"preferred_node_id": node, "strict": strict, "wait_ms": 0}))
     };
     assert_eq!(s.dispatch(prefer("wanted", false)).await.1, "wanted");
     wanted.expect("job_assign").await;
-    assert_eq!(s.dispatch(prefer("wanted", false)).await.1, "other", "full: somebody else");
+    assert_eq!(s.dispatch(prefer("wanted", false)).await.1, "other", "the preferred node is full");
     let strict = s.post("/v1/dispatch/f2f", prefer("wanted", true)).await;
-    assert_eq!(
-        (strict.status, &strict.body["error"]),
-        (503, &json!("ALL_CANDIDATES_FULL_OR_FAILED"))
-    );
+    assert_eq!(strict.error(), (503, "ALL_CANDIDATES_FULL_OR_FAILED"));
     let incapable = s.post("/v1/dispatch/f2f", prefer("french", false)).await;
-    assert_eq!(
-        (incapable.status, &incapable.body["error"]),
-        (422, &json!("PREFERRED_NODE_NOT_CAPABLE"))
-    );
+    assert_eq!(incapable.error(), (422, "PREFERRED_NODE_NOT_CAPABLE"));
 }
 
 #[tokio::test]
-async fn a_bound_turn_stays_and_moves_when_its_node_dies() {
+async fn a_bind_key_stays_on_its_node_and_moves_when_the_node_is_gone() {
     let s = Scheduler::start().await;
     let mut nodes = vec![];
     for id in ["a", "b", "c"] {
-        nodes.push((id, Some(Node::join(&s, id, 8).await)));
+        nodes.push((id, Some(RawNode::join(&s, id, 8).await)));
     }
     let bound = || job_with(json!({"bind_key": "room-1/turn-3"}));
     let (_, home) = s.dispatch(bound()).await;
@@ -136,35 +133,34 @@ async fn a_bound_turn_stays_and_moves_when_its_node_dies() {
         }
     };
     let host = nodes.iter_mut().find(|(id, _)| *id == moved).unwrap().1.as_mut().unwrap();
-    let told = loop {
+    let moved_job = loop {
         let assign = host.expect("job_assign").await;
         if assign["bind"]["moved"] == true {
             break assign;
         }
     };
-    assert_eq!(told["bind"]["bind_key"], "room-1/turn-3");
+    assert_eq!(moved_job["bind"]["bind_key"], "room-1/turn-3");
     assert_eq!(s.dispatch(bound()).await.1, moved);
 }
 
-/// Jobs come from eight clients while nodes die without a word and come back. Every job that was accepted
-/// ends once, and no node ever has more than its slots.
+/// Eight clients send jobs while nodes crash and come back. Every accepted job ends once, and no node
+/// ever has more jobs than slots.
 #[tokio::test]
-async fn nodes_killed_under_load_lose_no_job() {
+async fn crashing_nodes_under_load_lose_no_job() {
     let s = Scheduler::start().await;
     let mut nodes = vec![];
     for n in 0..6 {
-        nodes.push(
-            Node::join(&s, &format!("n{n}"), 3).await.automatic(3, Duration::from_millis(20)),
-        );
+        nodes
+            .push(RawNode::join(&s, &format!("n{n}"), 3).await.serve(3, Duration::from_millis(20)));
     }
     let mut clients = tokio::task::JoinSet::new();
     for client in 0..8 {
-        let address = s.address.clone();
+        let requests = s.new_client();
         clients.spawn(async move {
             let mut states = vec![];
             for _ in 0..50 {
-                let body = job_with(json!({"wait_ms": 10_000})).to_string();
-                let reply = request(&address, "POST", "/v1/translate", &[], &body).await;
+                let job = job_with(json!({"wait_ms": 10_000}));
+                let reply = requests.post("/v1/translate", job).await;
                 states.push((
                     client,
                     reply.status,
@@ -178,9 +174,8 @@ async fn nodes_killed_under_load_lose_no_job() {
     for n in 0..6 {
         tokio::time::sleep(Duration::from_millis(60)).await;
         nodes[n].kill();
-        nodes.push(
-            Node::join(&s, &format!("n{n}"), 3).await.automatic(3, Duration::from_millis(20)),
-        );
+        nodes
+            .push(RawNode::join(&s, &format!("n{n}"), 3).await.serve(3, Duration::from_millis(20)));
     }
     let mut ended = 0;
     while let Some(states) = clients.join_next().await {
@@ -199,34 +194,38 @@ async fn nodes_killed_under_load_lose_no_job() {
     assert_eq!(s.used().await, 0);
 }
 
-/// SIGTERM under load: everything accepted is answered, then the process ends by itself.
+/// A stop under load: the scheduler answers everything that it accepted, then ends by itself.
 #[tokio::test]
-async fn a_stop_under_load_answers_everything_it_accepted() {
+async fn a_stop_under_load_answers_every_accepted_job_and_refuses_new_ones() {
     let s = Scheduler::start().await;
-    let node = Node::join(&s, "n1", 4).await.automatic(4, Duration::from_millis(150));
+    let mut node = RawNode::join(&s, "n1", 4).await;
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..12 {
-        let address = s.address.clone();
+        let client = s.new_client();
         clients.spawn(async move {
-            let body = job_with(json!({"wait_ms": 10_000})).to_string();
-            request(&address, "POST", "/v1/translate", &[], &body).await
+            client.post("/v1/translate", job_with(json!({"wait_ms": 10_000}))).await
         });
     }
-    let accepted = async {
-        while s.get("/v1/jobs").await.body["jobs"].as_array().map_or(0, Vec::len) < 12 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+    let jobs = |reply: &Reply| reply.body["jobs"].as_array().map_or(0, Vec::len);
+    s.until_reply("/v1/jobs", |reply| jobs(reply) == 12).await;
+    s.begin_stop().await;
+    // The node has done nothing yet, so all 12 jobs are open when the scheduler begins to stop.
+    let refused = within(async {
+        loop {
+            let reply = s.post("/v1/translate", job_with(json!({"wait_ms": 0}))).await;
+            if reply.error() != (503, "ALL_CANDIDATES_FULL_OR_FAILED") {
+                return reply;
+            }
         }
-    };
-    crate::world::within(accepted).await;
-    let address = s.address.clone();
-    let stopping = tokio::spawn(s.terminate());
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let late = request(&address, "POST", "/v1/translate", &[], &job().to_string()).await;
-    assert_eq!(late.status, 503, "{:?}", late.body);
+    })
+    .await;
+    assert_eq!(refused.error(), (503, "SCHEDULER_DEPENDENCY_DOWN"), "{}", refused.body);
+    for _ in 0..12 {
+        node.work().await;
+    }
     while let Some(reply) = clients.join_next().await {
         let reply = reply.expect("a client");
-        assert_eq!(reply.body["state"], Value::from("DONE"), "{:?}", reply.body);
+        assert_eq!(reply.body["state"], "DONE", "{}", reply.body);
     }
-    assert_eq!(stopping.await.expect("it stopped"), Some(0));
-    node.check();
+    assert_eq!(s.exit_code().await, Some(0));
 }

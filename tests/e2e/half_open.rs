@@ -1,4 +1,4 @@
-//! Peers that vanish without a word: no goodbye, no end of the stream, only silence.
+//! Peers that vanish: the connection stays open and nothing comes any more.
 
 use std::time::Duration;
 
@@ -6,58 +6,47 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::wire::Wire;
-use crate::world::{Node, Scheduler, job, job_with, within};
+use crate::proxy::Proxy;
+use crate::raw_node::{RawNode, register};
+use crate::scheduler::{Scheduler, job, job_with, within};
 
-impl Scheduler {
-    async fn wait_clients(&self, wanted: i64) {
-        let line = format!("lingua_connections{{kind=\"client\"}} {wanted}\n");
-        within(async {
-            while !self.get("/metrics").await.text.contains(&line) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
-    }
-}
+const NODE_CONNECTIONS: &str = r#"lingua_connections{kind="node"}"#;
+const CLIENT_CONNECTIONS: &str = r#"lingua_connections{kind="client"}"#;
 
 #[tokio::test]
-async fn a_node_that_vanishes_without_a_word_is_noticed_and_its_job_goes_elsewhere() {
+async fn a_job_of_a_node_that_vanishes_is_retried_elsewhere() {
     let s = Scheduler::with(&[("SCHEDULER__HEARTBEAT_INTERVAL_MS", "200")]).await;
-    let wire = Wire::to(&s).await;
-    let mut lost = Node::join_at(&wire.address, "lost", 1).await;
+    let proxy = Proxy::to(&s.address).await;
+    let mut lost = RawNode::join_at(&proxy.address, None, register("lost", 1)).await;
     let (id, node) = s.dispatch(job()).await;
     assert_eq!(node, "lost");
     let assign = lost.expect("job_assign").await;
-    lost.say("job_ack", &assign, json!({})).await;
-    let mut other = Node::join(&s, "other", 1).await;
-    wire.goes_dead();
-    let again = other.expect("job_assign").await;
+    lost.ack(&assign).await;
+    let mut other = RawNode::join(&s, "other", 1).await;
+    proxy.freeze();
+    let again = other.work().await;
     assert_eq!((&again["job_id"], &again["attempt_id"]), (&json!(id), &json!(2)));
-    other.say("job_ack", &again, json!({})).await;
-    other.say("job_done", &again, json!({"result": {"text_translated": "hello"}})).await;
     let ended = s.ended(&id).await;
     assert_eq!((&ended["state"], &ended["node_id"]), (&json!("DONE"), &json!("other")));
     assert_eq!(s.get("/v1/nodes/lost").await.body["state"], "offline");
-    let metrics = s.get("/metrics").await.text;
-    assert!(metrics.contains("lingua_connections{kind=\"node\"} 1"), "{metrics}");
+    assert_eq!(s.metric(NODE_CONNECTIONS).await, 1.0);
 }
 
 #[tokio::test]
-async fn a_node_that_only_answers_pings_is_kept() {
+async fn a_node_that_only_answers_pings_stays_connected() {
     let s = Scheduler::with(&[("SCHEDULER__HEARTBEAT_INTERVAL_MS", "100")]).await;
-    let mut node = Node::join(&s, "quiet", 1).await;
-    // Listening is enough to answer pings: nothing else is said for ten heartbeats.
-    tokio::time::timeout(Duration::from_secs(1), node.next()).await.expect_err("nothing to hear");
-    assert!(s.get("/metrics").await.text.contains("lingua_connections{kind=\"node\"} 1"));
+    let mut node = RawNode::join(&s, "quiet", 1).await;
+    // Reading answers pings. The node sends nothing else for ten heartbeat intervals.
+    tokio::time::timeout(Duration::from_secs(1), node.next()).await.expect_err("no message");
+    assert_eq!(s.metric(NODE_CONNECTIONS).await, 1.0);
 }
 
 #[tokio::test]
-async fn a_client_that_vanishes_in_its_headers_body_or_answer_is_hung_up_on() {
-    let patience = [("SERVER__FIRST_MESSAGE_MS", "300"), ("SERVER__BODY_MS", "300")];
-    let s = Scheduler::with(&patience).await;
-    let mut node = Node::join(&s, "n1", 1).await;
-    let wire = Wire::to(&s).await;
+async fn a_client_that_vanishes_in_its_headers_body_or_response_is_disconnected() {
+    let limits = [("SERVER__FIRST_MESSAGE_MS", "300"), ("SERVER__BODY_MS", "300")];
+    let s = Scheduler::with(&limits).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
+    let proxy = Proxy::to(&s.address).await;
     let body = job_with(json!({"wait_ms": 0})).to_string();
     let whole = format!(
         "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
@@ -65,28 +54,29 @@ async fn a_client_that_vanishes_in_its_headers_body_or_answer_is_hung_up_on() {
     );
     let (in_headers, in_body) = (&whole[..30], &whole[..whole.len() - 10]);
     let mut streams = vec![];
-    for said in [in_headers, in_body, &whole] {
-        let mut stream = TcpStream::connect(&wire.address).await.expect("the wire");
-        stream.write_all(said.as_bytes()).await.expect("written");
+    for part in [in_headers, in_body, &whole] {
+        let mut stream = TcpStream::connect(&proxy.address).await.expect("the proxy accepts");
+        stream.write_all(part.as_bytes()).await.expect("written");
         streams.push(stream);
     }
     let assign = node.expect("job_assign").await;
-    s.wait_clients(2).await;
-    wire.goes_dead();
-    node.say("job_done", &assign, json!({})).await;
+    // The client of the metrics, and the one that waits for its response.
+    s.until_metric(CLIENT_CONNECTIONS, 2.0).await;
+    proxy.freeze();
+    node.report("job_done", &assign, json!({})).await;
     assert_eq!(s.ended(assign["job_id"].as_str().expect("an id")).await["state"], "DONE");
-    s.wait_clients(1).await;
+    s.until_metric(CLIENT_CONNECTIONS, 1.0).await;
     drop(streams);
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_told_so() {
+async fn a_body_that_does_not_arrive_in_time_is_a_bad_request() {
     let s = Scheduler::with(&[("SERVER__BODY_MS", "200")]).await;
-    let mut stream = TcpStream::connect(&s.address).await.expect("it listens");
+    let mut stream = TcpStream::connect(&s.address).await.expect("the scheduler accepts");
     let head = "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"src";
-    stream.write_all(head.as_bytes()).await.expect("it reads");
-    let mut answer = String::new();
-    within(stream.read_to_string(&mut answer)).await.expect("it answers and hangs up");
-    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-    assert!(answer.contains("did not arrive within 200 ms"), "{answer}");
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    let mut response = String::new();
+    within(stream.read_to_string(&mut response)).await.expect("a response, then the end");
+    assert!(response.starts_with("HTTP/1.1 400"), "{response}");
+    assert!(response.contains("did not arrive within 200 ms"), "{response}");
 }

@@ -1,26 +1,27 @@
-//! Jobs of one instance, nodes of another: real processes over a real Redis.
+//! Several instances over one Redis: jobs of one instance run on nodes of another.
 
 use serde_json::{Value, json};
 
-use crate::events::Watch;
-use crate::redis::{Redis, signal};
-use crate::world::{Node, Scheduler, job, job_with, request};
+use crate::events::EventStream;
+use crate::raw_node::RawNode;
+use crate::redis::Redis;
+use crate::scheduler::{Scheduler, job, job_with, signal};
 
-async fn two(redis: &Redis) -> (Scheduler, Scheduler) {
+async fn two_instances(redis: &Redis) -> (Scheduler, Scheduler) {
     let url = redis.url();
     let (one, two) = tokio::join!(Scheduler::over(&url, "one"), Scheduler::over(&url, "two"));
     for s in [&one, &two] {
         let both = |body: &Value| body["instances"].as_array().map(Vec::len) == Some(2);
-        s.until_it("/v1/cluster", |reply| both(&reply.body)).await;
+        s.until_reply("/v1/cluster", |reply| both(&reply.body)).await;
     }
     (one, two)
 }
 
 #[tokio::test]
-async fn a_job_of_one_runs_on_a_node_of_the_other() {
+async fn a_job_of_one_instance_runs_on_a_node_of_another() {
     let redis = Redis::start().await;
-    let (one, two) = two(&redis).await;
-    let mut node = Node::join(&two, "n1", 1).await;
+    let (one, two) = two_instances(&redis).await;
+    let mut node = RawNode::join(&two, "n1", 1).await;
     let translated = async { one.post("/v1/translate", job()).await };
     let (assign, reply) = tokio::join!(node.work(), translated);
     assert_eq!(reply.status, 200, "{:?}", reply.body);
@@ -29,11 +30,11 @@ async fn a_job_of_one_runs_on_a_node_of_the_other() {
     assert!(reply.body["attempts"][0]["acked_ms"].is_u64(), "{:?}", reply.body);
     assert_eq!(two.used().await, 0);
 
-    // Sound goes along.
-    let mut sound = job();
-    sound["audio_ref"] = Value::Null;
-    sound["audio"] = json!({"format": "pcm16", "sample_rate": 16000, "data": "AQID"});
-    let dispatched = async { one.dispatch(sound).await };
+    // Audio is forwarded, too.
+    let mut spoken = job();
+    spoken["audio_ref"] = Value::Null;
+    spoken["audio"] = json!({"format": "pcm16", "sample_rate": 16000, "data": "AQID"});
+    let dispatched = async { one.dispatch(spoken).await };
     let sent = async {
         let assign = node.expect("job_assign").await;
         (assign, node.next().await)
@@ -41,22 +42,22 @@ async fn a_job_of_one_runs_on_a_node_of_the_other() {
     let ((assign, frame), (id, _)) = tokio::join!(sent, dispatched);
     assert_eq!((&assign["audio"]["bytes"], &frame["binary"]), (&json!(3), &json!([1, 2, 3])));
 
-    // Partial texts, events and calling off work from the instance that has neither.
+    // Partial texts, events and cancelling work from a third instance, too.
     let third = Scheduler::over(&redis.url(), "three").await;
-    let mut watch = Watch::open(&third).await;
-    node.say("job_ack", &assign, json!({})).await;
-    let shows = |reply: &crate::world::Reply| reply.body["partial"] == "hel";
-    let seen = async { third.until_it(&format!("/v1/jobs/{id}"), shows).await };
-    let spoken = async {
-        // Until somebody has heard it: events are asked for once in a second.
+    let mut events = EventStream::open(&third).await;
+    node.ack(&assign).await;
+    let shows = |reply: &crate::http::Reply| reply.body["partial"] == "hel";
+    let seen = async { third.until_reply(&format!("/v1/jobs/{id}"), shows).await };
+    let report = async {
+        // Repeated because the third instance subscribes to events only once a second.
         loop {
-            node.say("job_partial", &assign, json!({"text": "hel"})).await;
+            node.report("job_partial", &assign, json!({"text": "hel"})).await;
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     };
     let event = async {
         loop {
-            let event = watch.next("job").await;
+            let event = events.next("job").await;
             if event["text"] == "hel" {
                 return event;
             }
@@ -64,7 +65,7 @@ async fn a_job_of_one_runs_on_a_node_of_the_other() {
     };
     tokio::select! {
         (_, event) = async { tokio::join!(seen, event) } => assert_eq!(event["job_id"], json!(id)),
-        () = spoken => {}
+        () = report => {}
     }
     let cancelled = third.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await;
     assert_eq!(cancelled.body["state"], "CANCELLED", "{:?}", cancelled.body);
@@ -72,9 +73,9 @@ async fn a_job_of_one_runs_on_a_node_of_the_other() {
 }
 
 #[tokio::test]
-async fn a_node_over_http_may_ask_any_instance() {
+async fn a_polling_node_may_use_any_instance() {
     let redis = Redis::start().await;
-    let (one, two) = two(&redis).await;
+    let (one, two) = two_instances(&redis).await;
     let register =
         json!({"node_id": "p", "semantic_langs": ["zh", "en"], "tts_langs": ["zh", "en"]});
     let registered = one.post("/v1/node/register", register.clone()).await;
@@ -87,20 +88,21 @@ async fn a_node_over_http_may_ask_any_instance() {
     assert_eq!(one.post("/v1/job/ack", about.clone()).await.status, 200);
     let running = json!([{"job_id": id, "attempt_id": 1}]);
     for s in [&one, &two] {
-        let beat = json!({"node_id": "p", "epoch": registered.body["epoch"], "running": running});
-        let beaten = s.post("/v1/node/heartbeat", beat).await;
-        assert_eq!((beaten.status, &beaten.body["cancel"]), (200, &json!([])), "{beaten:?}");
+        let heartbeat =
+            json!({"node_id": "p", "epoch": registered.body["epoch"], "running": running});
+        let reply = s.post("/v1/node/heartbeat", heartbeat).await;
+        assert_eq!((reply.status, &reply.body["cancel"]), (200, &json!([])), "{reply:?}");
     }
     let mut done = about.clone();
     done["attempt_id"] = json!(2);
     let stale = one.post("/v1/job/done", done.clone()).await;
-    assert_eq!((stale.status, &stale.body["error"]), (409, &json!("STALE_ATTEMPT")));
+    assert_eq!(stale.error(), (409, "STALE_ATTEMPT"));
     done["attempt_id"] = json!(1);
     done["result"] = json!({"text_translated": "hello"});
     assert_eq!(one.post("/v1/job/done", done).await.status, 200);
     assert_eq!(one.ended(&id).await["result"]["text_translated"], "hello");
 
-    // Without the instance that has its jobs, it has to register anew, wherever it likes.
+    // When the instance of its registration is gone, the node registers again at any other.
     one.kill().await;
     let gone = two.until("/v1/node/p/jobs?wait_ms=10", 404).await;
     assert_eq!(gone["error"], "NODE_NOT_REGISTERED", "{gone}");
@@ -113,59 +115,60 @@ async fn a_node_over_http_may_ask_any_instance() {
 #[tokio::test]
 async fn jobs_of_a_dead_instance_end_exactly_once() {
     let redis = Redis::start().await;
-    let (one, two) = two(&redis).await;
-    let mut node = Node::join(&two, "n1", 3).await;
+    let (one, two) = two_instances(&redis).await;
+    let mut node = RawNode::join(&two, "n1", 3).await;
     let (kept, _) = one.dispatch(job()).await;
     let working = node.expect("job_assign").await;
-    node.say("job_ack", &working, json!({})).await;
-    let mut sound = job();
-    sound["audio_ref"] = Value::Null;
-    sound["audio"] = json!({"format": "pcm16", "sample_rate": 16000, "data": "AQID"});
-    let (lost, _) = one.dispatch(sound).await;
+    node.ack(&working).await;
+    let mut spoken = job();
+    spoken["audio_ref"] = Value::Null;
+    spoken["audio"] = json!({"format": "pcm16", "sample_rate": 16000, "data": "AQID"});
+    let (lost, _) = one.dispatch(spoken).await;
     node.expect("job_assign").await;
     one.kill().await;
-    // The node's result finds the heir, and is confirmed when that has it.
-    node.say("job_done", &working, json!({"result": {"text_translated": "hello"}})).await;
+    // The result reaches the instance that takes the job over, which confirms it.
+    node.done(&working, "hello").await;
     let confirmed = node.expect("job_confirmed").await;
     assert_eq!((&confirmed["job_id"], &confirmed["accepted"]), (&json!(kept), &json!(true)));
     assert_eq!(two.ended(&kept).await["state"], "DONE");
-    // Sound that was only in the dead one's memory is gone.
+    // Inline audio was only in the memory of the dead instance.
     let ended = two.ended(&lost).await;
     assert_eq!(ended["error"], "INSTANCE_LOST", "{ended}");
-    two.until_it("/v1/nodes/n1", |reply| reply.body["used"] == 0).await;
+    two.until_reply("/v1/nodes/n1", |reply| reply.body["used"] == 0).await;
 }
 
 #[tokio::test]
-async fn a_client_asks_any_instance_again_by_its_key() {
+async fn an_idempotency_key_is_known_to_every_instance() {
     let redis = Redis::start().await;
-    let (one, two) = two(&redis).await;
-    let mut node = Node::join(&two, "n1", 1).await;
+    let (one, two) = two_instances(&redis).await;
+    let mut node = RawNode::join(&two, "n1", 1).await;
     let keyed = [("Idempotency-Key", "utterance-7")];
     let body = job().to_string();
-    let asked = request(&one.address, "POST", "/v1/dispatch/f2f", &keyed, &body).await;
-    assert_eq!(asked.status, 200, "{:?}", asked.body);
+    let first = one.send("POST", "/v1/dispatch/f2f", &keyed, &body).await;
+    assert_eq!(first.status, 200, "{:?}", first.body);
     let assign = node.expect("job_assign").await;
-    node.say("job_ack", &assign, json!({})).await;
+    node.ack(&assign).await;
     one.kill().await;
-    let again = request(&two.address, "POST", "/v1/translate", &keyed, &body);
-    node.say("job_done", &assign, json!({"result": {"text_translated": "hello"}})).await;
+    let again = two.send("POST", "/v1/translate", &keyed, &body);
+    node.done(&assign, "hello").await;
     let again = again.await;
-    assert_eq!(again.body["job_id"], asked.body["job_id"], "{:?}", again.body);
+    assert_eq!(again.body["job_id"], first.body["job_id"], "{:?}", again.body);
     assert_eq!(again.body["result"]["text_translated"], "hello", "{:?}", again.body);
 }
 
 #[tokio::test]
-async fn a_node_that_moves_takes_its_result_along() {
+async fn a_node_that_moves_to_another_instance_gets_its_job_again() {
     let redis = Redis::start().await;
-    let (one, two) = two(&redis).await;
-    let mut node = Node::join(&one, "n1", 1).await;
+    let (one, two) = two_instances(&redis).await;
+    let mut node = RawNode::join(&one, "n1", 1).await;
     let (id, _) = one.dispatch(job_with(json!({"wait_ms": 10000}))).await;
     let assign = node.expect("job_assign").await;
-    node.say("job_ack", &assign, json!({})).await;
-    // It comes back elsewhere. What it had is given again, because nobody knew whether it still had it.
-    let mut moved = Node::join(&two, "n1", 1).await;
+    node.ack(&assign).await;
+    // The node connects to the other instance. Its job is assigned again, because nobody knows
+    // whether the node still has it.
+    let mut moved = RawNode::join(&two, "n1", 1).await;
     assert_eq!(node.expect("error").await["error"], "STALE_EPOCH");
-    moved.say("job_done", &assign, json!({"result": {"text_translated": "old"}})).await;
+    moved.done(&assign, "old").await;
     let mut confirmed = Value::Null;
     let mut again = Value::Null;
     while confirmed.is_null() || again.is_null() {
@@ -178,23 +181,27 @@ async fn a_node_that_moves_takes_its_result_along() {
     }
     assert_eq!(confirmed["accepted"], false, "a stale attempt: {confirmed}");
     assert_eq!((&again["job_id"], &again["attempt_id"]), (&json!(id), &json!(2)));
-    moved.say("job_ack", &again, json!({})).await;
-    moved.say("job_done", &again, json!({"result": {"text_translated": "new"}})).await;
+    moved.ack(&again).await;
+    moved.done(&again, "new").await;
     assert_eq!(one.ended(&id).await["result"]["text_translated"], "new");
 }
 
 #[tokio::test]
-async fn an_instance_that_was_taken_for_dead_lets_go_of_what_others_have() {
+async fn a_paused_instance_gives_up_the_jobs_that_others_took_over() {
     let redis = Redis::start().await;
-    let (one, two) = two(&redis).await;
-    let mut node = Node::join(&two, "n1", 1).await;
+    let (one, two) = two_instances(&redis).await;
+    let mut node = RawNode::join(&two, "n1", 1).await;
     let (id, _) = one.dispatch(job()).await;
     let assign = node.expect("job_assign").await;
-    node.say("job_ack", &assign, json!({})).await;
+    node.ack(&assign).await;
     signal(&one.child, "STOP").await;
-    node.say("job_done", &assign, json!({"result": {"text_translated": "hello"}})).await;
+    node.done(&assign, "hello").await;
     assert_eq!(node.expect("job_confirmed").await["accepted"], true);
     assert_eq!(two.ended(&id).await["state"], "DONE");
     signal(&one.child, "CONT").await;
-    assert_eq!(one.ended(&id).await["state"], "DONE", "it does not wait for a timer");
+    assert_eq!(
+        one.ended(&id).await["state"],
+        "DONE",
+        "the instance learns the end without a timeout"
+    );
 }

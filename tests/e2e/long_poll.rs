@@ -1,16 +1,14 @@
-//! Nodes without WebSocket.
+//! Nodes that poll over HTTP instead of a WebSocket.
 
 use serde_json::json;
 
-use crate::world::{Scheduler, job};
+use crate::raw_node::register;
+use crate::scheduler::{Scheduler, job};
 
 #[tokio::test]
-async fn a_whole_job_life_over_http() {
+async fn a_polling_node_does_a_job_over_http() {
     let s = Scheduler::start().await;
-    let registered = s.post("/v1/node/register", json!({
-        "node_id": "poller", "semantic_langs": ["zh", "en"], "tts_langs": ["zh", "en"], "max_concurrent_jobs": 1,
-    }))
-    .await;
+    let registered = s.post("/v1/node/register", register("poller", 1)).await;
     assert_eq!(
         (registered.status, &registered.body["ok"]),
         (200, &json!(true)),
@@ -36,36 +34,34 @@ async fn a_whole_job_life_over_http() {
         about
     };
     assert_eq!(s.post("/v1/job/ack", about.clone()).await.status, 200);
-    let beat = json!({
+    let heartbeat = json!({
         "node_id": "poller", "epoch": epoch, "current_load": {"cpu": 0.3, "gpu": 0.5, "memory": 0.4},
         "running": [{"job_id": id, "attempt_id": 1}],
     });
-    let beaten = s.post("/v1/node/heartbeat", beat).await;
-    assert_eq!((beaten.status, &beaten.body["drain"]), (200, &json!(false)), "{:?}", beaten.body);
+    let reply = s.post("/v1/node/heartbeat", heartbeat).await;
+    assert_eq!((reply.status, &reply.body["drain"]), (200, &json!(false)), "{}", reply.body);
 
     let wrong = s.post("/v1/job/done", with(json!({"attempt_id": 2, "status": "ok"}))).await;
-    assert_eq!((wrong.status, &wrong.body["error"]), (409, &json!("STALE_ATTEMPT")));
+    assert_eq!(wrong.error(), (409, "STALE_ATTEMPT"));
     let done = with(json!({"status": "ok", "result": {"text_translated": "hello"}}));
     assert_eq!(s.post("/v1/job/done", done.clone()).await.status, 200);
     let twice = s.post("/v1/job/done", done).await;
-    assert_eq!((twice.status, &twice.body["error"]), (409, &json!("STALE_ATTEMPT")));
+    assert_eq!(twice.error(), (409, "STALE_ATTEMPT"));
     assert_eq!(s.ended(&id).await["result"]["text_translated"], "hello");
 
     let stale = s.post("/v1/node/heartbeat", json!({"node_id": "poller", "epoch": 1})).await;
-    assert_eq!((stale.status, &stale.body["error"]), (409, &json!("STALE_EPOCH")));
+    assert_eq!(stale.error(), (409, "STALE_EPOCH"));
     let empty = s.get("/v1/node/poller/jobs?wait_ms=10").await;
     assert_eq!(empty.body["jobs"], json!([]));
     assert_eq!(s.post("/v1/node/offline", json!({"node_id": "poller"})).await.status, 200);
     let gone = s.post("/v1/node/heartbeat", json!({"node_id": "poller"})).await;
-    assert_eq!((gone.status, &gone.body["error"]), (404, &json!("NODE_NOT_REGISTERED")));
+    assert_eq!(gone.error(), (404, "NODE_NOT_REGISTERED"));
 }
 
 #[tokio::test]
 async fn a_failure_over_http_is_retried_or_final() {
     let s = Scheduler::start().await;
-    let register =
-        json!({"node_id": "p", "semantic_langs": ["zh", "en"], "tts_langs": ["zh", "en"]});
-    s.post("/v1/node/register", register).await;
+    s.post("/v1/node/register", register("p", 1)).await;
     let (id, _) = s.dispatch(job()).await;
     for attempt in 1..=2 {
         let polled = s.get("/v1/node/p/jobs?wait_ms=10000").await;

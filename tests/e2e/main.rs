@@ -9,15 +9,20 @@ mod express;
 mod failover;
 mod faults;
 mod half_open;
+mod http;
 mod instances;
+mod json_socket;
 mod leader;
 mod long_poll;
 mod memory;
 mod metrics;
 mod outage;
+mod proxy;
+mod raw_node;
 mod redis;
 mod routes;
 mod say;
+mod scheduler;
 mod session;
 mod session_limits;
 mod session_sdk;
@@ -26,8 +31,6 @@ mod session_voice;
 mod shared;
 mod socket;
 mod tls;
-mod wire;
-mod world;
 
 // The servers that the store's own tests start; not all that those need is needed here.
 #[allow(dead_code, clippy::unwrap_used, reason = "the store's own tests use the rest")]

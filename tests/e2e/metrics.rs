@@ -1,13 +1,12 @@
-//! What is counted.
-
-use std::time::Duration;
+//! The metrics of the contract.
 
 use serde_json::json;
 
-use crate::events::Watch;
-use crate::world::{Node, Scheduler, job, job_with, within};
+use crate::events::EventStream;
+use crate::raw_node::RawNode;
+use crate::scheduler::{Scheduler, job, job_with};
 
-/// Every name that people make graphs and alerts of.
+/// Every name that dashboards and alerts may use.
 const NAMES: [&str; 26] = [
     "lingua_reserve_total{outcome=",
     "lingua_reserve_seconds_count",
@@ -37,69 +36,48 @@ const NAMES: [&str; 26] = [
     "lingua_connections{kind=\"events\"}",
 ];
 
-impl Scheduler {
-    async fn connections(&self, kind: &str) -> i64 {
-        let start = format!("lingua_connections{{kind=\"{kind}\"}} ");
-        let metrics = self.get("/metrics").await.text;
-        let line = metrics.lines().find_map(|line| line.strip_prefix(&start));
-        line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{metrics}"))
-    }
-
-    async fn wait_connections(&self, kind: &str, wanted: i64) {
-        within(async {
-            while self.connections(kind).await != wanted {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await;
-    }
+/// The metric that counts the open connections of a kind.
+fn connections(kind: &str) -> String {
+    format!("lingua_connections{{kind=\"{kind}\"}}")
 }
 
 #[tokio::test]
-async fn every_metric_of_the_contract_is_there() {
+async fn every_metric_of_the_contract_is_exported() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
     let (id, _) = s.dispatch(job()).await;
     let assign = node.expect("job_assign").await;
-    node.say("job_fail", &assign, json!({"reason": "BUSY"})).await;
+    node.report("job_fail", &assign, json!({"reason": "BUSY"})).await;
     node.work().await;
     s.ended(&id).await;
-    node.say("job_done", &assign, json!({})).await;
+    node.report("job_done", &assign, json!({})).await;
     assert_eq!(node.expect("job_confirmed").await["accepted"], false);
     let mut nobody = job_with(json!({"wait_ms": 0}));
     nobody["src_lang"] = json!("ko");
     assert_eq!(s.post("/v1/dispatch/f2f", nobody).await.status, 503);
-    let missing = async {
-        loop {
-            let metrics = s.get("/metrics").await.text;
-            let missing: Vec<_> = NAMES
-                .iter()
-                .filter(|name| !metrics.lines().any(|line| line.starts_with(**name)))
-                .collect();
-            // The pool table follows what happens a little later.
-            if missing.is_empty() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    within(missing).await;
+    // The pool table is published a little later.
+    s.until_reply("/metrics", |reply| {
+        NAMES.iter().all(|name| reply.text.lines().any(|line| line.starts_with(name)))
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn connections_are_counted_by_kind_for_as_long_as_they_last() {
+async fn connections_are_counted_by_kind_while_they_are_open() {
     let s = Scheduler::start().await;
-    assert_eq!(s.connections("node").await, 0);
-    assert_eq!(s.connections("client").await, 1, "the one that asks");
-    let node = Node::join(&s, "n1", 1).await;
-    s.wait_connections("node", 1).await;
-    s.wait_connections("client", 1).await;
-    let watch = Watch::open(&s).await;
-    s.wait_connections("events", 1).await;
-    s.wait_connections("client", 2).await;
-    drop(watch);
-    node.drop_dead();
-    s.wait_connections("node", 0).await;
-    s.wait_connections("events", 0).await;
-    s.wait_connections("client", 1).await;
+    let (client, node, events) =
+        (connections("client"), connections("node"), connections("events"));
+    assert_eq!(s.metric(&node).await, 0.0);
+    assert_eq!(s.metric(&client).await, 1.0, "the client that reads the metrics");
+    let raw_node = RawNode::join(&s, "n1", 1).await;
+    s.until_metric(&node, 1.0).await;
+    s.until_metric(&client, 1.0).await;
+    let stream = EventStream::open(&s).await;
+    s.until_metric(&events, 1.0).await;
+    s.until_metric(&client, 2.0).await;
+    drop(stream);
+    raw_node.crash();
+    s.until_metric(&node, 0.0).await;
+    s.until_metric(&events, 0.0).await;
+    s.until_metric(&client, 1.0).await;
 }

@@ -1,21 +1,23 @@
-//! Every route: that it works, and what it says when it does not.
+//! The HTTP routes: what they return, and the errors for bad requests.
 
 use serde_json::json;
 
-use crate::world::{Node, Scheduler, job, job_with, request, run, within};
+use crate::http::Reply;
+use crate::raw_node::{RawNode, register};
+use crate::scheduler::{Scheduler, job, job_with, run, within};
 
 #[tokio::test]
-async fn health_and_readiness() {
+async fn health_readiness_and_unknown_routes() {
     let s = Scheduler::start().await;
     assert_eq!((s.get("/healthz").await.status, s.get("/readyz").await.status), (200, 200));
     let reply = s.get("/no/such/route").await;
-    assert_eq!((reply.status, &reply.body["error"]), (404, &json!("INVALID_REQUEST")));
+    assert_eq!(reply.error(), (404, "INVALID_REQUEST"));
     assert_eq!(s.get("/v1/translate").await.status, 405);
-    assert!(reply.head.contains("x-request-id: "), "{}", reply.head);
+    assert!(reply.header("x-request-id").is_some(), "{reply:?}");
 }
 
 #[tokio::test]
-async fn bad_bodies_get_the_field_and_the_way_out() {
+async fn bad_requests_get_a_status_a_code_and_a_detail() {
     let s = Scheduler::start().await;
     let cases = [
         ("/v1/dispatch/f2f", "{", 400, "INVALID_REQUEST"),
@@ -72,12 +74,8 @@ async fn bad_bodies_get_the_field_and_the_way_out() {
         ("/v1/explain", r#"{"src_lang":"zh"}"#, 400, "INVALID_REQUEST"),
     ];
     for (path, body, status, code) in cases {
-        let reply = request(&s.address, "POST", path, &[], body).await;
-        assert_eq!(
-            (reply.status, reply.body["error"].as_str()),
-            (status, Some(code)),
-            "{path} {body}"
-        );
+        let reply = s.send("POST", path, &[], body).await;
+        assert_eq!(reply.error(), (status, code), "{path} {body}");
         assert!(reply.body["detail"].as_str().is_some_and(|d| !d.is_empty()), "{:?}", reply.body);
     }
     for (path, code) in [
@@ -88,30 +86,30 @@ async fn bad_bodies_get_the_field_and_the_way_out() {
         ("/v1/node/nobody/jobs", "NODE_NOT_REGISTERED"),
     ] {
         let reply = s.get(path).await;
-        assert_eq!((reply.status, reply.body["error"].as_str()), (404, Some(code)), "{path}");
+        assert_eq!(reply.error(), (404, code), "{path}");
     }
     let reply = s.get("/v1/jobs?state=BORED").await;
-    assert_eq!((reply.status, reply.body["error"].as_str()), (400, Some("INVALID_REQUEST")));
+    assert_eq!(reply.error(), (400, "INVALID_REQUEST"));
 }
 
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused() {
     let s = Scheduler::with(&[("SERVER__BODY_BYTES_MAX", "10000")]).await;
     let body = format!(r#"{{"src_lang":"zh","tgt_lang":"en","text":"{}"}}"#, "x".repeat(20_000));
-    let huge = request(&s.address, "POST", "/v1/translate", &[], &body).await;
-    assert_eq!((huge.status, &huge.body["error"]), (413, &json!("PAYLOAD_TOO_LARGE")));
+    let huge = s.send("POST", "/v1/translate", &[], &body).await;
+    assert_eq!(huge.error(), (413, "PAYLOAD_TOO_LARGE"));
 }
 
 #[tokio::test]
 async fn listings_show_nodes_pools_jobs_and_instances() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 3).await;
-    let answer = tokio::spawn({
-        let address = s.address.clone();
-        async move { request(&address, "POST", "/v1/translate", &[], &job().to_string()).await }
+    let mut node = RawNode::join(&s, "n1", 3).await;
+    let reply = tokio::spawn({
+        let client = s.new_client();
+        async move { client.post("/v1/translate", job()).await }
     });
     node.work().await;
-    let done = within(answer).await.expect("answered");
+    let done = within(reply).await.expect("a reply");
     assert_eq!((done.status, &done.body["state"]), (200, &json!("DONE")), "{:?}", done.body);
     assert_eq!(done.body["result"]["text_translated"], "hello");
     assert_eq!(done.body["attempts"][0]["node_id"], "n1");
@@ -130,8 +128,9 @@ async fn listings_show_nodes_pools_jobs_and_instances() {
     assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(1));
     let cluster = s.get("/v1/cluster").await.body;
     assert_eq!(cluster["instances"].as_array().map(Vec::len), Some(1));
-    let told = s.post("/v1/explain", job()).await.body;
-    assert_eq!((&told["chosen"], &told["nodes"][0]["verdict"]), (&json!("n1"), &json!("chosen")));
+    let explained = s.post("/v1/explain", job()).await.body;
+    assert_eq!(explained["chosen"], "n1");
+    assert_eq!(explained["nodes"][0]["verdict"], "chosen");
     let metrics = s.get("/metrics").await.text;
     for name in
         ["lingua_jobs_total{state=\"DONE\"} 1", "lingua_reserve_total{outcome=\"granted\"} 1"]
@@ -141,19 +140,11 @@ async fn listings_show_nodes_pools_jobs_and_instances() {
 }
 
 #[tokio::test]
-async fn the_pool_table_appears_within_a_second_or_so() {
+async fn the_pool_table_lists_exact_and_mixed_pools() {
     let s = Scheduler::start().await;
-    let _node = Node::join(&s, "n1", 3).await;
-    let listed = within(async {
-        loop {
-            let pools = s.get("/v1/pools").await.body;
-            if pools["pools"].as_array().is_some_and(|pools| !pools.is_empty()) {
-                return pools;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    let _node = RawNode::join(&s, "n1", 3).await;
+    let has_pools = |reply: &Reply| reply.body["pools"][0].is_object();
+    let listed = s.until_reply("/v1/pools", has_pools).await.body;
     let names: Vec<&str> =
         listed["pools"].as_array().unwrap().iter().filter_map(|p| p["pool"].as_str()).collect();
     for name in ["zh:en", "en:zh", "*:en", "*:zh"] {
@@ -162,60 +153,56 @@ async fn the_pool_table_appears_within_a_second_or_so() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_changes_nothing() {
+async fn a_job_outlives_the_client_that_disconnects() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
     let translate = s.post("/v1/translate", job_with(json!({"deadline_ms": 30_000})));
-    let impatient = tokio::time::timeout(std::time::Duration::from_millis(300), translate);
-    let (gone, assign) = tokio::join!(impatient, async {
+    let disconnecting = tokio::time::timeout(std::time::Duration::from_millis(300), translate);
+    let (gone, assign) = tokio::join!(disconnecting, async {
         let assign = node.expect("job_assign").await;
-        node.say("job_ack", &assign, json!({})).await;
+        node.ack(&assign).await;
         assign
     });
-    assert!(gone.is_err(), "it did not wait");
+    assert!(gone.is_err(), "the client disconnected");
     let job = assign["job_id"].as_str().unwrap().to_owned();
     assert_eq!(s.get(&format!("/v1/jobs/{job}")).await.body["state"], "ACKED");
-    node.say("job_done", &assign, json!({"result": {}})).await;
+    node.report("job_done", &assign, json!({"result": {}})).await;
     assert_eq!(s.ended(&job).await["state"], "DONE");
 }
 
 #[tokio::test]
 async fn a_deadline_is_answered_with_504() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
     let late = s.post("/v1/translate", job_with(json!({"deadline_ms": 300}))).await;
-    assert_eq!((late.status, &late.body["error"]), (504, &json!("DEADLINE_EXCEEDED")));
+    assert_eq!(late.error(), (504, "DEADLINE_EXCEEDED"));
     assert!(late.body["job_id"].as_str().is_some(), "{:?}", late.body);
     node.expect("job_cancel").await;
 }
 
 #[tokio::test]
-async fn the_same_idempotency_key_is_the_same_job() {
+async fn the_same_idempotency_key_gives_the_same_job() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 4).await;
+    let mut node = RawNode::join(&s, "n1", 4).await;
     let key = [("Idempotency-Key", "order-77")];
-    let send = || async {
-        request(&s.address, "POST", "/v1/dispatch/f2f", &key, &job().to_string()).await
-    };
+    let send = || async { s.send("POST", "/v1/dispatch/f2f", &key, &job().to_string()).await };
     let first = send().await;
     assert_eq!(first.status, 200, "{:?}", first.body);
     let second = send().await;
     assert_eq!(first.body["job_id"], second.body["job_id"]);
     let assign = node.work().await;
     assert_eq!(assign["job_id"], first.body["job_id"]);
-    assert_eq!(send().await.body["job_id"], first.body["job_id"], "also after its end");
+    assert_eq!(send().await.body["job_id"], first.body["job_id"], "also after the job ended");
     assert_eq!(s.get("/v1/jobs").await.body["jobs"].as_array().map(Vec::len), Some(1));
 }
 
 #[tokio::test]
-async fn a_node_shows_its_version_also_after_a_change() {
+async fn a_heartbeat_that_changes_slots_keeps_the_version() {
     let s = Scheduler::start().await;
-    let mut node = Node::join_with(&s, json!({
-        "type": "register", "node_id": "n1", "version": "3.0", "semantic_langs": ["zh"], "tts_langs": ["zh"],
-    }))
-    .await;
-    node.send(json!({"type": "heartbeat", "max_concurrent_jobs": 7})).await;
-    node.expect("heartbeat_ack").await;
+    let mut register = register("n1", 1);
+    register["version"] = json!("3.0");
+    let mut node = RawNode::join_with(&s, register).await;
+    node.heartbeat(json!({"max_concurrent_jobs": 7})).await;
     let shown = s.get("/v1/nodes/n1").await.body;
     assert_eq!((&shown["version"], &shown["max"]), (&json!("3.0"), &json!(7)));
     let url = format!("http://{}", s.address);
@@ -227,7 +214,7 @@ async fn a_node_shows_its_version_also_after_a_change() {
 #[tokio::test]
 async fn jobs_are_listed_newest_first() {
     let s = Scheduler::start().await;
-    let _node = Node::join(&s, "n1", 8).await;
+    let _node = RawNode::join(&s, "n1", 8).await;
     let mut ids = vec![];
     for _ in 0..4 {
         ids.push(s.dispatch(job()).await.0);

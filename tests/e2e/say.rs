@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::world::{Scheduler, binary, run, within};
+use crate::scheduler::{Scheduler, binary, run, within};
 
 #[tokio::test]
 async fn a_file_is_spoken_and_the_answer_saved() {

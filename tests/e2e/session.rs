@@ -4,23 +4,27 @@ use std::ops::{Deref, DerefMut};
 
 use serde_json::{Value, json};
 
-use crate::world::{Node, Scheduler, connect};
+use crate::json_socket::JsonSocket;
+use crate::raw_node::RawNode;
+use crate::scheduler::Scheduler;
 
-/// Somebody who speaks: a socket with the ways of a [`Node`]'s.
+/// A session client.
 pub(crate) struct Speaker {
-    socket: Node,
+    socket: JsonSocket,
+    /// The first message of the scheduler.
+    pub(crate) hello: Value,
 }
 
 impl Deref for Speaker {
-    type Target = Node;
+    type Target = JsonSocket;
 
-    fn deref(&self) -> &Node {
+    fn deref(&self) -> &JsonSocket {
         &self.socket
     }
 }
 
 impl DerefMut for Speaker {
-    fn deref_mut(&mut self) -> &mut Node {
+    fn deref_mut(&mut self) -> &mut JsonSocket {
         &mut self.socket
     }
 }
@@ -32,11 +36,11 @@ impl Speaker {
     }
 
     pub(crate) async fn open_as(address: &str, first: Value, token: Option<&str>) -> Self {
-        let socket = connect(&format!("ws://{address}/v1/session/ws"), token).await;
-        let mut socket = Node { socket, hello: Value::Null };
+        let url = format!("ws://{address}/v1/session/ws");
+        let mut socket = JsonSocket::connect(&url, token).await;
         socket.send(first).await;
-        socket.hello = socket.next().await;
-        Self { socket }
+        let hello = socket.next().await;
+        Self { socket, hello }
     }
 
     /// From Chinese to English, with parts of texts.
@@ -105,7 +109,7 @@ fn place(message: &Value) -> (u64, u64) {
 #[tokio::test]
 async fn a_turn_becomes_a_job_and_comes_back_translated() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 2).await;
+    let mut node = RawNode::join(&s, "n1", 2).await;
     let mut client = Speaker::start_with(&s, json!({"require_tts": true})).await;
     assert!(s.get("/metrics").await.text.contains("lingua_sessions 1"));
     client.turn(400).await;
@@ -118,12 +122,12 @@ async fn a_turn_becomes_a_job_and_comes_back_translated() {
     let audio = &assign["audio"];
     assert_eq!((&audio["format"], &audio["sample_rate"]), (&json!("pcm16"), &json!(16_000)));
     assert_eq!(node.next().await["binary"].as_array().map(Vec::len), Some(400 * 32));
-    node.say("job_ack", &assign, json!({})).await;
-    node.say("job_partial", &assign, json!({"text": "hel"})).await;
+    node.report("job_ack", &assign, json!({})).await;
+    node.report("job_partial", &assign, json!({"text": "hel"})).await;
     assert_eq!(client.expect("partial").await["text"], "hel");
     let tts = json!({"format": "pcm16", "sample_rate": 24_000, "data": "AAECAw=="});
     let result = json!({"text_asr": "你好", "text_translated": "hello", "tts_audio": tts});
-    node.say("job_done", &assign, json!({"result": result})).await;
+    node.report("job_done", &assign, json!({"result": result})).await;
     let result = client.expect("result").await;
     assert_eq!((result["seq"].as_u64(), place(&result)), (Some(1), (1, 1)));
     assert_eq!((&result["src_lang"], &result["tgt_lang"]), (&json!("zh"), &json!("en")));
@@ -150,8 +154,8 @@ async fn a_turn_becomes_a_job_and_comes_back_translated() {
 async fn pauses_and_length_end_segments_and_silence_makes_none() {
     let s =
         Scheduler::with(&[("SESSION__PAUSE_MS", "300"), ("SESSION__SEGMENT_MAX_MS", "1000")]).await;
-    let _nodes = [Node::join(&s, "n1", 9).await, Node::join(&s, "n2", 9).await]
-        .map(|node| node.automatic(9, std::time::Duration::ZERO));
+    let _nodes = [RawNode::join(&s, "n1", 9).await, RawNode::join(&s, "n2", 9).await]
+        .map(|node| node.serve(9, std::time::Duration::ZERO));
     let mut client = Speaker::start(&s).await;
     for _ in 0..50 {
         client.send_bytes(frame(0)).await;
@@ -179,18 +183,18 @@ async fn pauses_and_length_end_segments_and_silence_makes_none() {
 async fn results_come_in_the_order_spoken_and_missing_ones_say_why() {
     let s =
         Scheduler::with(&[("SESSION__DEADLINE_MS", "1500"), ("SCHEDULER__MAX_RETRY", "0")]).await;
-    let mut node = Node::join(&s, "n1", 9).await;
+    let mut node = RawNode::join(&s, "n1", 9).await;
     let mut client = Speaker::start(&s).await;
     let mut assigns = vec![];
     for n in 0..4 {
         client.send(json!({"type": "text", "text": format!("句子 {n} 🎉")})).await;
         assigns.push(node.expect("job_assign").await);
-        node.say("job_ack", &assigns[n], json!({})).await;
+        node.report("job_ack", &assigns[n], json!({})).await;
     }
     // The last is done first, one fails, one is never heard of.
-    node.say("job_done", &assigns[3], json!({"result": {"text_translated": "d"}})).await;
-    node.say("job_fail", &assigns[2], json!({"reason": "NO_IDEA", "retryable": false})).await;
-    node.say("job_done", &assigns[0], json!({"result": {"text_translated": "a"}})).await;
+    node.report("job_done", &assigns[3], json!({"result": {"text_translated": "d"}})).await;
+    node.report("job_fail", &assigns[2], json!({"reason": "NO_IDEA", "retryable": false})).await;
+    node.report("job_done", &assigns[0], json!({"result": {"text_translated": "a"}})).await;
     let mut seen = vec![];
     for _ in 0..4 {
         let outcome = client.outcome().await;
@@ -207,7 +211,7 @@ async fn results_come_in_the_order_spoken_and_missing_ones_say_why() {
 #[tokio::test]
 async fn face_to_face_each_hears_the_other() {
     let s = Scheduler::start().await;
-    let mut one_way = Node::join_with(
+    let mut one_way = RawNode::join_with(
         &s,
         json!({
             "type": "register", "node_id": "one-way", "asr_langs": ["zh"], "semantic_langs": ["zh"],
@@ -215,7 +219,7 @@ async fn face_to_face_each_hears_the_other() {
         }),
     )
     .await;
-    let mut node = Node::join(&s, "both", 1).await;
+    let mut node = RawNode::join(&s, "both", 1).await;
     let two = json!({"mode": "two_way", "lang_a": "zh", "lang_b": "en", "context": true});
     let mut client = Speaker::start_with(&s, two).await;
     client.send(json!({"type": "turn_start", "speaker": "b"})).await;
@@ -234,9 +238,9 @@ async fn face_to_face_each_hears_the_other() {
             (&json!("auto"), &json!(["zh", "en"]))
         );
         assert_eq!(assign["context"].as_array().map(Vec::is_empty), Some(false), "what was said");
-        node.say("job_ack", &assign, json!({})).await;
+        node.report("job_ack", &assign, json!({})).await;
         let result = json!({"src_lang": spoken, "text_asr": "x", "text_translated": "y"});
-        node.say("job_done", &assign, json!({"result": result})).await;
+        node.report("job_done", &assign, json!({"result": result})).await;
         let result = client.outcome().await;
         assert_eq!((&result["src_lang"], &result["tgt_lang"]), (&json!(spoken), &json!(becomes)));
     }
@@ -256,8 +260,8 @@ async fn turns_of_one_session_spread_over_the_nodes() {
     let s = Scheduler::start().await;
     let mut nodes = vec![];
     for n in 0..4 {
-        let node = Node::join(&s, &format!("n{n}"), 8).await;
-        nodes.push(node.automatic(8, std::time::Duration::from_millis(5)));
+        let node = RawNode::join(&s, &format!("n{n}"), 8).await;
+        nodes.push(node.serve(8, std::time::Duration::from_millis(5)));
     }
     let mut client = Speaker::start(&s).await;
     let mut used = std::collections::BTreeMap::new();
@@ -274,7 +278,7 @@ async fn turns_of_one_session_spread_over_the_nodes() {
 #[tokio::test]
 async fn a_broken_connection_is_resumed_without_loss_or_repeats() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 9).await;
+    let mut node = RawNode::join(&s, "n1", 9).await;
     let mut client = Speaker::start(&s).await;
     let say = |n: u64| json!({"type": "text", "text": format!("{n}")});
     client.send(say(1)).await;
@@ -295,8 +299,8 @@ async fn a_broken_connection_is_resumed_without_loss_or_repeats() {
     drop(client);
     let third = third.await;
     for assign in [&third, &second] {
-        node.say("job_ack", assign, json!({})).await;
-        node.say("job_done", assign, json!({"result": {"text_translated": "x"}})).await;
+        node.report("job_ack", assign, json!({})).await;
+        node.report("job_done", assign, json!({"result": {"text_translated": "x"}})).await;
     }
     let mut back = Speaker::resume(&s.address, &hello, 1).await;
     assert_eq!(
@@ -332,29 +336,29 @@ async fn a_broken_connection_is_resumed_without_loss_or_repeats() {
 #[tokio::test]
 async fn a_node_that_listens_along_hears_as_it_is_said_and_another_hears_it_again() {
     let s = Scheduler::start().await;
-    let mut first = Node::join_with(&s, listener("first")).await;
+    let mut first = RawNode::join_with(&s, listener("first")).await;
     let mut client = Speaker::start(&s).await;
     client.speak(100).await;
     let assign = first.expect("job_assign").await;
     assert_eq!(assign["audio"]["stream"], true, "{assign}");
-    first.say("job_ack", &assign, json!({})).await;
+    first.report("job_ack", &assign, json!({})).await;
     let heard = sound(&mut first, &assign, 3_200).await;
     assert_eq!(heard, frame(0x1000).repeat(5));
-    first.say("job_partial", &assign, json!({"text": "so"})).await;
+    first.report("job_partial", &assign, json!({"text": "so"})).await;
     assert_eq!(client.expect("partial").await["text"], "so", "while it is being said");
 
-    let mut second = Node::join_with(&s, listener("second")).await;
-    first.drop_dead();
+    let mut second = RawNode::join_with(&s, listener("second")).await;
+    first.crash();
     client.speak(100).await;
     let again = second.expect("job_assign").await;
     assert_eq!((&again["job_id"], &again["attempt_id"]), (&assign["job_id"], &json!(2)));
     assert_eq!(again["audio"]["stream"], true);
-    second.say("job_ack", &again, json!({})).await;
+    second.report("job_ack", &again, json!({})).await;
     client.send(json!({"type": "turn_end"})).await;
     assert_eq!(sound(&mut second, &again, 6_400).await, frame(0x1000).repeat(10), "from the start");
     let end = second.expect("audio_end").await;
     assert_eq!((&end["job_id"], &end["bytes"]), (&assign["job_id"], &json!(6_400)));
-    second.say("job_done", &again, json!({"result": {"text_translated": "so it is"}})).await;
+    second.report("job_done", &again, json!({"result": {"text_translated": "so it is"}})).await;
     let result = client.outcome().await;
     assert_eq!(result["text_translated"], "so it is", "{result}");
 }
@@ -368,7 +372,7 @@ pub(crate) fn listener(id: &str) -> Value {
 }
 
 /// Audio of a job until so many bytes have come.
-pub(crate) async fn sound(node: &mut Node, assign: &Value, bytes: usize) -> Vec<u8> {
+pub(crate) async fn sound(node: &mut RawNode, assign: &Value, bytes: usize) -> Vec<u8> {
     let job = assign["job_id"].as_str().and_then(|id| id.strip_prefix("job-")).expect("an id");
     let number = u128::from_str_radix(job, 16).expect("hexadecimal").to_be_bytes();
     let attempt = (assign["attempt_id"].as_u64().expect("a number") as u32).to_be_bytes();

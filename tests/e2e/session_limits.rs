@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::raw_node::RawNode;
+use crate::scheduler::{Scheduler, within};
 use crate::session::{Speaker, frame};
-use crate::world::{Node, Scheduler, within};
 
 #[tokio::test]
 async fn garbage_is_answered_and_the_session_goes_on() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
     let mut client = Speaker::start(&s).await;
     for nonsense in ["{", "[]", "hello, is this on?", r#"{"type":"dance"}"#, r#"{"type":"text"}"#] {
         client.send_text(nonsense).await;
@@ -32,7 +33,7 @@ async fn garbage_is_answered_and_the_session_goes_on() {
 #[tokio::test]
 async fn long_texts_in_any_script_come_through_whole() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
     let mut client = Speaker::start_with(&s, json!({"context": true})).await;
     for letter in ["语", "ع", "👩‍👩‍👧‍👦"] {
         let text = letter.repeat(16 * 1024 / letter.len());
@@ -41,12 +42,12 @@ async fn long_texts_in_any_script_come_through_whole() {
         assert_eq!(assign["text"].as_str(), Some(text.as_str()));
         let context = assign["context"].as_array().cloned().unwrap_or_default();
         assert!(context.iter().all(|text| text.as_str().is_some_and(|t| t.len() <= 1024)));
-        node.say("job_ack", &assign, json!({})).await;
-        node.say("job_partial", &assign, json!({"text": text})).await;
+        node.report("job_ack", &assign, json!({})).await;
+        node.report("job_partial", &assign, json!({"text": text})).await;
         let partial = client.expect("partial").await;
         assert_eq!(partial["text"].as_str(), Some(text.as_str()));
         let result = json!({"text_asr": text, "text_translated": text});
-        node.say("job_done", &assign, json!({"result": result})).await;
+        node.report("job_done", &assign, json!({"result": result})).await;
         assert_eq!(client.outcome().await["text_translated"].as_str(), Some(text.as_str()));
     }
 }
@@ -80,7 +81,7 @@ async fn bad_starts_and_late_ones_are_refused() {
 #[tokio::test]
 async fn nobody_speaks_faster_than_time_passes_by_much() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 9).await;
+    let mut node = RawNode::join(&s, "n1", 9).await;
     // 8 kHz it says, and it is 48 kHz: six times as much as there can be.
     let lie = json!({"audio": {"format": "pcm16", "sample_rate": 8_000}});
     let mut client = Speaker::start_with(&s, lie).await;
@@ -125,13 +126,9 @@ async fn sessions_are_counted_by_token_and_open_segments_by_session() {
     let three = Speaker::open_as(&s.address, start(), Some(token)).await;
     assert_eq!(three.hello["error"], "RATE_LIMITED", "{:?}", three.hello);
 
-    let socket =
-        crate::world::connect(&format!("ws://{}/v1/node/ws", s.address), Some(token)).await;
-    let mut node = Node { socket, hello: Value::Null };
-    node.send(json!({"type": "register", "node_id": "n1", "max_concurrent_jobs": 9,
-        "semantic_langs": ["zh", "en"], "tts_langs": ["zh", "en"]}))
-        .await;
-    node.expect("registered").await;
+    let register = json!({"type": "register", "node_id": "n1", "max_concurrent_jobs": 9,
+        "semantic_langs": ["zh", "en"], "tts_langs": ["zh", "en"]});
+    let mut node = RawNode::join_at(&s.address, Some(token), register).await;
     let mut assigns = vec![];
     for n in 0..5 {
         one.send(json!({"type": "text", "text": format!("{n}")})).await;
@@ -140,7 +137,7 @@ async fn sessions_are_counted_by_token_and_open_segments_by_session() {
         }
     }
     for assign in &assigns {
-        node.say("job_done", assign, json!({"result": {"text_translated": "x"}})).await;
+        node.report("job_done", assign, json!({"result": {"text_translated": "x"}})).await;
         node.expect("job_confirmed").await;
     }
     let mut errors = vec![];
@@ -177,7 +174,7 @@ async fn idle_sessions_end_and_those_that_nobody_resumes_too() {
 async fn a_client_that_does_not_read_is_cut_off_and_misses_nothing() {
     let s =
         Scheduler::with(&[("SESSION__WRITE_MS", "300"), ("SESSION__DEADLINE_MS", "60000")]).await;
-    let mut node = Node::join(&s, "n1", 20).await;
+    let mut node = RawNode::join(&s, "n1", 20).await;
     let mut client = Speaker::start(&s).await;
     let hello = client.hello.clone();
     let data = "AAAA".repeat(150_000);
@@ -189,8 +186,8 @@ async fn a_client_that_does_not_read_is_cut_off_and_misses_nothing() {
         assigns.push(node.expect("job_assign").await);
     }
     for assign in &assigns {
-        node.say("job_ack", assign, json!({})).await;
-        node.say("job_done", assign, json!({"result": result})).await;
+        node.report("job_ack", assign, json!({})).await;
+        node.report("job_done", assign, json!({"result": result})).await;
         node.expect("job_confirmed").await;
     }
     let is_cut_off = async {

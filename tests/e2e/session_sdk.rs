@@ -4,9 +4,10 @@ use lingua_sdk::session::{Event, Session, SessionOptions};
 use lingua_wire::session::SessionStart;
 use serde_json::json;
 
+use crate::proxy::Proxy;
+use crate::raw_node::RawNode;
+use crate::scheduler::{Scheduler, within};
 use crate::session::{frame, listener, sound};
-use crate::wire::Wire;
-use crate::world::{Node, Scheduler, within};
 
 /// What comes next that is a result, a missing one or a new connection; gives the number of a result.
 async fn result(session: &mut Session) -> Option<u64> {
@@ -24,9 +25,9 @@ async fn result(session: &mut Session) -> Option<u64> {
 async fn a_session_whose_connection_is_cut_in_the_middle_of_a_turn_goes_on_by_itself() {
     // A pause that ends nothing here: the turn goes on over the next connection.
     let s = Scheduler::with(&[("SESSION__PAUSE_MS", "30000")]).await;
-    let mut node = Node::join_with(&s, listener("n1")).await;
-    let wire = Wire::to(&s).await;
-    let options = SessionOptions::new(format!("ws://{}/v1/session/ws", wire.address));
+    let mut node = RawNode::join_with(&s, listener("n1")).await;
+    let proxy = Proxy::to(&s.address).await;
+    let options = SessionOptions::new(format!("ws://{}/v1/session/ws", proxy.address));
     let start = SessionStart {
         src_lang: Some("zh".into()),
         tgt_lang: Some("en".into()),
@@ -43,9 +44,9 @@ async fn a_session_whose_connection_is_cut_in_the_middle_of_a_turn_goes_on_by_it
         session.audio(frame.clone()).await;
     }
     let assign = node.expect("job_assign").await;
-    node.say("job_ack", &assign, json!({})).await;
+    node.report("job_ack", &assign, json!({})).await;
     assert_eq!(sound(&mut node, &assign, 6_400).await, frames[..10].concat());
-    wire.is_cut();
+    proxy.break_connections();
     assert_eq!(result(&mut session).await, None, "another connection");
     for frame in &frames[10..] {
         session.audio(frame.clone()).await;
@@ -56,8 +57,8 @@ async fn a_session_whose_connection_is_cut_in_the_middle_of_a_turn_goes_on_by_it
     assert_eq!(node.expect("audio_end").await["bytes"], 12_800);
 
     // It ends while nobody is connected: what was missed comes, and nothing again.
-    wire.is_cut();
-    node.say("job_done", &assign, json!({"result": {"text_translated": "hello"}})).await;
+    proxy.break_connections();
+    node.report("job_done", &assign, json!({"result": {"text_translated": "hello"}})).await;
     s.ended(assign["job_id"].as_str().expect("an id")).await;
     assert_eq!(result(&mut session).await, None, "another connection");
     assert_eq!(result(&mut session).await, Some(2));

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::raw_node::RawNode;
 use crate::redis::Redis;
+use crate::scheduler::Scheduler;
 use crate::session::{Speaker, frame};
-use crate::world::{Node, Scheduler};
 
 async fn two(redis: &Redis) -> [Scheduler; 2] {
     let url = redis.url();
@@ -32,8 +33,8 @@ fn seq(outcome: &Value) -> u64 {
 async fn turns_are_cut_and_ordered_with_the_nodes_elsewhere() {
     let redis = Redis::start().await;
     let [one, two] = two(&redis).await;
-    let _nodes = [Node::join(&two, "n1", 9).await, Node::join(&two, "n2", 9).await]
-        .map(|node| node.automatic(9, Duration::from_millis(20)));
+    let _nodes = [RawNode::join(&two, "n1", 9).await, RawNode::join(&two, "n2", 9).await]
+        .map(|node| node.serve(9, Duration::from_millis(20)));
     let mut client = Speaker::start(&one).await;
     client.send(json!({"type": "turn_start"})).await;
     let mut nodes = vec![];
@@ -58,7 +59,7 @@ async fn turns_are_cut_and_ordered_with_the_nodes_elsewhere() {
 async fn a_node_elsewhere_listens_along() {
     let redis = Redis::start().await;
     let [one, two] = two(&redis).await;
-    let mut node = Node::join_with(
+    let mut node = RawNode::join_with(
         &two,
         json!({
             "type": "register", "node_id": "far", "max_concurrent_jobs": 1, "streaming": true,
@@ -70,12 +71,12 @@ async fn a_node_elsewhere_listens_along() {
     client.speak(100).await;
     let assign = node.expect("job_assign").await;
     assert_eq!(assign["audio"]["stream"], true, "{assign}");
-    node.say("job_ack", &assign, json!({})).await;
+    node.report("job_ack", &assign, json!({})).await;
     client.turn(100).await;
     let heard = crate::session::sound(&mut node, &assign, 6_400).await;
     assert_eq!(heard, frame(0x1000).repeat(10));
     assert_eq!(node.expect("audio_end").await["bytes"], 6_400);
-    node.say("job_done", &assign, json!({"result": {"text_translated": "far"}})).await;
+    node.report("job_done", &assign, json!({"result": {"text_translated": "far"}})).await;
     assert_eq!(client.outcome().await["text_translated"], "far");
 }
 
@@ -83,7 +84,7 @@ async fn a_node_elsewhere_listens_along() {
 async fn a_session_goes_on_at_another_instance_while_the_first_lives() {
     let redis = Redis::start().await;
     let [one, two] = two(&redis).await;
-    let mut node = Node::join(&two, "n1", 9).await;
+    let mut node = RawNode::join(&two, "n1", 9).await;
     let mut client = Speaker::start(&one).await;
     client.send(json!({"type": "text", "text": "1"})).await;
     node.work().await;
@@ -94,7 +95,7 @@ async fn a_session_goes_on_at_another_instance_while_the_first_lives() {
 
     let mut back = Speaker::resume(&two.address, &hello, 1).await;
     assert_eq!(back.hello["resumed"], true, "{:?}", back.hello);
-    node.say("job_done", &second, json!({"result": {"text_translated": "two"}})).await;
+    node.report("job_done", &second, json!({"result": {"text_translated": "two"}})).await;
     let outcome = back.outcome().await;
     assert_eq!(
         (seq(&outcome), &outcome["text_translated"]),
@@ -120,7 +121,7 @@ async fn a_session_goes_on_at_another_instance_while_the_first_lives() {
 async fn a_session_whose_instance_died_is_resumed_and_nothing_is_silent() {
     let redis = Redis::start().await;
     let [mut one, two] = two(&redis).await;
-    let mut node = Node::join(&two, "n1", 9).await;
+    let mut node = RawNode::join(&two, "n1", 9).await;
     let mut client = Speaker::start(&one).await;
     for n in 1..=2 {
         client.send(json!({"type": "text", "text": format!("{n}")})).await;
@@ -151,7 +152,7 @@ async fn a_session_whose_instance_died_is_resumed_and_nothing_is_silent() {
     back.send(json!({"type": "text", "text": "5"})).await;
     loop {
         let assign = node.expect("job_assign").await;
-        node.say("job_done", &assign, json!({"result": {"text_translated": "x"}})).await;
+        node.report("job_done", &assign, json!({"result": {"text_translated": "x"}})).await;
         if assign["text"] == "5" {
             break;
         }

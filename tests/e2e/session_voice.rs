@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::raw_node::RawNode;
+use crate::scheduler::Scheduler;
 use crate::session::Speaker;
-use crate::world::{Node, Scheduler};
 
 #[path = "../../crates/lingua-server/src/session/voice/vowel.rs"]
 mod vowel;
@@ -15,7 +16,7 @@ async fn with_a_detector_silence_ends_a_turn_while_frames_go_on() {
     let settings =
         [("SESSION__VAD", "true"), ("SESSION__SILENCE_MS", "400"), ("SESSION__PAUSE_MS", "60000")];
     let s = Scheduler::with(&settings).await;
-    let _node = Node::join(&s, "n1", 9).await.automatic(9, Duration::ZERO);
+    let _node = RawNode::join(&s, "n1", 9).await.serve(9, Duration::ZERO);
     let mut client = Speaker::start(&s).await;
     let mut n = 0;
     for turn in 1..=2 {

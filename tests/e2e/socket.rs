@@ -1,13 +1,14 @@
-//! The node WebSocket.
+//! The WebSocket of nodes, message by message.
 
 use serde_json::{Value, json};
 
-use crate::world::{Node, Scheduler, job, job_with};
+use crate::raw_node::{RawNode, register};
+use crate::scheduler::{Scheduler, job, job_with};
 
 #[tokio::test]
-async fn both_registration_shapes_are_the_same_node() {
+async fn nested_and_flat_registrations_mean_the_same() {
     let s = Scheduler::start().await;
-    let nested = Node::join_with(
+    let nested = RawNode::join_with(
         &s,
         json!({
             "type": "register", "node_id": "nested", "version": "3.0", "health": "ready",
@@ -20,8 +21,11 @@ async fn both_registration_shapes_are_the_same_node() {
         }),
     )
     .await;
-    assert_eq!((&nested.hello["node_id"], &nested.hello["pairs"]), (&json!("nested"), &json!(2)));
-    let flat = Node::join_with(
+    assert_eq!(
+        (&nested.registered["node_id"], &nested.registered["pairs"]),
+        (&json!("nested"), &json!(2))
+    );
+    let flat = RawNode::join_with(
         &s,
         json!({
             "type": "register", "semantic_langs": ["en", "zh"], "tts_langs": ["en", "zh"],
@@ -29,17 +33,17 @@ async fn both_registration_shapes_are_the_same_node() {
         }),
     )
     .await;
-    let id = flat.hello["node_id"].as_str().unwrap();
+    let id = flat.registered["node_id"].as_str().unwrap();
     assert!(id.len() == 13 && id.starts_with("node-"), "{id}");
-    assert_eq!(flat.hello["pairs"], 2);
+    assert_eq!(flat.registered["pairs"], 2);
     let languages = &s.get("/v1/nodes/nested").await.body["languages"];
-    assert_eq!(languages["asr_languages"], json!(["en", "zh-CN"]), "canonical at the edge");
+    assert_eq!(languages["asr_languages"], json!(["en", "zh-CN"]), "canonical tags");
 }
 
 #[tokio::test]
-async fn a_job_lives_from_dispatch_to_done() {
+async fn a_dispatched_job_is_acked_done_and_confirmed() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
     let (id, on) = s.dispatch(job_with(json!({"require_tts": true}))).await;
     assert_eq!(on, "n1");
     let assign = node.expect("job_assign").await;
@@ -48,9 +52,9 @@ async fn a_job_lives_from_dispatch_to_done() {
     assert_eq!(assign["options"]["require_tts"], true);
     assert!(assign["fence"].as_u64().is_some() && assign["deadline_ms"].as_u64().is_some());
     assert_eq!(s.used().await, 1);
-    node.say("job_ack", &assign, json!({})).await;
-    node.say("job_partial", &assign, json!({"text": "he"})).await;
-    node.say(
+    node.ack(&assign).await;
+    node.report("job_partial", &assign, json!({"text": "he"})).await;
+    node.report(
         "job_done",
         &assign,
         json!({"result": {"text_asr": "你好", "text_translated": "hello", "mood": "glad"}}),
@@ -65,9 +69,9 @@ async fn a_job_lives_from_dispatch_to_done() {
 }
 
 #[tokio::test]
-async fn audio_goes_beside_the_messages_in_both_directions() {
+async fn audio_follows_its_message_as_a_binary_frame_in_both_directions() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
     let spoken = json!({
         "src_lang": "zh", "tgt_lang": "en",
         "audio": {"format": "pcm16", "sample_rate": 16000, "data": "AAECAw=="},
@@ -77,9 +81,9 @@ async fn audio_goes_beside_the_messages_in_both_directions() {
     let assign = node.expect("job_assign").await;
     assert_eq!(assign["audio"]["bytes"], 4);
     assert_eq!(node.next().await["binary"], json!([0, 1, 2, 3]));
-    node.say("job_ack", &assign, json!({})).await;
+    node.ack(&assign).await;
     let tts = json!({"tts_audio": {"format": "pcm16", "sample_rate": 24000, "bytes": 3}});
-    node.say("job_done", &assign, json!({"result": tts})).await;
+    node.report("job_done", &assign, json!({"result": tts})).await;
     node.send_bytes(vec![9, 8, 7]).await;
     node.expect("job_confirmed").await;
     let ended = s.ended(&id).await;
@@ -87,34 +91,34 @@ async fn audio_goes_beside_the_messages_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_duplicate_done_and_a_strange_ack_change_nothing() {
+async fn a_duplicate_done_and_a_stale_ack_change_nothing() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
     let (first, _) = s.dispatch(job()).await;
     let assign = node.work().await;
     let (_second, _) = s.dispatch(job()).await;
     let other = node.expect("job_assign").await;
-    node.say("job_done", &assign, json!({"result": {"text_translated": "again"}})).await;
+    node.done(&assign, "again").await;
     assert_eq!(node.expect("job_confirmed").await["accepted"], false);
     assert_eq!(s.ended(&first).await["result"]["text_translated"], "hello");
     assert_eq!(s.used().await, 1, "the other job keeps its slot");
 
     let never = json!({"job_id": "job-000000000000000000000000000000ff", "attempt_id": 1});
-    node.say("job_ack", &never, json!({})).await;
+    node.ack(&never).await;
     assert_eq!(node.expect("error").await["error"], "JOB_NOT_FOUND");
-    node.say("job_ack", &json!({"job_id": other["job_id"], "attempt_id": 7}), json!({})).await;
-    node.say("job_done", &other, json!({})).await;
-    assert_eq!(node.expect("job_confirmed").await["accepted"], true, "it is still heard");
+    node.report("job_ack", &json!({"job_id": other["job_id"], "attempt_id": 7}), json!({})).await;
+    node.report("job_done", &other, json!({})).await;
+    assert_eq!(node.expect("job_confirmed").await["accepted"], true, "the job still runs");
 }
 
 #[tokio::test]
-async fn a_second_connection_takes_over_the_name() {
+async fn a_second_connection_takes_over_the_node_id() {
     let s = Scheduler::start().await;
-    let mut first = Node::join(&s, "n1", 1).await;
+    let mut first = RawNode::join(&s, "n1", 1).await;
     let (id, _) = s.dispatch(job()).await;
     first.expect("job_assign").await;
-    let mut second = Node::join(&s, "n1", 1).await;
-    assert!(second.hello["epoch"].as_u64() > first.hello["epoch"].as_u64());
+    let mut second = RawNode::join(&s, "n1", 1).await;
+    assert!(second.registered["epoch"].as_u64() > first.registered["epoch"].as_u64());
     let error = first.expect("error").await;
     assert_eq!((&error["error"], &error["fatal"]), (&json!("STALE_EPOCH"), &json!(true)));
     assert_eq!(first.next().await, Value::Null, "and the connection is closed");
@@ -124,34 +128,28 @@ async fn a_second_connection_takes_over_the_name() {
 }
 
 #[tokio::test]
-async fn a_drained_node_finishes_and_takes_nothing_new_until_resumed() {
+async fn a_drained_node_finishes_its_job_and_gets_no_new_one() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 2).await;
+    let mut node = RawNode::join(&s, "n1", 2).await;
     let (id, _) = s.dispatch(job()).await;
     let assign = node.expect("job_assign").await;
     assert_eq!(s.post("/v1/nodes/n1/drain", json!({})).await.body["state"], "draining");
     node.expect("drain").await;
-    node.send(json!({"type": "heartbeat", "health": "ready"})).await;
-    assert_eq!(node.expect("heartbeat_ack").await["drain"], true);
+    assert_eq!(node.heartbeat(json!({"health": "ready"})).await["drain"], true);
     let refused = s.post("/v1/dispatch/f2f", job_with(json!({"wait_ms": 50}))).await;
-    assert_eq!(
-        (refused.status, &refused.body["error"]),
-        (503, &json!("ALL_CANDIDATES_FULL_OR_FAILED"))
-    );
-    assert!(
-        refused.body["retry_after_ms"].as_u64().is_some() && refused.head.contains("retry-after")
-    );
-    node.say("job_done", &assign, json!({})).await;
+    assert_eq!(refused.error(), (503, "ALL_CANDIDATES_FULL_OR_FAILED"));
+    assert!(refused.body["retry_after_ms"].is_u64() && refused.header("retry-after").is_some());
+    node.report("job_done", &assign, json!({})).await;
     assert_eq!(s.ended(&id).await["state"], "DONE");
     assert_eq!(s.post("/v1/nodes/n1/resume", json!({})).await.body["state"], "ready");
     s.dispatch(job()).await;
 }
 
 #[tokio::test]
-async fn nonsense_on_the_socket_is_answered_and_survived() {
+async fn an_invalid_message_gets_an_error_and_the_connection_stays() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "n1", 1).await;
-    for nonsense in [
+    let mut node = RawNode::join(&s, "n1", 1).await;
+    for invalid in [
         "{",
         "[]",
         "null",
@@ -159,9 +157,9 @@ async fn nonsense_on_the_socket_is_answered_and_survived() {
         r#"{"type":"job_ack"}"#,
         r#"{"type":"register"}"#,
     ] {
-        node.send_text(nonsense).await;
+        node.send_text(invalid).await;
         let error = node.expect("error").await;
-        assert_eq!(error["fatal"], false, "{nonsense}: {error:?}");
+        assert_eq!(error["fatal"], false, "{invalid}: {error}");
         assert!(error["detail"].as_str().is_some_and(|d| !d.is_empty()));
     }
     node.send_bytes(vec![1, 2, 3]).await;
@@ -171,40 +169,37 @@ async fn nonsense_on_the_socket_is_answered_and_survived() {
 }
 
 #[tokio::test]
-async fn the_first_message_must_be_a_good_registration_and_come_soon() {
+async fn a_connection_without_a_valid_registration_is_closed() {
     let s = Scheduler::with(&[("SERVER__FIRST_MESSAGE_MS", "300")]).await;
     let bad = [
         (json!({"type": "heartbeat"}), "INVALID_REQUEST"),
         (
-            json!({"type": "register", "asr_langs": ["zh"], "semantic_langs": [], "tts_langs": ["zh"]}),
+            json!({"type": "register", "semantic_langs": [], "tts_langs": ["zh"]}),
             "SEMANTIC_LANGUAGES_REQUIRED",
         ),
         (
             json!({"type": "register", "semantic_langs": ["zh"], "tts_langs": ["xx!"]}),
             "INVALID_LANGUAGE",
         ),
-        (
-            json!({"type": "register", "node_id": "a b", "semantic_langs": ["zh"], "tts_langs": ["zh"]}),
-            "INVALID_REQUEST",
-        ),
+        (register("a b", 1), "INVALID_REQUEST"),
     ];
     for (message, code) in bad {
-        let mut node = Node::silent(&s).await;
+        let mut node = RawNode::connect(&s.address, None).await;
         node.send(message).await;
         let error = node.next().await;
         assert_eq!((error["error"].as_str(), &error["fatal"]), (Some(code), &json!(true)));
         assert_eq!(node.next().await, Value::Null);
     }
-    let mut silent = Node::silent(&s).await;
-    assert_eq!(silent.next().await["fatal"], true, "who says nothing is hung up on");
+    let mut silent = RawNode::connect(&s.address, None).await;
+    assert_eq!(silent.next().await["fatal"], true, "a silent connection is closed");
     assert_eq!(silent.next().await, Value::Null);
 }
 
 #[tokio::test]
-async fn a_huge_frame_closes_the_connection_and_nothing_else() {
+async fn a_huge_frame_closes_only_its_own_connection() {
     let s = Scheduler::start().await;
-    let mut node = Node::join(&s, "big", 1).await;
-    let mut other = Node::join(&s, "small", 1).await;
+    let mut node = RawNode::join(&s, "big", 1).await;
+    let mut other = RawNode::join(&s, "small", 1).await;
     let huge = format!(r#"{{"type":"bye","reason":"{}"}}"#, "x".repeat(6 << 20));
     node.try_send(&huge).await;
     while node.next().await != Value::Null {}
@@ -213,10 +208,10 @@ async fn a_huge_frame_closes_the_connection_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_million_languages_are_refused_cheaply() {
+async fn a_registration_with_too_many_languages_is_refused() {
     let s = Scheduler::start().await;
     let many: Vec<String> = (0..400_000).map(|n| format!("x{n}")).collect();
-    let mut node = Node::silent(&s).await;
+    let mut node = RawNode::connect(&s.address, None).await;
     node.send(json!({"type": "register", "semantic_langs": many, "tts_langs": ["zh"]})).await;
     let error = node.next().await;
     assert_eq!(error["error"], "INVALID_REQUEST", "{error:?}");

@@ -1,4 +1,4 @@
-//! `https://` and `wss://`.
+//! Schedulers that serve `https://` and `wss://`.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -10,17 +10,17 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
-use crate::world::{Scheduler, binary, run, within};
+use crate::scheduler::{Scheduler, binary, run, within};
 
-/// A certificate that vouches for itself, and its key, as files that go with the test.
-struct Papers {
+/// A self-signed certificate and its key, as files that are removed with the test.
+struct CertFiles {
     folder: PathBuf,
 }
 
-impl Papers {
+impl CertFiles {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("lingua-tls-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::create_dir_all(&folder).expect("a directory");
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
         std::fs::write(folder.join("cert.pem"), made.cert.pem()).expect("a file");
@@ -48,17 +48,17 @@ impl Papers {
     }
 }
 
-impl Drop for Papers {
+impl Drop for CertFiles {
     fn drop(&mut self) {
         std::fs::remove_dir_all(&self.folder).ok();
     }
 }
 
 #[tokio::test]
-async fn a_whole_job_life_over_tls() {
-    let papers = Papers::new("life");
-    let s = papers.scheduler(&[]).await;
-    let (url, cert) = (format!("https://{}", s.address), papers.cert());
+async fn a_job_is_translated_over_tls() {
+    let files = CertFiles::new("life");
+    let s = files.scheduler(&[]).await;
+    let (url, cert) = (format!("https://{}", s.address), files.cert());
     let mut node = Command::new(binary())
         .args(["node", "--url", &url, "--ca", &cert, "--work-ms", "1", "--id", "n1"])
         .stdout(Stdio::null())
@@ -66,9 +66,9 @@ async fn a_whole_job_life_over_tls() {
         .kill_on_drop(true)
         .spawn()
         .expect("a node");
-    let client = Client::new(&url).expect("an address").with_ca(cert.as_ref()).expect("trust");
+    let client = Client::new(&url).expect("an address").with_ca(cert.as_ref()).expect("a CA");
     within(async {
-        while client.nodes().await.expect("an answer").nodes.is_empty() {
+        while client.nodes().await.expect("a reply").nodes.is_empty() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     })
@@ -88,9 +88,9 @@ async fn a_whole_job_life_over_tls() {
 }
 
 #[tokio::test]
-async fn a_stranger_is_not_trusted_and_the_error_says_what_to_do() {
-    let (papers, others) = (Papers::new("own"), Papers::new("strange"));
-    let s = papers.scheduler(&[]).await;
+async fn an_untrusted_certificate_is_refused_with_advice() {
+    let (files, others) = (CertFiles::new("own"), CertFiles::new("strange"));
+    let s = files.scheduler(&[]).await;
     let url = format!("https://{}", s.address);
     for ca in [None, Some(others.cert())] {
         let mut args = vec!["nodes", "--url", &url];
@@ -101,33 +101,33 @@ async fn a_stranger_is_not_trusted_and_the_error_says_what_to_do() {
         assert_eq!(code, Some(1), "{error}");
         assert!(error.contains("not trusted") && error.contains("--ca"), "{error}");
     }
-    let missing = papers.path("missing.pem");
+    let missing = files.path("missing.pem");
     let (code, _, error) = run(&["nodes", "--url", &url, "--ca", &missing], &[]).await;
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("missing.pem"), "{error}");
-    let empty = Client::new(&url).expect("an address").with_ca(papers.key().as_ref());
-    assert!(matches!(empty, Err(ClientError::BadCa { .. })), "a key is no certificate");
+    let empty = Client::new(&url).expect("an address").with_ca(files.key().as_ref());
+    assert!(matches!(empty, Err(ClientError::BadCa { .. })), "a key is not a certificate");
 }
 
 #[tokio::test]
-async fn who_does_not_speak_tls_is_hung_up_on() {
-    let papers = Papers::new("slow");
-    let s = papers.scheduler(&[("SERVER__FIRST_MESSAGE_MS", "300")]).await;
-    for said in [&b""[..], b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"] {
-        let mut stream = TcpStream::connect(&s.address).await.expect("it listens");
-        stream.write_all(said).await.expect("it reads");
+async fn a_client_without_tls_is_disconnected() {
+    let files = CertFiles::new("slow");
+    let s = files.scheduler(&[("SERVER__FIRST_MESSAGE_MS", "300")]).await;
+    for bytes in [&b""[..], b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"] {
+        let mut stream = TcpStream::connect(&s.address).await.expect("the scheduler accepts");
+        stream.write_all(bytes).await.expect("sent");
         let mut answer = vec![];
         within(stream.read_to_end(&mut answer)).await.ok();
         assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     }
     let client = Client::new(&format!("https://{}", s.address)).expect("an address");
-    let client = client.with_ca(papers.cert().as_ref()).expect("trust");
-    assert!(client.healthz().await.expect("an answer"), "others are served");
+    let client = client.with_ca(files.cert().as_ref()).expect("a CA");
+    assert!(client.healthz().await.expect("a reply"), "other clients are served");
 }
 
 #[tokio::test]
-async fn papers_that_do_not_fit_are_bad_configuration() {
-    let (one, other) = (Papers::new("one"), Papers::new("other"));
+async fn certificate_and_key_that_do_not_match_are_bad_configuration() {
+    let (one, other) = (CertFiles::new("one"), CertFiles::new("other"));
     let (cert, key, wrong) = (one.cert(), one.key(), other.key());
     for (settings, words) in [
         (vec![("LINGUA_SERVER__TLS_CERT", &cert)], "both or none"),
@@ -146,17 +146,20 @@ async fn papers_that_do_not_fit_are_bad_configuration() {
     }
 }
 
-/// The messages of a scheduler until it listens.
+/// The log messages of a scheduler until it listens.
 async fn first_messages(file: &str, settings: &[(&str, String)]) -> Vec<String> {
     let mut command = Command::new(binary());
     command.args(["serve", "--listen", "0.0.0.0:0", "--config", file]);
     command.env("LINGUA_LOG__FORMAT", "json").stderr(Stdio::piped()).kill_on_drop(true);
     command.envs(settings.iter().map(|(name, value)| (*name, value)));
     let mut child = command.spawn().expect("the program starts");
-    let mut lines = BufReader::new(child.stderr.take().expect("its log")).lines();
+    let mut lines = BufReader::new(child.stderr.take().expect("a log")).lines();
     let mut messages = vec![];
     loop {
-        let line = within(lines.next_line()).await.expect("readable").expect("it says where");
+        let line = within(lines.next_line())
+            .await
+            .expect("readable")
+            .expect("the program logs its address");
         let line: Value = serde_json::from_str(&line).expect("JSON");
         messages.push(line["fields"]["message"].as_str().expect("a message").to_owned());
         if messages.last().is_some_and(|message| message == "listening") {
@@ -166,16 +169,15 @@ async fn first_messages(file: &str, settings: &[(&str, String)]) -> Vec<String> 
 }
 
 #[tokio::test]
-async fn tokens_in_the_clear_are_warned_about() {
-    let papers = Papers::new("clear");
+async fn tokens_without_tls_cause_a_warning() {
+    let files = CertFiles::new("clear");
     let (_, _, config) = run(&["token", "new", "--role", "admin"], &[]).await;
-    let file = papers.path("lingua.toml");
-    let tokens = &config[config.find("[[auth").expect("what to put into the file")..];
+    let file = files.path("lingua.toml");
+    let tokens = &config[config.find("[[auth").expect("a configuration section")..];
     std::fs::write(&file, tokens).expect("a file");
     let warns =
         |messages: &[String]| messages.iter().any(|message| message.contains("in the clear"));
     assert!(warns(&first_messages(&file, &[]).await));
-    let tls =
-        [("LINGUA_SERVER__TLS_CERT", papers.cert()), ("LINGUA_SERVER__TLS_KEY", papers.key())];
+    let tls = [("LINGUA_SERVER__TLS_CERT", files.cert()), ("LINGUA_SERVER__TLS_KEY", files.key())];
     assert!(!warns(&first_messages(&file, &tls).await));
 }
