@@ -14,10 +14,10 @@ use hyper::Method;
 use hyper::header::HeaderName;
 use lingua_core::job::JobState;
 use lingua_core::{JobId, LangPair, NodeId};
-use lingua_wire::client::{CancelReply, Dispatch, DispatchReply};
+use lingua_wire::client::{CancelResponse, Dispatch, DispatchResponse};
 use lingua_wire::message::Inbound;
 use lingua_wire::view::{
-    ClusterView, ExplainReply, JobList, JobView, NodeList, NodeView, PoolList, PoolView,
+    ClusterView, ExplainResponse, JobList, JobView, NodeList, NodeView, PoolList, PoolView,
 };
 use lingua_wire::{ErrorBody, parse, to_json};
 
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// Sends a job to a node and returns once it was sent.
-    pub async fn dispatch(&self, job: &Dispatch<'_>) -> Result<DispatchReply, ClientError> {
+    pub async fn dispatch(&self, job: &Dispatch<'_>) -> Result<DispatchResponse, ClientError> {
         self.read(dispatch_call(job)).await
     }
 
@@ -84,7 +84,7 @@ impl Client {
         &self,
         job: &Dispatch<'_>,
         key: &str,
-    ) -> Result<DispatchReply, ClientError> {
+    ) -> Result<DispatchResponse, ClientError> {
         let header = Some((IDEMPOTENCY_KEY, header_value("idempotency key", key)?));
         self.read(Call { header, ..dispatch_call(job) }).await
     }
@@ -115,7 +115,7 @@ impl Client {
     }
 
     /// Cancels a job; the answer says how it ended.
-    pub async fn cancel(&self, id: JobId) -> Result<CancelReply, ClientError> {
+    pub async fn cancel(&self, id: JobId) -> Result<CancelResponse, ClientError> {
         self.read(post(format!("/v1/jobs/{id}/cancel"), None)).await
     }
 
@@ -155,7 +155,7 @@ impl Client {
     }
 
     /// Why each node would or would not get such a job now.
-    pub async fn explain(&self, job: &Dispatch<'_>) -> Result<ExplainReply, ClientError> {
+    pub async fn explain(&self, job: &Dispatch<'_>) -> Result<ExplainResponse, ClientError> {
         self.read(post("/v1/explain", Some(to_json(job)))).await
     }
 

@@ -8,14 +8,14 @@
 
 use lingua_wire::node::{Bye, Heartbeat, JobAck, JobDone, JobFail, JobPartial, Register};
 use lingua_wire::scheduler::{
-    AudioEnd, Drain, HeartbeatAck, JobAssign, JobCancel, JobConfirmed, NodeError, Registered,
+    AudioEnd, Drain, ErrorMessage, HeartbeatAck, JobAssign, JobCancel, JobConfirmed, Registered,
 };
 use lingua_wire::schema::Catalog;
 use lingua_wire::session::{
     JobAccepted, Missing, SegmentResult, SessionEnd, SessionPartial, SessionResume, SessionStart,
     SessionStarted, TextTurn, TurnEnd, TurnStart,
 };
-use lingua_wire::view::{JobEvent, LeaderEvent, NodeEvent, PoolEvent};
+use lingua_wire::view::{JobUpdate, LeaderUpdate, NodeUpdate, PoolUpdate};
 use lingua_wire::{ErrorBody, Message};
 use serde_json::{Map, Value, json};
 
@@ -46,7 +46,7 @@ pub(crate) const NODE_FRAMES: Frames = frames!(
 
 /// What they are sent.
 pub(crate) const SCHEDULER_FRAMES: Frames = frames!(
-    answer: Registered, HeartbeatAck, JobAssign<'_>, AudioEnd, JobCancel<'_>, JobConfirmed, Drain, NodeError<'_>
+    answer: Registered, HeartbeatAck, JobAssign<'_>, AudioEnd, JobCancel<'_>, JobConfirmed, Drain, ErrorMessage<'_>
 );
 
 /// What clients send on a session's socket, besides audio.
@@ -56,15 +56,15 @@ pub(crate) const CLIENT_FRAMES: Frames = frames!(
 
 /// What they are sent.
 pub(crate) const SESSION_FRAMES: Frames = frames!(
-    answer: SessionStarted<'_>, JobAccepted, SessionPartial<'_>, SegmentResult<'_>, Missing<'_>, NodeError<'_>
+    answer: SessionStarted<'_>, JobAccepted, SessionPartial<'_>, SegmentResult<'_>, Missing<'_>, ErrorMessage<'_>
 );
 
 /// What happens, with the names of the events.
 pub(crate) const EVENTS: &[(&str, SchemaOf)] = &[
-    ("node", |catalog| catalog.answer::<NodeEvent>()),
-    ("job", |catalog| catalog.answer::<JobEvent>()),
-    ("pool", |catalog| catalog.answer::<PoolEvent>()),
-    ("leader", |catalog| catalog.answer::<LeaderEvent>()),
+    ("node", |catalog| catalog.answer::<NodeUpdate>()),
+    ("job", |catalog| catalog.answer::<JobUpdate>()),
+    ("pool", |catalog| catalog.answer::<PoolUpdate>()),
+    ("leader", |catalog| catalog.answer::<LeaderUpdate>()),
 ];
 
 /// The description.

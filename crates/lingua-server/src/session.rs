@@ -29,7 +29,7 @@ use lingua_engine::Timer;
 use lingua_engine::session::{Attached, Holder, NewSession, Over, ToClient};
 use lingua_store::Store;
 use lingua_wire::session::{
-    Plan, SessionError, SessionMessage, SessionResume, SessionStart, SessionStarted,
+    ErrorMessage, Plan, SessionMessage, SessionResume, SessionStart, SessionStarted,
 };
 use lingua_wire::{ErrorCode, Message, RequestError, to_json};
 use serde::Serialize;
@@ -181,7 +181,7 @@ fn text<M: Message + Serialize>(message: &M) -> Frame {
 
 async fn hang_up(socket: &mut WebSocket, code: ErrorCode, detail: &str) {
     // A peer that is gone does not mind.
-    socket.send(text(&SessionError::new(code, detail, true))).await.ok();
+    socket.send(text(&ErrorMessage::new(code, detail, true))).await.ok();
     close(socket, 1008, code.as_str()).await;
 }
 
@@ -282,7 +282,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             hang_up(&mut self.socket, failed.code(), failed.detail()).await;
             return Err(Ended);
         }
-        self.send(text(&SessionError::new(failed.code(), failed.detail(), false))).await
+        self.send(text(&ErrorMessage::new(failed.code(), failed.detail(), false))).await
     }
 
     fn hear_audio(&mut self, audio: &[u8]) -> Result<(), Failed> {

@@ -25,7 +25,7 @@ use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 use lingua_wire::node::{JobDone, JobRef, NodeMessage, embed_audio};
 use lingua_wire::scheduler::{
-    AudioEnd, Drain, HeartbeatAck, JobCancel, JobConfirmed, NodeError, Registered, tag,
+    AudioEnd, Drain, ErrorMessage, HeartbeatAck, JobCancel, JobConfirmed, Registered, tag,
 };
 use lingua_wire::{ErrorCode, Message, RawJson, RequestError, to_json};
 use serde::Serialize;
@@ -138,7 +138,7 @@ fn text<M: Message + Serialize>(message: &M) -> Frame {
 }
 
 async fn hang_up(socket: &mut WebSocket, failed: &Failed) {
-    let error = NodeError::new(failed.code(), failed.detail(), true);
+    let error = ErrorMessage::new(failed.code(), failed.detail(), true);
     // A peer that is gone does not mind.
     socket.send(text(&error)).await.ok();
     let reason = failed.code().as_str().into();
@@ -306,7 +306,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             Ok(step) => step,
             Err(failed) => {
                 let fatal = failed.code() == ErrorCode::StaleEpoch;
-                let error = NodeError::new(failed.code(), failed.detail(), fatal);
+                let error = ErrorMessage::new(failed.code(), failed.detail(), fatal);
                 self.socket.send(text(&error)).await.map_err(|_| Over)?;
                 if fatal { Err(Over) } else { Ok(()) }
             }

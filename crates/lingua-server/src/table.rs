@@ -8,15 +8,15 @@ use axum::Router;
 use axum::routing::{get, post};
 use lingua_engine::Timer;
 use lingua_store::Store;
-use lingua_wire::client::{CancelReply, Dispatch, DispatchReply};
+use lingua_wire::client::{CancelResponse, Dispatch, DispatchResponse};
 use lingua_wire::node::{
-    Heartbeat, HeartbeatReply, JobAck, JobDone, JobFail, JobPartial, Offline, OkReply, Register,
-    RegisterReply,
+    Heartbeat, HeartbeatResponse, JobAck, JobDone, JobFail, JobPartial, Offline, OkResponse,
+    Register, RegisterResponse,
 };
 use lingua_wire::scheduler::NodeJobs;
 use lingua_wire::schema::Catalog;
 use lingua_wire::view::{
-    ClusterView, ExplainReply, JobList, JobView, NodeList, NodeView, PoolList, PoolView,
+    ClusterView, ExplainResponse, JobList, JobView, NodeList, NodeView, PoolList, PoolView,
 };
 use serde_json::Value;
 
@@ -109,13 +109,13 @@ macro_rules! routes {
 routes! {
     node {
         post "/v1/node/register" routes::nodes::register, -,
-            [Register, "register.contract"] => [RegisterReply, "register_reply"],
+            [Register, "register.contract"] => [RegisterResponse, "register_response"],
             "Register a node that will fetch its jobs by long poll.";
         post "/v1/node/heartbeat" routes::nodes::heartbeat, -,
-            [Heartbeat, "heartbeat.full"] => [HeartbeatReply, "heartbeat_reply"],
+            [Heartbeat, "heartbeat.full"] => [HeartbeatResponse, "heartbeat_response"],
             "Give a sign of life; may change capabilities.";
         post "/v1/node/offline" routes::nodes::offline, -,
-            [Offline, "offline"] => [OkReply, "ok_reply"],
+            [Offline, "offline"] => [OkResponse, "ok_response"],
             "Sign off; open jobs are retried at once.";
         get "/v1/node/{id}/jobs" routes::nodes::jobs, [query Poll],
             - => [NodeJobs<'_>, "node_jobs"],
@@ -124,21 +124,21 @@ routes! {
             - => -,
             "The node WebSocket.";
         post "/v1/job/ack" routes::nodes::ack, -,
-            [JobAck, "job_ack.contract"] => [OkReply, "ok_reply"],
+            [JobAck, "job_ack.contract"] => [OkResponse, "ok_response"],
             "The node has the job.";
         post "/v1/job/partial" routes::nodes::partial, -,
-            [JobPartial<'_>, "job_partial"] => [OkReply, "ok_reply"],
+            [JobPartial<'_>, "job_partial"] => [OkResponse, "ok_response"],
             "The node has a part of the text.";
         post "/v1/job/done" routes::nodes::done, -,
-            [JobDone<'_>, "job_done.contract"] => [OkReply, "ok_reply"],
+            [JobDone<'_>, "job_done.contract"] => [OkResponse, "ok_response"],
             "The node gives a result.";
         post "/v1/job/fail" routes::nodes::fail, -,
-            [JobFail<'_>, "job_fail.contract"] => [OkReply, "ok_reply"],
+            [JobFail<'_>, "job_fail.contract"] => [OkResponse, "ok_response"],
             "The node gives up, or refuses (BUSY, STALE_FENCE).";
     }
     client {
         post "/v1/dispatch/f2f" routes::jobs::dispatch, [header Key],
-            [Dispatch<'_>, "dispatch.contract"] => [DispatchReply, "dispatch_reply"],
+            [Dispatch<'_>, "dispatch.contract"] => [DispatchResponse, "dispatch_response"],
             "Submit a job; answers once it was sent to a node.";
         post "/v1/translate" routes::jobs::translate_routed, [header Key],
             [Dispatch<'_>, "dispatch.text_minimal"] => [JobView, "job_view.done"],
@@ -147,7 +147,7 @@ routes! {
             - => [JobView, "job_view.done"],
             "A job.";
         post "/v1/jobs/{id}/cancel" routes::jobs::cancel, -,
-            - => [CancelReply, "cancel_reply"],
+            - => [CancelResponse, "cancel_response"],
             "Call a job off.";
         get "/v1/jobs" routes::jobs::list, [query List],
             - => [JobList, "job_list"],
@@ -171,7 +171,7 @@ routes! {
             - => [ClusterView, "cluster_view"],
             "Instances, leader, term, table version.";
         post "/v1/explain" routes::operators::explain, -,
-            [Dispatch<'_>, "dispatch.explain"] => [ExplainReply, "explain_reply"],
+            [Dispatch<'_>, "dispatch.explain"] => [ExplainResponse, "explain_response"],
             "Why each node would or would not get this job now.";
         get "/v1/events" routes::operators::events, -,
             - => "text/event-stream",

@@ -24,7 +24,7 @@ pub use order::{Ask, Order, OrderOptions, Payload};
 
 /// The answer of `POST /v1/dispatch/f2f`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DispatchReply {
+pub struct DispatchResponse {
     /// Which job.
     #[serde(with = "plain")]
     #[schemars(with = "Shown<JobId>")]
@@ -39,13 +39,13 @@ pub struct DispatchReply {
     pub attempt_id: Attempt,
 }
 
-impl Message for DispatchReply {
-    const NAME: &'static str = "dispatch_reply";
+impl Message for DispatchResponse {
+    const NAME: &'static str = "dispatch_response";
 }
 
 /// The answer of `POST /v1/jobs/{id}/cancel`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CancelReply {
+pub struct CancelResponse {
     /// Always true.
     pub ok: bool,
     /// How the job ended: `CANCELLED`, or another end that came first.
@@ -54,6 +54,6 @@ pub struct CancelReply {
     pub state: JobState,
 }
 
-impl Message for CancelReply {
-    const NAME: &'static str = "cancel_reply";
+impl Message for CancelResponse {
+    const NAME: &'static str = "cancel_response";
 }

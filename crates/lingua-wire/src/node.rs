@@ -27,10 +27,10 @@ mod result;
 mod services;
 
 pub use capability::{CapabilityFields, LanguageLists};
-pub use heartbeat::{Heartbeat, HeartbeatReply, LoadFields};
-pub use job::{Bye, JobAck, JobDone, JobFail, JobPartial, JobRef, Offline, OkReply};
+pub use heartbeat::{Heartbeat, HeartbeatResponse, LoadFields};
+pub use job::{Bye, JobAck, JobDone, JobFail, JobPartial, JobRef, Offline, OkResponse};
 pub use message::NodeMessage;
-pub use register::{Register, RegisterParts, RegisterReply};
+pub use register::{Register, RegisterParts, RegisterResponse};
 pub use result::{JobResult, embed_audio};
 pub use services::ServiceFlags;
 

@@ -41,7 +41,7 @@ pub enum SchedulerMessage<'a> {
     /// Finish what you have.
     Drain(Drain),
     /// Something was wrong.
-    Error(NodeError<'a>),
+    Error(ErrorMessage<'a>),
 }
 
 impl<'a> SchedulerMessage<'a> {
@@ -54,7 +54,7 @@ impl<'a> SchedulerMessage<'a> {
         JobCancel::NAME,
         JobConfirmed::NAME,
         Drain::NAME,
-        NodeError::NAME,
+        ErrorMessage::NAME,
     ];
 
     /// Reads a frame.
@@ -68,7 +68,7 @@ impl<'a> SchedulerMessage<'a> {
             JobCancel::NAME => parse_text(text).map(Self::JobCancel),
             JobConfirmed::NAME => parse_text(text).map(Self::JobConfirmed),
             Drain::NAME => parse_text(text).map(Self::Drain),
-            NodeError::NAME => parse_text(text).map(Self::Error),
+            ErrorMessage::NAME => parse_text(text).map(Self::Error),
             unknown => Err(unknown_type(unknown, &Self::TYPES)),
         }
     }
@@ -174,8 +174,8 @@ impl Message for Drain {
 /// Something was wrong with what the node said, or with the node being there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "error")]
-#[schemars(rename = "NodeError")]
-pub struct NodeError<'a> {
+#[schemars(rename = "ErrorMessage")]
+pub struct ErrorMessage<'a> {
     /// The code; a text, so that a node can read codes that are newer than itself.
     #[serde(borrow)]
     pub error: Cow<'a, str>,
@@ -186,20 +186,20 @@ pub struct NodeError<'a> {
     pub fatal: bool,
 }
 
-impl NodeError<'_> {
+impl ErrorMessage<'_> {
     /// The code, unless it is one that this version does not know.
     pub fn code(&self) -> Option<ErrorCode> {
         ErrorCode::from_name(&self.error)
     }
 }
 
-impl<'a> NodeError<'a> {
+impl<'a> ErrorMessage<'a> {
     /// An error with a code and a sentence.
     pub fn new(code: ErrorCode, detail: impl Into<Cow<'a, str>>, fatal: bool) -> Self {
         Self { error: Cow::Borrowed(code.as_str()), detail: detail.into(), fatal }
     }
 }
 
-impl Message for NodeError<'_> {
+impl Message for ErrorMessage<'_> {
     const NAME: &'static str = "error";
 }

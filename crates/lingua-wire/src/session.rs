@@ -12,7 +12,7 @@ mod client;
 mod plan;
 mod scheduler;
 
-pub use crate::scheduler::NodeError as SessionError;
+pub use crate::scheduler::ErrorMessage;
 pub use client::{
     AudioFormat, SessionEnd, SessionMessage, SessionResume, SessionStart, TextTurn, TurnEnd,
     TurnStart,

@@ -7,7 +7,7 @@
 //! | `pool.rs` | [`PoolView`] |
 //! | `cluster.rs` | [`ClusterView`] |
 //! | `event.rs` | what `GET /v1/events` tells |
-//! | `explain.rs` | [`ExplainReply`]: why each node would or would not be chosen |
+//! | `explain.rs` | [`ExplainResponse`]: why each node would or would not be chosen |
 //!
 //! Times are milliseconds since the epoch; names that end in `_ms` and say how long are lengths.
 
@@ -19,8 +19,8 @@ mod node;
 mod pool;
 
 pub use cluster::{ClusterView, InstanceView, StoreView};
-pub use event::{JobEvent, JobEventKind, LeaderEvent, NodeEvent, PoolEvent};
-pub use explain::{ExplainReply, ExplainedNode};
+pub use event::{JobUpdate, JobUpdateKind, LeaderUpdate, NodeUpdate, PoolUpdate};
+pub use explain::{ExplainResponse, ExplainedNode};
 pub use job::{AttemptView, JobList, JobView, Timings};
 pub use node::{LoadView, NodeList, NodeView};
 pub use pool::{PoolList, PoolView};

@@ -5,7 +5,7 @@ use clap::Args;
 use lingua_core::{NodeId, Service};
 use lingua_wire::client::{Dispatch, DispatchOptions};
 use lingua_wire::to_json;
-use lingua_wire::view::ExplainReply;
+use lingua_wire::view::ExplainResponse;
 
 use crate::api::{self, Target};
 use crate::screen::{Sheet, cell, colours, number, or_dash, say, state};
@@ -76,8 +76,8 @@ pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn report(reply: &ExplainReply, colours: bool) -> String {
-    let ExplainReply { pool, policy, capable, free, .. } = reply;
+fn report(reply: &ExplainResponse, colours: bool) -> String {
+    let ExplainResponse { pool, policy, capable, free, .. } = reply;
     let outcome = match (&reply.chosen, &reply.error) {
         (Some(node), _) => format!("{node} would get it"),
         (None, Some(error)) => format!("nobody would get it: {error}"),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clap::Args;
 use lingua_core::{JobId, NodeId, NodeState};
-use lingua_wire::client::CancelReply;
+use lingua_wire::client::CancelResponse;
 use lingua_wire::view::NodeView;
 
 use crate::api::{self, Target};
@@ -78,7 +78,7 @@ pub(crate) async fn cancel(args: CancelArgs) -> anyhow::Result<()> {
         api::print_raw(&answer);
         return Ok(());
     }
-    let CancelReply { state, .. } = api::read(&answer)?;
+    let CancelResponse { state, .. } = api::read(&answer)?;
     match state {
         lingua_core::job::JobState::Cancelled => say(format!("{} is cancelled.", args.job)),
         _ => say(format!("{} had ended already: {state}.", args.job)),

@@ -3,7 +3,7 @@
 //! Start at [`Error`]. A lost connection is not among them: that is tried again for ever.
 
 use lingua_core::NodeId;
-use lingua_wire::scheduler::NodeError;
+use lingua_wire::scheduler::ErrorMessage;
 use lingua_wire::{ErrorCode, RequestError};
 
 /// What another try to connect would not cure.
@@ -93,7 +93,7 @@ impl Trouble {
     }
 
     /// What an answer to a registration that is an error means.
-    pub(super) fn of_registration(error: &NodeError<'_>) -> Self {
+    pub(super) fn of_registration(error: &ErrorMessage<'_>) -> Self {
         let detail = error.detail.to_string();
         match error.code() {
             Some(code @ (ErrorCode::Unauthorized | ErrorCode::Forbidden)) => {
@@ -110,7 +110,7 @@ impl Trouble {
     }
 
     /// What an error that ends the connection of a registered node means.
-    pub(super) fn of_fatal(error: &NodeError<'_>, node_id: &NodeId) -> Self {
+    pub(super) fn of_fatal(error: &ErrorMessage<'_>, node_id: &NodeId) -> Self {
         let detail = error.detail.to_string();
         match error.code() {
             Some(ErrorCode::StaleEpoch) => {

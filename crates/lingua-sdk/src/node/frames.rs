@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use lingua_wire::ErrorCode;
 use lingua_wire::node::JobRef;
-use lingua_wire::scheduler::{JobAssign, NodeError, SchedulerMessage, untag};
+use lingua_wire::scheduler::{ErrorMessage, JobAssign, SchedulerMessage, untag};
 use tokio::sync::watch;
 
 use super::desk::Verdict;
@@ -90,7 +90,7 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    fn on_error(&self, error: &NodeError<'_>) -> Result<(), Trouble> {
+    fn on_error(&self, error: &ErrorMessage<'_>) -> Result<(), Trouble> {
         // A scheduler that has forgotten the node may leave the connection open, but nothing comes
         // of it until the node has registered again.
         let is_forgotten = error.code() == Some(ErrorCode::NodeNotRegistered);

@@ -10,8 +10,8 @@ use lingua_core::{Attempt, Epoch, Fence, JobId, Lang, NodeId, Source};
 use lingua_wire::audio::Audio;
 use lingua_wire::node::{Heartbeat, JobRef, NodeMessage, Register};
 use lingua_wire::scheduler::{
-    AssignOptions, Drain, HeartbeatAck, JobAssign, JobCancel, JobConfirmed, NodeError, Registered,
-    SchedulerMessage,
+    AssignOptions, Drain, ErrorMessage, HeartbeatAck, JobAssign, JobCancel, JobConfirmed,
+    Registered, SchedulerMessage,
 };
 use lingua_wire::{ErrorCode, RawJson};
 use tokio::net::{TcpListener, TcpStream};
@@ -158,7 +158,7 @@ impl Peer {
     }
 
     pub(crate) async fn error(&mut self, code: ErrorCode, fatal: bool) {
-        self.say(SchedulerMessage::Error(NodeError::new(code, "so it is", fatal))).await;
+        self.say(SchedulerMessage::Error(ErrorMessage::new(code, "so it is", fatal))).await;
     }
 
     /// Waits until the node has read all that was said to it.

@@ -12,7 +12,7 @@ use lingua_engine::Timer;
 use lingua_engine::handle::Waited;
 use lingua_engine::request::{JobRequest, JobView};
 use lingua_store::Store;
-use lingua_wire::client::{CancelReply, DispatchReply};
+use lingua_wire::client::{CancelResponse, DispatchResponse};
 use lingua_wire::message::check_label;
 use lingua_wire::view::JobList;
 use lingua_wire::{ErrorCode, RequestError};
@@ -50,7 +50,7 @@ pub(crate) async fn dispatch<S: Store, T: Timer>(
         let detail = "the job was cancelled before it was sent";
         return Err(Failed::new(ErrorCode::StaleAttempt, detail).with_job(id));
     };
-    Ok(json(&DispatchReply { job_id: id, node_id, attempt_id: view.progress.attempt }))
+    Ok(json(&DispatchResponse { job_id: id, node_id, attempt_id: view.progress.attempt }))
 }
 
 /// The route of [`translate`].
@@ -206,7 +206,7 @@ pub(crate) async fn cancel<S: Store, T: Timer>(
 ) -> Answer {
     let id = parse_id(&id)?;
     match app.shared.engine.cancel(id).await? {
-        Some(view) => Ok(json(&CancelReply { ok: true, state: view.progress.state })),
+        Some(view) => Ok(json(&CancelResponse { ok: true, state: view.progress.state })),
         None => Err(no_such_job(id)),
     }
 }

@@ -9,8 +9,8 @@ use lingua_engine::handle::{Beat, Registration};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 use lingua_wire::node::{
-    Heartbeat, HeartbeatReply, JobAck, JobDone, JobFail, JobPartial, JobRef, Offline, OkReply,
-    Register, RegisterReply,
+    Heartbeat, HeartbeatResponse, JobAck, JobDone, JobFail, JobPartial, JobRef, Offline,
+    OkResponse, Register, RegisterResponse,
 };
 use lingua_wire::scheduler::NodeJobs;
 use lingua_wire::{ErrorCode, RequestError, parse};
@@ -41,7 +41,7 @@ pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): 
     let mailbox = Mailbox::new(registered.place.epoch, inbox);
     app.shared.mailboxes.put(node.clone(), mailbox, |node| app.shared.engine.epoch_of(node));
     tracing::info!(step = "register_complete", node_id = %node, pairs = registered.pairs, "registered");
-    Ok(json(&RegisterReply {
+    Ok(json(&RegisterResponse {
         ok: true,
         node_id: node,
         epoch: registered.place.epoch,
@@ -79,7 +79,7 @@ pub(crate) async fn heartbeat<S: Store, T: Timer>(app: Shared<S, T>, Sent(body):
     if let Some(mailbox) = app.shared.mailboxes.get(&node) {
         cancel.extend(mailbox.take_cancelled());
     }
-    Ok(json(&HeartbeatReply { ok: true, cancel, drain }))
+    Ok(json(&HeartbeatResponse { ok: true, cancel, drain }))
 }
 
 /// Hands a heartbeat to the engine; gives what to cancel and whether to drain.
@@ -115,7 +115,7 @@ pub(crate) async fn offline<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): S
         None => engine.offline_elsewhere(&node).await?,
     }
     app.shared.mailboxes.remove(&node);
-    Ok(json(&OkReply::OK))
+    Ok(json(&OkResponse::OK))
 }
 
 /// How long to wait for jobs.
@@ -153,7 +153,7 @@ pub(crate) async fn ack<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent)
     let ack: JobAck = parse(&body)?;
     let node = known(&app, ack.node()?).await?;
     app.shared.engine.acked(ack.job_id, ack.report(node), true).await?;
-    Ok(json(&OkReply::OK))
+    Ok(json(&OkResponse::OK))
 }
 
 /// `POST /v1/job/partial`
@@ -161,7 +161,7 @@ pub(crate) async fn partial<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): S
     let partial: JobPartial<'_> = parse(&body)?;
     let node = known(&app, partial.node()?).await?;
     match app.shared.engine.partial(partial.job_id, partial.report(node), &partial.text) {
-        true => Ok(json(&OkReply::OK)),
+        true => Ok(json(&OkResponse::OK)),
         false => {
             let detail = "the job is over, or hears too much at once; go on without it";
             Err(Failed::new(ErrorCode::StaleAttempt, detail))
@@ -180,7 +180,7 @@ pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent
     }
     let result = convert::result(done.result);
     app.shared.engine.done(done.job_id, report, result, true).await?;
-    Ok(json(&OkReply::OK))
+    Ok(json(&OkResponse::OK))
 }
 
 /// `POST /v1/job/fail`
@@ -190,7 +190,7 @@ pub(crate) async fn fail<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent
     let (report, retryable) = (fail.report(node), fail.is_retryable());
     let reason = fail.reason.into_owned();
     app.shared.engine.failed(fail.job_id, report, reason, retryable, true).await?;
-    Ok(json(&OkReply::OK))
+    Ok(json(&OkResponse::OK))
 }
 
 /// A node that is registered, here or elsewhere.

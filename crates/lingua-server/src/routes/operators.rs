@@ -14,8 +14,8 @@ use lingua_engine::events::Event;
 use lingua_engine::table::Pool;
 use lingua_store::Store;
 use lingua_wire::view::{
-    ClusterView, ExplainReply, ExplainedNode, InstanceView, JobEvent, JobEventKind, LeaderEvent,
-    NodeEvent, NodeList, PoolEvent, PoolList, PoolView, StoreView,
+    ClusterView, ExplainResponse, ExplainedNode, InstanceView, JobUpdate, JobUpdateKind,
+    LeaderUpdate, NodeList, NodeUpdate, PoolList, PoolUpdate, PoolView, StoreView,
 };
 use lingua_wire::{ErrorCode, Message, RequestError, to_json};
 use serde::Serialize;
@@ -178,7 +178,7 @@ pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): S
         (None, 0) => Some(ErrorCode::NoCapableNode.as_str().to_owned()),
         (None, _) => Some(ErrorCode::AllCandidatesFullOrFailed.as_str().to_owned()),
     };
-    Ok(json(&ExplainReply {
+    Ok(json(&ExplainResponse {
         pool: request.pair,
         policy: format!("{:?}", app.shared.engine.options().policy).to_lowercase(),
         chosen: chosen.map(|v| v.node.node.clone()),
@@ -211,30 +211,30 @@ pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
 
 fn sse(event: &Event) -> SseEvent {
     match event {
-        Event::Node { node, epoch } => sse_of(&NodeEvent { node_id: node.clone(), epoch: *epoch }),
-        Event::Job { job, attempt, state, node } => sse_of(&JobEvent {
-            kind: JobEventKind::State,
+        Event::Node { node, epoch } => sse_of(&NodeUpdate { node_id: node.clone(), epoch: *epoch }),
+        Event::Job { job, attempt, state, node } => sse_of(&JobUpdate {
+            kind: JobUpdateKind::State,
             job_id: *job,
             attempt_id: *attempt,
             state: *state,
             node_id: node.clone(),
             text: None,
         }),
-        Event::Partial { job, attempt, state, node, text } => sse_of(&JobEvent {
-            kind: JobEventKind::Partial,
+        Event::Partial { job, attempt, state, node, text } => sse_of(&JobUpdate {
+            kind: JobUpdateKind::Partial,
             job_id: *job,
             attempt_id: *attempt,
             state: *state,
             node_id: Some(node.clone()),
             text: Some(text.to_string()),
         }),
-        Event::Pools { version } => sse_of(&PoolEvent { table_version: *version }),
-        Event::Leader { term } => sse_of(&LeaderEvent { term: *term }),
+        Event::Pools { version } => sse_of(&PoolUpdate { table_version: *version }),
+        Event::Leader { term } => sse_of(&LeaderUpdate { term: *term }),
     }
 }
 
 fn sse_of<M: Message + Serialize>(event: &M) -> SseEvent {
-    SseEvent::default().event(M::NAME.trim_end_matches("_event")).data(to_json(event))
+    SseEvent::default().event(M::NAME.trim_end_matches("_update")).data(to_json(event))
 }
 
 /// `GET /metrics`

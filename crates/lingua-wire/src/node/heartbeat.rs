@@ -108,7 +108,7 @@ impl Inbound<'_> for Heartbeat {
 
 /// The answer to a heartbeat by HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct HeartbeatReply {
+pub struct HeartbeatResponse {
     /// Always true.
     pub ok: bool,
     /// Attempts that it should stop: nobody waits for them.
@@ -117,6 +117,6 @@ pub struct HeartbeatReply {
     pub drain: bool,
 }
 
-impl Message for HeartbeatReply {
-    const NAME: &'static str = "heartbeat_reply";
+impl Message for HeartbeatResponse {
+    const NAME: &'static str = "heartbeat_response";
 }

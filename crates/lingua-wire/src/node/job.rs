@@ -252,16 +252,16 @@ impl Message for Offline {
 
 /// The answer of requests that have nothing else to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct OkReply {
+pub struct OkResponse {
     /// Always true.
     pub ok: bool,
 }
 
-impl OkReply {
+impl OkResponse {
     /// Yes.
     pub const OK: Self = Self { ok: true };
 }
 
-impl Message for OkReply {
-    const NAME: &'static str = "ok_reply";
+impl Message for OkResponse {
+    const NAME: &'static str = "ok_response";
 }

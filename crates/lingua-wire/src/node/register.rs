@@ -89,7 +89,7 @@ impl Inbound<'_> for Register {
 
 /// The answer to a registration by HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RegisterReply {
+pub struct RegisterResponse {
     /// Always true.
     pub ok: bool,
     /// Its name from now on.
@@ -110,6 +110,6 @@ pub struct RegisterReply {
     pub heartbeat_interval_ms: u64,
 }
 
-impl Message for RegisterReply {
-    const NAME: &'static str = "register_reply";
+impl Message for RegisterResponse {
+    const NAME: &'static str = "register_response";
 }

@@ -8,7 +8,7 @@ use lingua_core::{JobId, Lang, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::SessionError;
+use super::ErrorMessage;
 use crate::audio::Audio;
 use crate::error::RequestError;
 use crate::message::{Message, parse_text};
@@ -32,7 +32,7 @@ pub enum SessionAnswer<'a> {
     /// Nothing came of a segment.
     Missing(Missing<'a>),
     /// Something was wrong.
-    Error(SessionError<'a>),
+    Error(ErrorMessage<'a>),
 }
 
 impl<'a> SessionAnswer<'a> {
@@ -43,7 +43,7 @@ impl<'a> SessionAnswer<'a> {
         SessionPartial::NAME,
         SegmentResult::NAME,
         Missing::NAME,
-        SessionError::NAME,
+        ErrorMessage::NAME,
     ];
 
     /// Reads a frame.
@@ -55,7 +55,7 @@ impl<'a> SessionAnswer<'a> {
             SessionPartial::NAME => parse_text(text).map(Self::Partial),
             SegmentResult::NAME => parse_text(text).map(Self::Result),
             Missing::NAME => parse_text(text).map(Self::Missing),
-            SessionError::NAME => parse_text(text).map(Self::Error),
+            ErrorMessage::NAME => parse_text(text).map(Self::Error),
             unknown => Err(unknown_type(unknown, &Self::TYPES)),
         }
     }

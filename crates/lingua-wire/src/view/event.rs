@@ -1,6 +1,6 @@
 //! What happens, as `GET /v1/events` tells it.
 //!
-//! Start at [`JobEvent`]. Each type is the data of the server-sent event that has its [`Message::NAME`]
+//! Start at [`JobUpdate`]. Each type is the data of the server-sent event that has its [`Message::NAME`]
 //! without `_event`.
 
 use lingua_core::job::JobState;
@@ -14,7 +14,7 @@ use crate::schema::Shown;
 
 /// A node came, went, or is in another state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NodeEvent {
+pub struct NodeUpdate {
     /// Which node.
     #[serde(with = "plain")]
     #[schemars(with = "Shown<NodeId>")]
@@ -25,15 +25,15 @@ pub struct NodeEvent {
     pub epoch: Epoch,
 }
 
-impl Message for NodeEvent {
-    const NAME: &'static str = "node_event";
+impl Message for NodeUpdate {
+    const NAME: &'static str = "node_update";
 }
 
 /// What an event tells of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[schemars(rename = "JobEventKind")]
-pub enum JobEventKind {
+#[schemars(rename = "JobUpdateKind")]
+pub enum JobUpdateKind {
     /// It moved.
     State,
     /// Its node has a part of the text.
@@ -42,9 +42,9 @@ pub enum JobEventKind {
 
 /// A job moved, or its node has a part of the text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct JobEvent {
+pub struct JobUpdate {
     /// What it tells.
-    pub kind: JobEventKind,
+    pub kind: JobUpdateKind,
     /// Which job.
     #[serde(with = "plain")]
     #[schemars(with = "Shown<JobId>")]
@@ -66,30 +66,30 @@ pub struct JobEvent {
     pub text: Option<String>,
 }
 
-impl Message for JobEvent {
-    const NAME: &'static str = "job_event";
+impl Message for JobUpdate {
+    const NAME: &'static str = "job_update";
 }
 
 /// A new pool table is out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PoolEvent {
+pub struct PoolUpdate {
     /// Its version.
     pub table_version: u64,
 }
 
-impl Message for PoolEvent {
-    const NAME: &'static str = "pool_event";
+impl Message for PoolUpdate {
+    const NAME: &'static str = "pool_update";
 }
 
 /// Another instance leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LeaderEvent {
+pub struct LeaderUpdate {
     /// Number of its reign.
     #[serde(with = "plain")]
     #[schemars(with = "Shown<Term>")]
     pub term: Term,
 }
 
-impl Message for LeaderEvent {
-    const NAME: &'static str = "leader_event";
+impl Message for LeaderUpdate {
+    const NAME: &'static str = "leader_update";
 }

@@ -13,7 +13,7 @@ use crate::schema::Shown;
 
 /// The answer of `POST /v1/explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ExplainReply {
+pub struct ExplainResponse {
     /// The pool that the job belongs to.
     #[serde(with = "plain")]
     #[schemars(with = "Shown<LangPair>")]
@@ -35,8 +35,8 @@ pub struct ExplainReply {
     pub nodes: Vec<ExplainedNode>,
 }
 
-impl Message for ExplainReply {
-    const NAME: &'static str = "explain_reply";
+impl Message for ExplainResponse {
+    const NAME: &'static str = "explain_response";
 }
 
 /// What selection thinks of a node.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use lingua_core::job::JobState;
 use lingua_core::{Attempt, Service};
 use lingua_wire::audio::Audio;
-use lingua_wire::client::{CancelReply, Dispatch, DispatchOptions, DispatchReply};
+use lingua_wire::client::{CancelResponse, Dispatch, DispatchOptions, DispatchResponse};
 use lingua_wire::{ErrorBody, ErrorCode, RequestError};
 
 use super::Golden;
@@ -59,9 +59,9 @@ pub(super) fn all(golden: &mut Golden) {
     );
     golden.both(
         "",
-        &DispatchReply { job_id: JOB, node_id: node("node-123"), attempt_id: Attempt(1) },
+        &DispatchResponse { job_id: JOB, node_id: node("node-123"), attempt_id: Attempt(1) },
     );
-    golden.both("", &CancelReply { ok: true, state: JobState::Cancelled });
+    golden.both("", &CancelResponse { ok: true, state: JobState::Cancelled });
 
     let detail = "no node supports semantic(en) + nmt(en->zh); register one";
     golden.both("minimal", &ErrorBody::new(ErrorCode::NoCapableNode, detail));

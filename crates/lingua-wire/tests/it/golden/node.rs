@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use lingua_core::{Attempt, Epoch, Fence, Health, NodeState};
 use lingua_wire::node::{
-    Bye, CapabilityFields, Heartbeat, HeartbeatReply, JobAck, JobDone, JobFail, JobPartial,
-    LanguageLists, LoadFields, Offline, OkReply, Register, RegisterReply,
+    Bye, CapabilityFields, Heartbeat, HeartbeatResponse, JobAck, JobDone, JobFail, JobPartial,
+    LanguageLists, LoadFields, Offline, OkResponse, Register, RegisterResponse,
 };
 
 use super::Golden;
@@ -85,7 +85,7 @@ fn register(golden: &mut Golden) {
     );
     golden.both(
         "",
-        &RegisterReply {
+        &RegisterResponse {
             ok: true,
             node_id: node("node-A1B2C3D4"),
             epoch: Epoch(1_763_240_000_000),
@@ -131,9 +131,9 @@ fn heartbeat(golden: &mut Golden) {
             ..seed
         },
     );
-    golden.both("", &HeartbeatReply { ok: true, cancel: vec![job_ref(1)], drain: false });
+    golden.both("", &HeartbeatResponse { ok: true, cancel: vec![job_ref(1)], drain: false });
     golden.both("", &Offline { node_id: node("node-123") });
-    golden.both("", &OkReply::OK);
+    golden.both("", &OkResponse::OK);
 }
 
 fn jobs(golden: &mut Golden) {

@@ -6,8 +6,8 @@ use lingua_core::{Attempt, Epoch, Fence, Service, ServiceSet, Source};
 use lingua_wire::ErrorCode;
 use lingua_wire::audio::Audio;
 use lingua_wire::scheduler::{
-    AssignOptions, AudioEnd, Bind, Drain, HeartbeatAck, JobAssign, JobCancel, JobConfirmed,
-    NodeError, NodeJobs, Registered,
+    AssignOptions, AudioEnd, Bind, Drain, ErrorMessage, HeartbeatAck, JobAssign, JobCancel,
+    JobConfirmed, NodeJobs, Registered,
 };
 
 use super::Golden;
@@ -32,7 +32,7 @@ pub(super) fn all(golden: &mut Golden) {
     golden.both("", &JobConfirmed { job_id: JOB, attempt_id: Attempt(1), accepted: true });
     golden.both("", &Drain {});
     let detail = "another connection registered as node-123; this one is closed";
-    golden.both("", &NodeError::new(ErrorCode::StaleEpoch, detail, true));
+    golden.both("", &ErrorMessage::new(ErrorCode::StaleEpoch, detail, true));
     assign(golden);
 }
 

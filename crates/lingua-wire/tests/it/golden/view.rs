@@ -5,9 +5,9 @@ use lingua_core::roster::Verdict;
 use lingua_core::{Attempt, Epoch, InstanceId, Lack, LangPair, Load, NodeState, Source, Term, Why};
 use lingua_wire::ErrorCode;
 use lingua_wire::view::{
-    AttemptView, ClusterView, ExplainReply, ExplainedNode, InstanceView, JobEvent, JobEventKind,
-    JobList, JobView, LeaderEvent, NodeEvent, NodeList, NodeView, PoolEvent, PoolList, PoolView,
-    StoreView, Timings,
+    AttemptView, ClusterView, ExplainResponse, ExplainedNode, InstanceView, JobList, JobUpdate,
+    JobUpdateKind, JobView, LeaderUpdate, NodeList, NodeUpdate, NodeView, PoolList, PoolUpdate,
+    PoolView, StoreView, Timings,
 };
 
 use super::Golden;
@@ -168,7 +168,7 @@ fn explain(golden: &mut Golden) {
     let explained = |name, verdict| ExplainedNode::new(node(name), 7, verdict);
     golden.both(
         "",
-        &ExplainReply {
+        &ExplainResponse {
             pool: LangPair::known(lang("zh"), lang("en")),
             policy: "balanced".to_owned(),
             chosen: Some(node("node-1")),
@@ -187,18 +187,18 @@ fn explain(golden: &mut Golden) {
 }
 
 fn events(golden: &mut Golden) {
-    golden.both("", &NodeEvent { node_id: node("node-123"), epoch: Epoch(NOW_MS) });
-    let state = JobEvent {
-        kind: JobEventKind::State,
+    golden.both("", &NodeUpdate { node_id: node("node-123"), epoch: Epoch(NOW_MS) });
+    let state = JobUpdate {
+        kind: JobUpdateKind::State,
         job_id: JOB,
         attempt_id: Attempt(1),
         state: JobState::Acked,
         node_id: Some(node("node-123")),
         text: None,
     };
-    let kind = JobEventKind::Partial;
-    golden.both("partial", &JobEvent { kind, text: Some("你好".to_owned()), ..state.clone() });
+    let kind = JobUpdateKind::Partial;
+    golden.both("partial", &JobUpdate { kind, text: Some("你好".to_owned()), ..state.clone() });
     golden.both("state", &state);
-    golden.both("", &PoolEvent { table_version: 17 });
-    golden.both("", &LeaderEvent { term: Term(3) });
+    golden.both("", &PoolUpdate { table_version: 17 });
+    golden.both("", &LeaderUpdate { term: Term(3) });
 }
