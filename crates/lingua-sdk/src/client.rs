@@ -15,11 +15,11 @@ use hyper::header::HeaderName;
 use lingua_core::job::JobState;
 use lingua_core::{JobId, LangPair, NodeId};
 use lingua_wire::client::{CancelResponse, Dispatch, DispatchResponse};
-use lingua_wire::message::Inbound;
 use lingua_wire::view::{
     ClusterView, ExplainResponse, JobList, JobView, NodeList, NodeView, PoolList, PoolView,
 };
-use lingua_wire::{ErrorBody, parse, to_json};
+use lingua_wire::{ErrorBody, Message, parse, to_json};
+use serde::de::DeserializeOwned;
 
 mod error;
 mod transport;
@@ -197,7 +197,7 @@ impl Client {
         }
     }
 
-    async fn read<M: for<'a> Inbound<'a>>(&self, call: Call) -> Result<M, ClientError> {
+    async fn read<M: Message + DeserializeOwned>(&self, call: Call) -> Result<M, ClientError> {
         let answer = self.call(call).await?;
         parse(&answer.body).map_err(|error| self.bad_answer(&answer, &error.detail))
     }

@@ -12,9 +12,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorCode, RequestError};
+use crate::json::text;
 use crate::limits::{AUDIO_BYTES_MAX, AUDIO_FORMAT_BYTES_MAX, SAMPLE_RATE_RANGE};
 use crate::message::at_most;
-use crate::text;
 
 /// Samples as 16-bit numbers and nothing else: its sample rate must be said.
 const RAW_FORMAT: &str = "pcm16";
@@ -41,12 +41,7 @@ pub struct Audio<'a> {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
     /// The bytes as base64.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub data: Option<Cow<'a, str>>,
 }
 

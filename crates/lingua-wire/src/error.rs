@@ -10,10 +10,8 @@ use lingua_core::JobId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::json::As;
 use crate::limits::{DETAIL_CHARS_MAX, LABEL_BYTES_MAX, SHOWN_CHARS_MAX};
-use crate::message::Message;
-use crate::plain;
-use crate::schema::Shown;
 
 mod code;
 
@@ -62,7 +60,7 @@ impl RequestError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
     /// The code. A text, so that a client can read codes that are newer than itself.
-    #[schemars(with = "Shown<ErrorCode>")]
+    #[schemars(with = "ErrorCode")]
     pub error: String,
     /// What happened and what to do.
     pub detail: String,
@@ -73,8 +71,7 @@ pub struct ErrorBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// The job that it is about, which may still be going on.
-    #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<JobId>>")]
+    #[serde(with = "As::<Option<JobId>>", default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<JobId>,
 }
 
@@ -115,10 +112,6 @@ impl From<RequestError> for ErrorBody {
         let field = Some(error.field).filter(|field| !field.is_empty());
         Self { field, ..Self::new(error.code, error.detail) }
     }
-}
-
-impl Message for ErrorBody {
-    const NAME: &'static str = "error_body";
 }
 
 /// A value as an error repeats it: quoted, escaped, not too long.

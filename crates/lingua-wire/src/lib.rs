@@ -1,19 +1,20 @@
 //! The JSON of nodes, clients and admins: the only place that knows how messages look.
 //!
-//! | module | what |
+//! | module | what it holds |
 //! |---|---|
 //! | [`message`] | reading ([`parse`]) and writing ([`to_json`]) |
-//! | [`node`] | what nodes say: registration, heartbeats, what becomes of jobs |
-//! | [`scheduler`] | what the scheduler says to nodes |
-//! | [`client`] | what clients ask for |
-//! | [`session`] | what is said on a session's socket |
-//! | [`view`] | what people and tools are shown |
-//! | [`lang`] | languages as people write them, made canonical |
+//! | [`node`] | messages of nodes: registration, heartbeats, reports about jobs |
+//! | [`scheduler`] | messages of the scheduler to nodes |
+//! | [`client`] | requests of clients, and the short responses |
+//! | [`session`] | messages of a session's socket |
+//! | [`view`] | jobs, nodes, pools and the cluster as people and tools see them |
+//! | [`lang`] | language tags in any spelling, made canonical |
 //! | [`audio`] | audio inside or beside a message |
 //! | [`error`] | every error code, and what is wrong with a request |
 //! | [`limits`] | how much of everything a message may carry |
-//! | [`raw`] | JSON that is passed on as it came |
+//! | [`raw`] | JSON that is passed on unread |
 //! | [`schema`] | the JSON Schema of every message |
+//! | [`names`] | the name of every message |
 //!
 //! Start at [`NodeMessage::parse`](node::NodeMessage::parse) and
 //! [`Dispatch::into_order`](client::Dispatch::into_order). The types are the JSON, field by field;
@@ -26,16 +27,16 @@
 pub mod audio;
 pub mod client;
 pub mod error;
+mod json;
 pub mod lang;
 pub mod limits;
 pub mod message;
+pub mod names;
 pub mod node;
-mod plain;
 pub mod raw;
 pub mod scheduler;
 pub mod schema;
 pub mod session;
-mod text;
 pub mod view;
 
 pub use error::{ErrorBody, ErrorCode, RequestError};

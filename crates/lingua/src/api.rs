@@ -8,7 +8,8 @@ use anyhow::Context;
 use bytes::Bytes;
 use clap::Args;
 use lingua_sdk::{Client, ClientError};
-use lingua_wire::message::{Inbound, parse};
+use lingua_wire::message::{Message, parse};
+use serde::Deserialize;
 
 use crate::screen::say;
 
@@ -98,7 +99,7 @@ impl Api {
 }
 
 /// Reads an answer.
-pub(crate) fn read<'a, M: Inbound<'a>>(answer: &'a [u8]) -> anyhow::Result<M> {
+pub(crate) fn read<'a, M: Message + Deserialize<'a>>(answer: &'a [u8]) -> anyhow::Result<M> {
     parse(answer).context("the scheduler's answer is not understood; is it of another version?")
 }
 

@@ -10,21 +10,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::audio::Audio;
+use crate::json::{As, List, text};
 use crate::limits::{CONTEXT_MAX, EXCLUDE_MAX, SERVICES_MAX};
-use crate::message::Message;
-use crate::schema::Shown;
-use crate::{plain, text};
 
 /// A job to be done.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Dispatch<'a> {
     /// The conversation that it belongs to.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub session_id: Option<Cow<'a, str>>,
     /// What is spoken, or `auto`.
     #[serde(borrow)]
@@ -33,55 +26,30 @@ pub struct Dispatch<'a> {
     #[serde(borrow)]
     pub tgt_lang: Cow<'a, str>,
     /// Where the audio lies.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub audio_ref: Option<Cow<'a, str>>,
     /// The audio itself.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub audio: Option<Audio<'a>>,
     /// Text instead of audio: nothing has to be recognised.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub text: Option<Cow<'a, str>>,
     /// Follows the job through all logs; one is made up if it is left out.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<Cow<'a, str>>,
     /// With `auto`: it is one of these two languages, and the target is the other one.
-    #[serde(
-        default,
-        deserialize_with = "plain::bounded::<_, _, 2>",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = 2))]
+    #[serde(default, with = "List::<String, 2>", skip_serializing_if = "Option::is_none")]
     pub two_way: Option<Vec<String>>,
     /// What was said before in this conversation, the oldest first.
     #[serde(
         default,
-        deserialize_with = "plain::bounded::<_, _, CONTEXT_MAX>",
+        with = "List::<String, CONTEXT_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
-    #[schemars(length(max = CONTEXT_MAX))]
     pub context: Option<Vec<String>>,
     /// Wishes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<DispatchOptions>,
-}
-
-impl Message for Dispatch<'_> {
-    const NAME: &'static str = "dispatch";
 }
 
 /// Wishes about how a job is done.
@@ -91,8 +59,7 @@ pub struct DispatchOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_tts: Option<bool>,
     /// The node that should do it.
-    #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<NodeId>>")]
+    #[serde(with = "As::<Option<NodeId>>", default, skip_serializing_if = "Option::is_none")]
     pub preferred_node_id: Option<NodeId>,
     /// Rather fail than go to another node than the preferred one; not by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,11 +67,9 @@ pub struct DispatchOptions {
     /// Nodes that must not do it.
     #[serde(
         default,
-        serialize_with = "plain::list::serialize",
-        deserialize_with = "plain::list::deserialize::<_, _, EXCLUDE_MAX>",
+        with = "List::<NodeId, EXCLUDE_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
-    #[schemars(with = "Option<Vec<Shown<NodeId>>>", length(max = EXCLUDE_MAX))]
     pub exclude_node_ids: Option<Vec<NodeId>>,
     /// Segments with one key go to one node while that is possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,10 +86,8 @@ pub struct DispatchOptions {
     /// Further services that the node must have.
     #[serde(
         default,
-        serialize_with = "plain::list::serialize",
-        deserialize_with = "plain::list::deserialize::<_, _, SERVICES_MAX>",
+        with = "List::<Service, SERVICES_MAX>",
         skip_serializing_if = "Option::is_none"
     )]
-    #[schemars(with = "Option<Vec<Shown<Service>>>", length(max = SERVICES_MAX))]
     pub services: Option<Vec<Service>>,
 }

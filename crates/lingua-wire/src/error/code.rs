@@ -5,12 +5,14 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
+
 macro_rules! codes {
     ($($(#[$doc:meta])* $Variant:ident = $name:literal, $status:literal;)*) => {
-        /// What went wrong, in one word.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        /// What went wrong. A later version may know further codes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema)]
         pub enum ErrorCode {
-            $($(#[$doc])* $Variant,)*
+            $($(#[$doc])* #[schemars(rename = $name)] $Variant,)*
         }
 
         impl ErrorCode {

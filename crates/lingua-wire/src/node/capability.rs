@@ -1,4 +1,4 @@
-//! What a node can do, as it says it.
+//! What a node can do, as its messages describe it.
 //!
 //! Start at [`CapabilityFields`]: the fields of a registration that a heartbeat may repeat. Lists
 //! come nested (`language_capabilities.asr_languages`) or flat (`asr_langs`); where both are given,
@@ -9,116 +9,127 @@
 //! heartbeat leaves out stays as it was.
 
 use lingua_core::capability::{LANGS_MAX, NMT_PAIRS_MAX};
-use lingua_core::{Capabilities, CapabilityError, LangSet, Nmt, Profile, Service, ServiceSet};
+use lingua_core::{
+    Capabilities, CapabilityError, Epoch, Health, LangSet, Nmt, NodeId, Profile, Service,
+    ServiceSet,
+};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::ServiceFlags;
+use super::services::with_flag;
+use super::{JobRef, LoadFields, ServiceFlags};
 use crate::error::{ErrorCode, RequestError};
+use crate::json::{As, List};
 use crate::lang;
-use crate::limits::SLOTS_DEFAULT;
-use crate::plain;
+use crate::limits::{RUNNING_MAX, SLOTS_DEFAULT};
 
 /// The nested lists of languages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LanguageLists {
-    /// Languages that it recognises.
-    #[serde(
-        default,
-        deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = LANGS_MAX))]
+    /// Languages that the node recognises.
+    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
     pub asr_languages: Option<Vec<String>>,
-    /// Languages that it repairs.
-    #[serde(
-        default,
-        deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = LANGS_MAX))]
+    /// Languages in which the node repairs recognised text.
+    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
     pub semantic_languages: Option<Vec<String>>,
-    /// Languages that it speaks.
-    #[serde(
-        default,
-        deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = LANGS_MAX))]
+    /// Languages that the node speaks.
+    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
     pub tts_languages: Option<Vec<String>>,
-    /// Directions that it translates; none given means any to any.
-    #[serde(
-        default,
-        deserialize_with = "plain::bounded::<_, _, NMT_PAIRS_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = NMT_PAIRS_MAX))]
+    /// Directions that the node translates; any to any if they are left out.
+    #[serde(default, with = "PairList", skip_serializing_if = "Option::is_none")]
     pub nmt_pairs: Option<Vec<(String, String)>>,
 }
 
-/// The fields that say what a node can do.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CapabilityFields {
+type PairList = List<(String, String), NMT_PAIRS_MAX>;
+
+const NO_LISTS: LanguageLists = LanguageLists {
+    asr_languages: None,
+    semantic_languages: None,
+    tts_languages: None,
+    nmt_pairs: None,
+};
+
+/// Declares [`CapabilityFields`], and [`NodeFields`] with the same fields and some more.
+macro_rules! capability_fields {
+    ($($(#[$meta:meta])* pub $field:ident: $Type:ty,)*) => {
+        /// The fields that describe what a node can do.
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+        pub struct CapabilityFields {
+            $($(#[$meta])* pub $field: $Type,)*
+        }
+
+        /// A registration or a heartbeat as it is read: the fields of both. serde's `flatten` would
+        /// keep all lists in memory, however long they are, before the first bound is checked.
+        #[derive(Deserialize)]
+        pub(super) struct NodeFields {
+            #[serde(default, with = "As::<Option<NodeId>>")]
+            pub(super) node_id: Option<NodeId>,
+            pub(super) version: Option<String>,
+            #[serde(default, with = "As::<Option<Epoch>>")]
+            pub(super) epoch: Option<Epoch>,
+            #[serde(default, with = "As::<Option<Health>>")]
+            pub(super) health: Option<Health>,
+            pub(super) current_load: Option<LoadFields>,
+            #[serde(default, with = "List::<JobRef, RUNNING_MAX>")]
+            pub(super) running: Option<Vec<JobRef>>,
+            $($(#[$meta])* $field: $Type,)*
+        }
+
+        impl NodeFields {
+            /// Reads the fields, and hands out those that are capabilities.
+            pub(super) fn read<'de, D: Deserializer<'de>>(
+                from: D,
+            ) -> Result<(Self, CapabilityFields), D::Error> {
+                let mut fields = Self::deserialize(from)?;
+                let capability = CapabilityFields { $($field: fields.$field.take(),)* };
+                Ok((fields, capability))
+            }
+        }
+    };
+}
+
+capability_fields! {
     /// The lists, nested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub language_capabilities: Option<LanguageLists>,
-    /// Languages that it recognises, flat.
-    #[serde(
-        default,
-        deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = LANGS_MAX))]
+    /// Languages that the node recognises, flat.
+    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
     pub asr_langs: Option<Vec<String>>,
-    /// Languages that it repairs, flat.
-    #[serde(
-        default,
-        deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = LANGS_MAX))]
+    /// Languages in which the node repairs recognised text, flat.
+    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
     pub semantic_langs: Option<Vec<String>>,
-    /// Languages that it speaks, flat.
-    #[serde(
-        default,
-        deserialize_with = "plain::bounded::<_, _, LANGS_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = LANGS_MAX))]
+    /// Languages that the node speaks, flat.
+    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
     pub tts_langs: Option<Vec<String>>,
-    /// Directions that it translates, flat.
-    #[serde(
-        default,
-        deserialize_with = "plain::bounded::<_, _, NMT_PAIRS_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = NMT_PAIRS_MAX))]
+    /// Directions that the node translates, flat.
+    #[serde(default, with = "PairList", skip_serializing_if = "Option::is_none")]
     pub nmt_pairs: Option<Vec<(String, String)>>,
     /// Which services are on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<ServiceFlags>,
-    /// How many jobs it takes at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// How many jobs the node runs at the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrent_jobs: Option<u64>,
-    /// Whether it listens along: it gets a job with its first sound, and the audio as it is spoken.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Whether the node gets a job with its first sound, and the audio while it is being spoken.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub streaming: Option<bool>,
-    /// Whether it takes jobs of anybody.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Whether the node accepts jobs of all tenants.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub accept_public_jobs: Option<bool>,
 }
 
 impl CapabilityFields {
-    /// Whether nothing is said.
+    /// Whether no field is given.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The profile of a node that says this and nothing else.
+    /// The profile of a node that registers with these fields.
     pub fn profile(&self) -> Result<Profile, RequestError> {
         let semantic = self.langs(Service::Semantic)?;
         let asr = match self.langs(Service::Asr)? {
-            // The flat shape knows no list for recognition: what is repaired was recognised.
+            // Nodes that write the flat shape may know no list for recognition: what they repair
+            // was recognised.
             None if self.language_capabilities.is_none() => semantic.clone(),
             asr => asr,
         };
@@ -129,8 +140,8 @@ impl CapabilityFields {
         self.assemble(lists, self.nmt()?.unwrap_or(Nmt::AnyToAny), services, slots, public)
     }
 
-    /// The profile of a node that had this one and says that something is different; `None` if
-    /// it says nothing new.
+    /// The profile of a node that had `current` and now sends these fields; `None` if nothing
+    /// changes.
     pub fn update(&self, current: &Profile) -> Result<Option<Profile>, RequestError> {
         if self.is_empty() {
             return Ok(None);
@@ -139,7 +150,7 @@ impl CapabilityFields {
         let semantic = self.langs(Service::Semantic)?;
         let asr = match self.langs(Service::Asr)? {
             Some(asr) => asr,
-            // A node that never named a list for recognition still does not.
+            // A node that never had a list for recognition still has none.
             None if had.asr() == had.semantic() => semantic.as_ref().unwrap_or(had.asr()).clone(),
             None => had.asr().clone(),
         };
@@ -153,14 +164,10 @@ impl CapabilityFields {
         Ok(Some(profile).filter(|profile| profile != current))
     }
 
-    /// The services with what is said of them.
+    /// The services, given those that the node had before.
     fn services(&self, before: ServiceSet) -> ServiceSet {
         let named = self.services.unwrap_or_default().apply(before);
-        match self.streaming {
-            Some(true) => named.with(Service::Streaming),
-            Some(false) => named.without(Service::Streaming),
-            None => named,
-        }
+        with_flag(named, Service::Streaming, self.streaming)
     }
 
     fn assemble(
@@ -174,7 +181,7 @@ impl CapabilityFields {
         let capabilities = Capabilities::new(asr, semantic, tts, nmt, services).map_err(|why| {
             let (CapabilityError::Required(list) | CapabilityError::TooMany { list, .. }) = why;
             let code = ErrorCode::of_core(why.code());
-            RequestError::new(code, self.field_of(list), &why.to_string())
+            RequestError::new(code, &self.list(list).0, &why.to_string())
         })?;
         Profile::new(capabilities, slots, public).map_err(|why| {
             let code = ErrorCode::of_core(why.code());
@@ -182,39 +189,22 @@ impl CapabilityFields {
         })
     }
 
-    /// The list of a service as it was given, and the name of the field that counts.
-    fn list(&self, service: Service) -> (&'static str, Option<&Vec<String>>) {
-        let nested = self.language_capabilities.as_ref();
-        let (nested, nested_name, flat, flat_name) = match service {
-            Service::Asr => (
-                nested.and_then(|lists| lists.asr_languages.as_ref()),
-                "language_capabilities.asr_languages",
-                self.asr_langs.as_ref(),
-                "asr_langs",
-            ),
-            Service::Semantic => (
-                nested.and_then(|lists| lists.semantic_languages.as_ref()),
-                "language_capabilities.semantic_languages",
-                self.semantic_langs.as_ref(),
-                "semantic_langs",
-            ),
-            Service::Tts => (
-                nested.and_then(|lists| lists.tts_languages.as_ref()),
-                "language_capabilities.tts_languages",
-                self.tts_langs.as_ref(),
-                "tts_langs",
-            ),
-            Service::Nmt | Service::Tone | Service::Streaming => return ("nmt_pairs", None),
+    /// The name of the field that has a service's list, and the list.
+    fn list(&self, service: Service) -> (String, Option<&Vec<String>>) {
+        let lists = self.language_capabilities.as_ref().unwrap_or(&NO_LISTS);
+        let (name, nested, flat) = match service {
+            Service::Asr => ("asr", &lists.asr_languages, &self.asr_langs),
+            Service::Semantic => ("semantic", &lists.semantic_languages, &self.semantic_langs),
+            Service::Tts => ("tts", &lists.tts_languages, &self.tts_langs),
+            Service::Nmt | Service::Tone | Service::Streaming => {
+                return ("nmt_pairs".to_owned(), None);
+            }
         };
-        let use_flat = flat.is_some() || self.language_capabilities.is_none();
+        let is_flat = flat.is_some() || self.language_capabilities.is_none();
         match nested {
-            None if use_flat => (flat_name, flat),
-            _ => (nested_name, nested),
+            None if is_flat => (format!("{name}_langs"), flat.as_ref()),
+            nested => (format!("language_capabilities.{name}_languages"), nested.as_ref()),
         }
-    }
-
-    fn field_of(&self, service: Service) -> &'static str {
-        self.list(service).0
     }
 
     fn langs(&self, service: Service) -> Result<Option<LangSet>, RequestError> {
@@ -237,10 +227,11 @@ impl CapabilityFields {
             let field = || format!("{prefix}nmt_pairs[{at}][{end}]");
             lang::canonical(text).map_err(|why| lang::refuse(&field(), text, &why))
         };
-        let mut known = Vec::with_capacity(pairs.len());
-        for (at, (src, tgt)) in pairs.iter().enumerate() {
-            known.push((canonical(at, 0, src)?, canonical(at, 1, tgt)?));
-        }
+        let known = pairs
+            .iter()
+            .enumerate()
+            .map(|(at, (src, tgt))| Ok((canonical(at, 0, src)?, canonical(at, 1, tgt)?)))
+            .collect::<Result<Vec<_>, RequestError>>()?;
         Ok(Some(Nmt::pairs(known)))
     }
 }
@@ -265,10 +256,11 @@ impl From<&Capabilities> for LanguageLists {
 
 impl From<&Profile> for CapabilityFields {
     fn from(profile: &Profile) -> Self {
+        let services = profile.capabilities().services();
         Self {
             language_capabilities: Some(profile.capabilities().into()),
-            services: Some(profile.capabilities().services().into()),
-            streaming: Some(profile.capabilities().services().contains(Service::Streaming)),
+            services: Some(services.into()),
+            streaming: Some(services.contains(Service::Streaming)),
             max_concurrent_jobs: Some(u64::from(profile.slots_max())),
             accept_public_jobs: Some(profile.accepts_public()),
             ..Self::default()

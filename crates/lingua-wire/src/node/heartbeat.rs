@@ -1,67 +1,62 @@
-//! A node says that it is alive, how busy it is, and what has changed.
+//! A node reports that it is alive, how busy it is, and what has changed.
 //!
 //! Start at [`Heartbeat`]. Invariant: what a heartbeat leaves out stays as it was.
 
 use lingua_core::{Epoch, Health, Load, NodeId, Profile};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use super::capability::NodeFields;
 use super::{CapabilityFields, JobRef, required_node};
 use crate::error::{ErrorCode, RequestError};
-use crate::limits::RUNNING_MAX;
-use crate::message::{Inbound, Message, read_json};
-use crate::plain;
-use crate::schema::Shown;
+use crate::json::As;
 
 /// The body of `POST /v1/node/heartbeat`, and a frame of a node's socket.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename = "heartbeat")]
 #[schemars(rename = "Heartbeat")]
 pub struct Heartbeat {
-    /// Who says it.
-    #[serde(with = "plain::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<NodeId>>")]
+    /// The node's id; a socket knows it already.
+    #[serde(default, with = "As::<Option<NodeId>>", skip_serializing_if = "Option::is_none")]
     pub node_id: Option<NodeId>,
-    /// The number that its registration was answered with.
-    #[serde(with = "plain::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<Epoch>>")]
+    /// The epoch that the registration was answered with.
+    #[serde(default, with = "As::<Option<Epoch>>", skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
-    /// What it says of itself.
-    #[serde(with = "plain::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<Health>>")]
+    /// The node's own view of its health.
+    #[serde(default, with = "As::<Option<Health>>", skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// How busy it is.
+    /// How busy the node is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_load: Option<LoadFields>,
-    /// The attempts that it works on. An empty list says that there are none; no list says nothing.
+    /// The attempts that run on the node. An empty list means none; no list means nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<Vec<JobRef>>,
-    /// What has changed about what it can do.
+    /// What has changed about what the node can do.
     #[serde(flatten)]
     pub capability: CapabilityFields,
 }
 
-/// How busy a node is, as fractions of one; what it does not have, it leaves out.
+/// How busy a node is, as fractions of one; a node leaves out what it does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadFields {
     /// Processor time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
     /// Accelerator time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<f64>,
     /// Memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<f64>,
 }
 
 impl Heartbeat {
-    /// Who says it; an error if it does not say.
+    /// The node that sent it; an error if it names none.
     pub fn node(&self) -> Result<&NodeId, RequestError> {
         required_node(self.node_id.as_ref())
     }
 
-    /// How busy the node is, if it says so.
+    /// How busy the node is, if the heartbeat has it.
     pub fn load(&self) -> Result<Option<Load>, RequestError> {
         let Some(load) = self.current_load else {
             return Ok(None);
@@ -73,50 +68,28 @@ impl Heartbeat {
         })
     }
 
-    /// What the node can do from now on, given what it could do before; `None` if it names no
-    /// capability, or none that is new.
+    /// What the node can do from now on, given what it could do before; `None` if that has not
+    /// changed.
     pub fn capability_update(&self, current: &Profile) -> Result<Option<Profile>, RequestError> {
         self.capability.update(current)
     }
 }
 
-impl Message for Heartbeat {
-    const NAME: &'static str = "heartbeat";
-}
-
-/// The fields of [`Heartbeat`] that are not those of [`CapabilityFields`].
-#[derive(Deserialize)]
-struct Head {
-    #[serde(with = "plain::option", default)]
-    node_id: Option<NodeId>,
-    #[serde(with = "plain::option", default)]
-    epoch: Option<Epoch>,
-    #[serde(with = "plain::option", default)]
-    health: Option<Health>,
-    current_load: Option<LoadFields>,
-    #[serde(default, deserialize_with = "plain::bounded::<_, _, RUNNING_MAX>")]
-    running: Option<Vec<JobRef>>,
-}
-
-impl Inbound<'_> for Heartbeat {
-    fn read(text: &str) -> Result<Self, RequestError> {
-        let capability = read_json(text)?;
-        let Head { node_id, epoch, health, current_load, running } = read_json(text)?;
+impl<'de> Deserialize<'de> for Heartbeat {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (fields, capability) = NodeFields::read(from)?;
+        let NodeFields { node_id, epoch, health, current_load, running, .. } = fields;
         Ok(Self { node_id, epoch, health, current_load, running, capability })
     }
 }
 
-/// The answer to a heartbeat by HTTP.
+/// The response to a heartbeat over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HeartbeatResponse {
     /// Always true.
     pub ok: bool,
-    /// Attempts that it should stop: nobody waits for them.
+    /// Attempts that the node should stop: nobody waits for them.
     pub cancel: Vec<JobRef>,
-    /// Whether it should finish what it has and take no more.
+    /// Whether the node should finish its jobs and accept no more.
     pub drain: bool,
-}
-
-impl Message for HeartbeatResponse {
-    const NAME: &'static str = "heartbeat_response";
 }

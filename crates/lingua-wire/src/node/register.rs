@@ -4,112 +4,86 @@
 
 use lingua_core::{Epoch, Health, NodeId, NodeState, Profile};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::CapabilityFields;
+use super::capability::NodeFields;
 use crate::error::RequestError;
+use crate::json::As;
 use crate::limits::VERSION_BYTES_MAX;
-use crate::message::{Inbound, Message, at_most, check_optional_label, read_json};
-use crate::plain;
-use crate::schema::Shown;
+use crate::message::{at_most, check_optional_label};
 
 /// The body of `POST /v1/node/register`, and the first frame of a node's socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename = "register")]
 #[schemars(rename = "Register")]
 pub struct Register {
-    /// Its name; one is made up if it has none.
-    #[serde(with = "plain::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<NodeId>>")]
+    /// The node's id; the scheduler makes one up if it is left out.
+    #[serde(default, with = "As::<Option<NodeId>>", skip_serializing_if = "Option::is_none")]
     pub node_id: Option<NodeId>,
-    /// Version of its software.
+    /// Version of the node's software; for people to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What it says of itself; `ready` unless it says otherwise.
-    #[serde(with = "plain::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<Health>>")]
+    /// The node's own view of its health; `ready` if it is left out.
+    #[serde(default, with = "As::<Option<Health>>", skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// What it can do.
+    /// What the node can do.
     #[serde(flatten)]
     pub capability: CapabilityFields,
 }
 
-/// What a registration says, in the core's words.
+/// A registration that was checked, as values of the core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisterParts {
-    /// Its name, if it has one.
+    /// The node's id; `None` asks the scheduler to make one up.
     pub node: Option<NodeId>,
-    /// What it can do.
+    /// What the node can do.
     pub profile: Profile,
-    /// What it says of itself.
+    /// The node's own view of its health.
     pub health: Health,
-    /// Version of its software.
+    /// Version of the node's software.
     pub version: Option<String>,
 }
 
 impl Register {
-    /// Checks what the node can do and gives it in the core's words.
+    /// Checks what the node can do and gives it as values of the core.
     pub fn into_parts(self) -> Result<RegisterParts, RequestError> {
         let profile = self.capability.profile()?;
         let health = self.health.unwrap_or_default();
         let version = self.version.filter(|version| !version.is_empty());
         Ok(RegisterParts { node: self.node_id, profile, health, version })
     }
-}
 
-impl Message for Register {
-    const NAME: &'static str = "register";
-
-    fn check(&self) -> Result<(), RequestError> {
+    pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
         let version = self.version.as_deref().filter(|version| !version.is_empty());
         at_most("version", version.unwrap_or_default(), VERSION_BYTES_MAX)?;
         check_optional_label("version", version)
     }
 }
 
-/// The fields of [`Register`] that are not those of [`CapabilityFields`].
-#[derive(Deserialize)]
-struct Head {
-    #[serde(with = "plain::option", default)]
-    node_id: Option<NodeId>,
-    version: Option<String>,
-    #[serde(with = "plain::option", default)]
-    health: Option<Health>,
-}
-
-// Two passes over the text, because serde would otherwise keep all lists in memory before the
-// first one is looked at, however long they are.
-impl Inbound<'_> for Register {
-    fn read(text: &str) -> Result<Self, RequestError> {
-        let capability = read_json(text)?;
-        let Head { node_id, version, health } = read_json(text)?;
+impl<'de> Deserialize<'de> for Register {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (NodeFields { node_id, version, health, .. }, capability) = NodeFields::read(from)?;
         Ok(Self { node_id, version, health, capability })
     }
 }
 
-/// The answer to a registration by HTTP.
+/// The response to a registration over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RegisterResponse {
     /// Always true.
     pub ok: bool,
-    /// Its name from now on.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<NodeId>")]
+    /// The node's id from now on.
+    #[serde(with = "As::<NodeId>")]
     pub node_id: NodeId,
-    /// Number of this incarnation.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Epoch>")]
+    /// Number of this incarnation of the node.
+    #[serde(with = "As::<Epoch>")]
     pub epoch: Epoch,
-    /// Its state.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<NodeState>")]
+    /// The node's state in the scheduler.
+    #[serde(with = "As::<NodeState>")]
     pub status: NodeState,
-    /// How many exact pools it belongs to.
+    /// How many pools of a known source language the node belongs to.
     pub pairs: u64,
-    /// How often it has to say that it is alive.
+    /// How often the node has to send a heartbeat, in milliseconds.
     pub heartbeat_interval_ms: u64,
-}
-
-impl Message for RegisterResponse {
-    const NAME: &'static str = "register_response";
 }

@@ -12,9 +12,9 @@ use serde_json::value::RawValue;
 
 use crate::audio::Audio;
 use crate::error::RequestError;
+use crate::json::text;
 use crate::message::read_json;
 use crate::raw::RawJson;
-use crate::text;
 
 const AUDIO_FIELD: &str = "tts_audio";
 
@@ -22,31 +22,16 @@ const AUDIO_FIELD: &str = "tts_audio";
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JobResult<'a> {
     /// What was said.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub text_asr: Option<Cow<'a, str>>,
     /// What it means in the other language.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub text_translated: Option<Cow<'a, str>>,
     /// The same, spoken.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub tts_audio: Option<Audio<'a>>,
     /// What was spoken, if the source was `auto`.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub src_lang: Option<Cow<'a, str>>,
 }
 

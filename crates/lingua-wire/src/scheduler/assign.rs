@@ -1,6 +1,6 @@
-//! A job on its way to a node.
+//! The assignment of a job to a node.
 //!
-//! Start at [`JobAssign`]. It borrows its texts: it is written once for every attempt.
+//! Start at [`JobAssign`]. It borrows its texts, because it is written once for every attempt.
 
 use std::borrow::Cow;
 
@@ -9,80 +9,56 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::audio::Audio;
-use crate::message::Message;
-use crate::schema::Shown;
-use crate::{plain, text};
+use crate::json::{As, List, text};
 
-/// A job to do.
+/// A job for the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "job_assign")]
 #[schemars(rename = "JobAssign")]
 pub struct JobAssign<'a> {
-    /// Which job.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<JobId>")]
+    /// The job.
+    #[serde(with = "As::<JobId>")]
     pub job_id: JobId,
-    /// Which try.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Attempt>")]
+    /// The try of the job, from 1.
+    #[serde(with = "As::<Attempt>")]
     pub attempt_id: Attempt,
-    /// Rises with every assignment; a node refuses one that is lower than it has seen.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Fence>")]
+    /// Rises with every assignment; a node refuses a fence that is not above the highest it saw.
+    #[serde(with = "As::<Fence>")]
     pub fence: Fence,
-    /// The conversation that it belongs to.
+    /// The conversation that the job belongs to.
     #[serde(borrow)]
     pub session_id: Cow<'a, str>,
-    /// What is spoken, or `auto`.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Source>")]
+    /// Source language, or `auto`.
+    #[serde(with = "As::<Source>")]
     pub src_lang: Source,
-    /// What it becomes.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Lang>")]
+    /// Target language.
+    #[serde(with = "As::<Lang>")]
     pub tgt_lang: Lang,
-    /// Where the audio lies.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    /// Address of audio that is stored elsewhere.
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub audio_ref: Option<Cow<'a, str>>,
-    /// The audio itself.
+    /// Audio inside the message or in the frames that follow.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub audio: Option<Audio<'a>>,
-    /// Text instead of audio.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    /// Text instead of audio: recognition is skipped.
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub text: Option<Cow<'a, str>>,
-    /// With `auto`: it is one of these two languages, and the target is the other one.
-    #[serde(
-        default,
-        serialize_with = "plain::list::serialize",
-        deserialize_with = "plain::list::deserialize::<_, _, 2>",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(with = "Option<Vec<Shown<Lang>>>", length(max = 2))]
+    /// With `auto`: the source is one of these two languages, and the target is the other one.
+    #[serde(default, with = "List::<Lang, 2>", skip_serializing_if = "Option::is_none")]
     pub two_way: Option<Vec<Lang>>,
-    /// What was said before in this conversation, the oldest first.
+    /// Earlier texts of this conversation, the oldest first.
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     pub context: Vec<Cow<'a, str>>,
     /// What the client asked for.
     #[serde(default)]
     pub options: AssignOptions,
-    /// How many milliseconds are left. A length of time and not a moment, because the clocks of
-    /// nodes differ from ours.
+    /// How many milliseconds are left. A duration and not a moment, because clocks differ.
     #[serde(default)]
     pub deadline_ms: Option<u64>,
-    /// The binding that brought it here.
+    /// The binding that chose this node.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<Bind<'a>>,
-    /// Follows the job through all logs.
+    /// Names the job in all logs.
     #[serde(borrow)]
     pub trace_id: Cow<'a, str>,
 }
@@ -114,43 +90,34 @@ impl JobAssign<'_> {
     }
 }
 
-impl Message for JobAssign<'_> {
-    const NAME: &'static str = "job_assign";
-}
-
-/// What the client asked for, as far as the node has to know.
+/// The options of the client that the node has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AssignOptions {
-    /// The answer has to be spoken.
+    /// The result must include speech.
     pub require_tts: bool,
-    /// Further services.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<ServiceSet>")]
+    /// Further services that the job needs.
+    #[serde(with = "As::<ServiceSet>")]
     pub services: ServiceSet,
-    /// More is more urgent.
+    /// A higher number is more urgent.
     pub priority: i32,
 }
 
 /// Segments with one key go to one node while that is possible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Bind<'a> {
-    /// The key.
+    /// The key that the client gave.
     #[serde(borrow)]
     pub bind_key: Cow<'a, str>,
-    /// Whether earlier segments went to another node, so that their context is not here.
+    /// Whether earlier segments ran on another node, so that their context is not here.
     #[serde(default)]
     pub moved: bool,
 }
 
-/// The answer of `GET /v1/node/{id}/jobs`.
+/// The response of `GET /v1/node/{id}/jobs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeJobs<'a> {
-    /// Jobs to do; audio is inside, since there is no frame that could follow.
+    /// Jobs for the node; audio is inside, because no frame can follow.
     #[serde(borrow)]
     pub jobs: Vec<JobAssign<'a>>,
-}
-
-impl Message for NodeJobs<'_> {
-    const NAME: &'static str = "node_jobs";
 }

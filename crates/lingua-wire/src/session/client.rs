@@ -8,51 +8,25 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::RequestError;
+use crate::json::text;
 use crate::limits::TEXT_BYTES_MAX;
-use crate::message::{Message, at_most, check_label, parse_text};
-use crate::node::{peek_type, unknown_type};
-use crate::text;
+use crate::message::{at_most, check_label, frames};
 
-/// A frame from a client to the scheduler.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SessionMessage<'a> {
-    /// It begins.
-    Start(SessionStart<'a>),
-    /// It comes back.
-    Resume(SessionResume<'a>),
-    /// Somebody begins to speak.
-    TurnStart(TurnStart<'a>),
-    /// Somebody has said what there was to say.
-    TurnEnd(TurnEnd),
-    /// Somebody writes.
-    Text(TextTurn<'a>),
-    /// It leaves.
-    End(SessionEnd),
-}
-
-impl<'a> SessionMessage<'a> {
-    /// The types that there are.
-    pub const TYPES: [&'static str; 6] = [
-        SessionStart::NAME,
-        SessionResume::NAME,
-        TurnStart::NAME,
-        TurnEnd::NAME,
-        TextTurn::NAME,
-        SessionEnd::NAME,
-    ];
-
-    /// Reads a frame and checks its bounds.
-    pub fn parse(text: &'a str) -> Result<Self, RequestError> {
-        let kind = peek_type(text)?;
-        match kind.as_ref() {
-            SessionStart::NAME => parse_text(text).map(Self::Start),
-            SessionResume::NAME => parse_text(text).map(Self::Resume),
-            TurnStart::NAME => parse_text(text).map(Self::TurnStart),
-            TurnEnd::NAME => parse_text(text).map(Self::TurnEnd),
-            TextTurn::NAME => parse_text(text).map(Self::Text),
-            SessionEnd::NAME => parse_text(text).map(Self::End),
-            unknown => Err(unknown_type(unknown, &Self::TYPES)),
-        }
+frames! {
+    /// A frame from a client to the scheduler.
+    pub enum SessionMessage {
+        /// It begins.
+        Start(SessionStart<'a>),
+        /// It comes back.
+        Resume(SessionResume<'a>),
+        /// Somebody begins to speak.
+        TurnStart(TurnStart<'a>),
+        /// Somebody has said what there was to say.
+        TurnEnd(TurnEnd),
+        /// Somebody writes.
+        Text(TextTurn<'a>),
+        /// It leaves.
+        End(SessionEnd),
     }
 }
 
@@ -62,44 +36,19 @@ impl<'a> SessionMessage<'a> {
 #[schemars(rename = "SessionStart")]
 pub struct SessionStart<'a> {
     /// `one_way` (also if it is left out) or `two_way`.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub mode: Option<Cow<'a, str>>,
     /// One way: what is spoken, or `auto`.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub src_lang: Option<Cow<'a, str>>,
     /// One way: what it becomes.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub tgt_lang: Option<Cow<'a, str>>,
     /// Two ways: what speaker `a` speaks, and `b` hears.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub lang_a: Option<Cow<'a, str>>,
     /// Two ways: what speaker `b` speaks, and `a` hears.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub lang_b: Option<Cow<'a, str>>,
     /// The answer has to be spoken; not by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,10 +62,6 @@ pub struct SessionStart<'a> {
     /// How audio is coded; `pcm16` with 16,000 samples a second if it is left out.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub audio: Option<AudioFormat<'a>>,
-}
-
-impl Message for SessionStart<'_> {
-    const NAME: &'static str = "session_start";
 }
 
 /// How the binary frames of a session are coded.
@@ -146,10 +91,8 @@ pub struct SessionResume<'a> {
     pub last_seq: u64,
 }
 
-impl Message for SessionResume<'_> {
-    const NAME: &'static str = "session_resume";
-
-    fn check(&self) -> Result<(), RequestError> {
+impl SessionResume<'_> {
+    pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
         check_label("session_id", &self.session_id)?;
         check_label("resume_token", &self.resume_token)
     }
@@ -161,17 +104,8 @@ impl Message for SessionResume<'_> {
 #[schemars(rename = "TurnStart")]
 pub struct TurnStart<'a> {
     /// `a` or `b`, in a session of two ways; left to the node otherwise.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub speaker: Option<Cow<'a, str>>,
-}
-
-impl Message for TurnStart<'_> {
-    const NAME: &'static str = "turn_start";
 }
 
 /// Somebody has said what there was to say.
@@ -179,10 +113,6 @@ impl Message for TurnStart<'_> {
 #[serde(tag = "type", rename = "turn_end")]
 #[schemars(rename = "TurnEnd")]
 pub struct TurnEnd {}
-
-impl Message for TurnEnd {
-    const NAME: &'static str = "turn_end";
-}
 
 /// A turn that is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -193,19 +123,12 @@ pub struct TextTurn<'a> {
     #[serde(borrow)]
     pub text: Cow<'a, str>,
     /// `a` or `b`, in a session of two ways.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub speaker: Option<Cow<'a, str>>,
 }
 
-impl Message for TextTurn<'_> {
-    const NAME: &'static str = "text";
-
-    fn check(&self) -> Result<(), RequestError> {
+impl TextTurn<'_> {
+    pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
         at_most("text", &self.text, TEXT_BYTES_MAX)
     }
 }
@@ -215,7 +138,3 @@ impl Message for TextTurn<'_> {
 #[serde(tag = "type", rename = "session_end")]
 #[schemars(rename = "SessionEnd")]
 pub struct SessionEnd {}
-
-impl Message for SessionEnd {
-    const NAME: &'static str = "session_end";
-}

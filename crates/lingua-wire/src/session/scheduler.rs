@@ -10,54 +10,26 @@ use serde::{Deserialize, Serialize};
 
 use super::ErrorMessage;
 use crate::audio::Audio;
-use crate::error::RequestError;
-use crate::message::{Message, parse_text};
-use crate::node::{peek_type, unknown_type};
-use crate::schema::Shown;
+use crate::json::{As, text};
+use crate::message::frames;
 use crate::view::Timings;
-use crate::{plain, text};
 
-/// A frame from the scheduler to a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "it is looked at once and never kept")]
-pub enum SessionAnswer<'a> {
-    /// The session has begun, or goes on.
-    Started(SessionStarted<'a>),
-    /// A segment has become a job.
-    Accepted(JobAccepted),
-    /// A part of a text.
-    Partial(SessionPartial<'a>),
-    /// What came of a segment.
-    Result(SegmentResult<'a>),
-    /// Nothing came of a segment.
-    Missing(Missing<'a>),
-    /// Something was wrong.
-    Error(ErrorMessage<'a>),
-}
-
-impl<'a> SessionAnswer<'a> {
-    /// The types that there are.
-    pub const TYPES: [&'static str; 6] = [
-        SessionStarted::NAME,
-        JobAccepted::NAME,
-        SessionPartial::NAME,
-        SegmentResult::NAME,
-        Missing::NAME,
-        ErrorMessage::NAME,
-    ];
-
-    /// Reads a frame.
-    pub fn parse(text: &'a str) -> Result<Self, RequestError> {
-        let kind = peek_type(text)?;
-        match kind.as_ref() {
-            SessionStarted::NAME => parse_text(text).map(Self::Started),
-            JobAccepted::NAME => parse_text(text).map(Self::Accepted),
-            SessionPartial::NAME => parse_text(text).map(Self::Partial),
-            SegmentResult::NAME => parse_text(text).map(Self::Result),
-            Missing::NAME => parse_text(text).map(Self::Missing),
-            ErrorMessage::NAME => parse_text(text).map(Self::Error),
-            unknown => Err(unknown_type(unknown, &Self::TYPES)),
-        }
+frames! {
+    /// A frame from the scheduler to a client.
+    #[expect(clippy::large_enum_variant, reason = "it is looked at once and never kept")]
+    pub enum SessionAnswer {
+        /// The session has begun, or goes on.
+        Started(SessionStarted<'a>),
+        /// A segment has become a job.
+        Accepted(JobAccepted),
+        /// A part of a text.
+        Partial(SessionPartial<'a>),
+        /// What came of a segment.
+        Result(SegmentResult<'a>),
+        /// Nothing came of a segment.
+        Missing(Missing<'a>),
+        /// Something was wrong.
+        Error(ErrorMessage<'a>),
     }
 }
 
@@ -96,10 +68,6 @@ fn own(text: Cow<'_, str>) -> Cow<'static, str> {
     Cow::Owned(text.into_owned())
 }
 
-impl Message for SessionStarted<'_> {
-    const NAME: &'static str = "session_started";
-}
-
 /// A segment has become a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "job_accepted")]
@@ -110,13 +78,8 @@ pub struct JobAccepted {
     /// Which part of it, from 1.
     pub segment: u32,
     /// Which job.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<JobId>")]
+    #[serde(with = "As::<JobId>")]
     pub job_id: JobId,
-}
-
-impl Message for JobAccepted {
-    const NAME: &'static str = "job_accepted";
 }
 
 /// A part of a text; each replaces the one before, and none comes after the whole.
@@ -133,10 +96,6 @@ pub struct SessionPartial<'a> {
     pub text: Cow<'a, str>,
 }
 
-impl Message for SessionPartial<'_> {
-    const NAME: &'static str = "partial";
-}
-
 /// What came of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "result")]
@@ -149,32 +108,19 @@ pub struct SegmentResult<'a> {
     /// Which part of it.
     pub segment: u32,
     /// Which job it was.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<JobId>")]
+    #[serde(with = "As::<JobId>")]
     pub job_id: JobId,
     /// What was spoken; `auto` if nobody could say.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Source>")]
+    #[serde(with = "As::<Source>")]
     pub src_lang: Source,
     /// What it became.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Lang>")]
+    #[serde(with = "As::<Lang>")]
     pub tgt_lang: Lang,
     /// What was said.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub text_asr: Option<Cow<'a, str>>,
     /// What it means in the other language.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "text::option",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub text_translated: Option<Cow<'a, str>>,
     /// The same, spoken: the audio is inside, as base64.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -200,10 +146,6 @@ impl SegmentResult<'_> {
             timings: self.timings,
         }
     }
-}
-
-impl Message for SegmentResult<'_> {
-    const NAME: &'static str = "result";
 }
 
 /// How long a segment took.
@@ -233,8 +175,7 @@ pub struct Missing<'a> {
     /// Which part of it.
     pub segment: u32,
     /// Which job it was, if it became one.
-    #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<JobId>>")]
+    #[serde(with = "As::<Option<JobId>>", default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<JobId>,
     /// The code; a text, so that a client can read codes that are newer than itself.
     #[serde(borrow)]
@@ -256,8 +197,4 @@ impl Missing<'_> {
             detail: own(self.detail),
         }
     }
-}
-
-impl Message for Missing<'_> {
-    const NAME: &'static str = "missing";
 }

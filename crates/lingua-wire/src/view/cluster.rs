@@ -8,28 +8,23 @@ use lingua_core::{InstanceId, Term};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::message::Message;
-use crate::plain;
-use crate::schema::Shown;
+use crate::json::As;
 
 /// All instances and what they share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterView {
     /// The instance that answers.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<InstanceId>")]
+    #[serde(with = "As::<InstanceId>")]
     pub instance_id: InstanceId,
     /// Version of its software.
     pub version: String,
     /// Every instance that is known.
     pub instances: Vec<InstanceView>,
     /// The instance that leads, if one does.
-    #[serde(with = "plain::option", default)]
-    #[schemars(with = "Option<Shown<InstanceId>>")]
+    #[serde(with = "As::<Option<InstanceId>>", default)]
     pub leader: Option<InstanceId>,
     /// Number of its reign.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Term>")]
+    #[serde(with = "As::<Term>")]
     pub term: Term,
     /// Version of the pool table.
     pub table_version: u64,
@@ -43,16 +38,11 @@ pub struct ClusterView {
     pub store: StoreView,
 }
 
-impl Message for ClusterView {
-    const NAME: &'static str = "cluster_view";
-}
-
 /// One scheduler process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InstanceView {
     /// Its name.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<InstanceId>")]
+    #[serde(with = "As::<InstanceId>")]
     pub instance_id: InstanceId,
     /// Where people find it.
     pub address: String,

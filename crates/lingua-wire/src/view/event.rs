@@ -8,25 +8,17 @@ use lingua_core::{Attempt, Epoch, JobId, NodeId, Term};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::message::Message;
-use crate::plain;
-use crate::schema::Shown;
+use crate::json::As;
 
 /// A node came, went, or is in another state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeUpdate {
     /// Which node.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<NodeId>")]
+    #[serde(with = "As::<NodeId>")]
     pub node_id: NodeId,
     /// Number of its incarnation.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Epoch>")]
+    #[serde(with = "As::<Epoch>")]
     pub epoch: Epoch,
-}
-
-impl Message for NodeUpdate {
-    const NAME: &'static str = "node_update";
 }
 
 /// What an event tells of a job.
@@ -46,28 +38,20 @@ pub struct JobUpdate {
     /// What it tells.
     pub kind: JobUpdateKind,
     /// Which job.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<JobId>")]
+    #[serde(with = "As::<JobId>")]
     pub job_id: JobId,
     /// Which try.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Attempt>")]
+    #[serde(with = "As::<Attempt>")]
     pub attempt_id: Attempt,
     /// Where it stands.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<JobState>")]
+    #[serde(with = "As::<JobState>")]
     pub state: JobState,
     /// Its node, if it has one.
-    #[serde(with = "plain::option", default)]
-    #[schemars(with = "Option<Shown<NodeId>>")]
+    #[serde(with = "As::<Option<NodeId>>", default)]
     pub node_id: Option<NodeId>,
     /// The text so far, in a partial one. Never sent after the end of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-}
-
-impl Message for JobUpdate {
-    const NAME: &'static str = "job_update";
 }
 
 /// A new pool table is out.
@@ -77,19 +61,10 @@ pub struct PoolUpdate {
     pub table_version: u64,
 }
 
-impl Message for PoolUpdate {
-    const NAME: &'static str = "pool_update";
-}
-
 /// Another instance leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeaderUpdate {
     /// Number of its reign.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Term>")]
+    #[serde(with = "As::<Term>")]
     pub term: Term,
-}
-
-impl Message for LeaderUpdate {
-    const NAME: &'static str = "leader_update";
 }

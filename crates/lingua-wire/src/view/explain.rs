@@ -7,22 +7,18 @@ use lingua_core::{LangPair, NodeId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::message::Message;
-use crate::plain;
-use crate::schema::Shown;
+use crate::json::As;
 
 /// The answer of `POST /v1/explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainResponse {
     /// The pool that the job belongs to.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<LangPair>")]
+    #[serde(with = "As::<LangPair>")]
     pub pool: LangPair,
     /// How nodes are chosen.
     pub policy: String,
     /// The node that would get it now.
-    #[serde(with = "plain::option", default)]
-    #[schemars(with = "Option<Shown<NodeId>>")]
+    #[serde(with = "As::<Option<NodeId>>", default)]
     pub chosen: Option<NodeId>,
     /// How many nodes are there and can do it, busy or not.
     pub capable: u64,
@@ -35,16 +31,11 @@ pub struct ExplainResponse {
     pub nodes: Vec<ExplainedNode>,
 }
 
-impl Message for ExplainResponse {
-    const NAME: &'static str = "explain_response";
-}
-
 /// What selection thinks of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainedNode {
     /// Which node.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<NodeId>")]
+    #[serde(with = "As::<NodeId>")]
     pub node_id: NodeId,
     /// Number of its cell.
     pub cell: u32,

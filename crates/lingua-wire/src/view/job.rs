@@ -7,45 +7,36 @@ use lingua_core::{Attempt, InstanceId, JobId, Lang, NodeId, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::message::Message;
+use crate::json::As;
 use crate::node::JobResult;
-use crate::plain;
 use crate::raw::RawJson;
-use crate::schema::Shown;
 
 /// A job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobView {
     /// Which job.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<JobId>")]
+    #[serde(with = "As::<JobId>")]
     pub job_id: JobId,
     /// Where it stands.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<JobState>")]
+    #[serde(with = "As::<JobState>")]
     pub state: JobState,
     /// The conversation that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     /// What is spoken, or `auto`.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Source>")]
+    #[serde(with = "As::<Source>")]
     pub src_lang: Source,
     /// What it becomes.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Lang>")]
+    #[serde(with = "As::<Lang>")]
     pub tgt_lang: Lang,
     /// The node of the current attempt.
-    #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<NodeId>>")]
+    #[serde(with = "As::<Option<NodeId>>", default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<NodeId>,
     /// The current attempt.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Attempt>")]
+    #[serde(with = "As::<Attempt>")]
     pub attempt_id: Attempt,
     /// The instance that has it.
-    #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<InstanceId>>")]
+    #[serde(with = "As::<Option<InstanceId>>", default, skip_serializing_if = "Option::is_none")]
     pub instance_id: Option<InstanceId>,
     /// Follows the job through all logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,24 +69,17 @@ pub struct JobView {
     pub deadline_at_ms: Option<u64>,
 }
 
-impl Message for JobView {
-    const NAME: &'static str = "job_view";
-}
-
 /// One try of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttemptView {
     /// Which try.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Attempt>")]
+    #[serde(with = "As::<Attempt>")]
     pub attempt_id: Attempt,
     /// On which node.
-    #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<NodeId>>")]
+    #[serde(with = "As::<Option<NodeId>>", default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<NodeId>,
     /// How far it got, or how it ended.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<JobState>")]
+    #[serde(with = "As::<JobState>")]
     pub state: JobState,
     /// Why it came to nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,11 +124,6 @@ pub struct JobList {
     /// The jobs.
     pub jobs: Vec<JobView>,
     /// Where the next page starts, if there is one.
-    #[serde(with = "plain::option", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Shown<JobId>>")]
+    #[serde(with = "As::<Option<JobId>>", default, skip_serializing_if = "Option::is_none")]
     pub next: Option<JobId>,
-}
-
-impl Message for JobList {
-    const NAME: &'static str = "job_list";
 }

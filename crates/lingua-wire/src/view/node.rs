@@ -6,21 +6,17 @@ use lingua_core::{Epoch, Load, NodeId, NodeState, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::message::Message;
+use crate::json::As;
 use crate::node::{LanguageLists, ServiceFlags};
-use crate::plain;
-use crate::schema::Shown;
 
 /// A node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeView {
     /// Its name.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<NodeId>")]
+    #[serde(with = "As::<NodeId>")]
     pub node_id: NodeId,
     /// Its state.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<NodeState>")]
+    #[serde(with = "As::<NodeState>")]
     pub state: NodeState,
     /// Whether its last heartbeat is recent enough for it to get jobs.
     pub fresh: bool,
@@ -29,8 +25,7 @@ pub struct NodeView {
     /// All slots.
     pub max: u32,
     /// Number of its incarnation.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Epoch>")]
+    #[serde(with = "As::<Epoch>")]
     pub epoch: Epoch,
     /// Number of its cell.
     pub cell: u32,
@@ -60,10 +55,6 @@ pub struct NodeView {
     pub last_heartbeat_ms: u64,
 }
 
-impl Message for NodeView {
-    const NAME: &'static str = "node_view";
-}
-
 /// How busy a node is, as fractions of one.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LoadView {
@@ -91,8 +82,4 @@ impl From<Load> for LoadView {
 pub struct NodeList {
     /// The nodes.
     pub nodes: Vec<NodeView>,
-}
-
-impl Message for NodeList {
-    const NAME: &'static str = "node_list";
 }

@@ -6,9 +6,7 @@ use lingua_core::{CELL_NODES_MAX, CELLS_MAX, Lang, LangPair, NodeId, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::message::Message;
-use crate::plain;
-use crate::schema::Shown;
+use crate::json::{As, List};
 
 /// Most nodes that there can be.
 const NODES_MAX: usize = CELLS_MAX * CELL_NODES_MAX;
@@ -17,16 +15,13 @@ const NODES_MAX: usize = CELLS_MAX * CELL_NODES_MAX;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolView {
     /// `zh:en`, or `*:en` for the mixed pool.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<LangPair>")]
+    #[serde(with = "As::<LangPair>")]
     pub pool: LangPair,
     /// What is spoken, or `auto`.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Source>")]
+    #[serde(with = "As::<Source>")]
     pub src_lang: Source,
     /// What it becomes.
-    #[serde(with = "plain")]
-    #[schemars(with = "Shown<Lang>")]
+    #[serde(with = "As::<Lang>")]
     pub tgt_lang: Lang,
     /// How many nodes serve it.
     pub nodes: u64,
@@ -37,13 +32,7 @@ pub struct PoolView {
     /// Slots of those, free or not.
     pub slots: u64,
     /// Which nodes; only where a single pool is asked for.
-    #[serde(
-        default,
-        serialize_with = "plain::list::serialize",
-        deserialize_with = "plain::list::deserialize::<_, _, NODES_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(with = "Option<Vec<Shown<NodeId>>>", length(max = NODES_MAX))]
+    #[serde(default, with = "List::<NodeId, NODES_MAX>", skip_serializing_if = "Option::is_none")]
     pub node_ids: Option<Vec<NodeId>>,
 }
 
@@ -55,10 +44,6 @@ impl PoolView {
     }
 }
 
-impl Message for PoolView {
-    const NAME: &'static str = "pool_view";
-}
-
 /// The answer of `GET /v1/pools`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PoolList {
@@ -66,8 +51,4 @@ pub struct PoolList {
     pub table_version: u64,
     /// The pools.
     pub pools: Vec<PoolView>,
-}
-
-impl Message for PoolList {
-    const NAME: &'static str = "pool_list";
 }
