@@ -1,6 +1,6 @@
 //! What a node can do, and whether that is enough for a job.
 //!
-//! Start at [`Capabilities::lack`]: the rule in its plainest form. A node serves a directed pair if
+//! Start at [`Capabilities::missing`]: the rule in its plainest form. A node serves a directed pair if
 //! it recognises the source, repairs it, translates source to target and, if the job wants speech,
 //! speaks the target. The cell's index ([`Roster`](crate::Roster)) answers the same question for
 //! all nodes at once; a property test holds the two together.
@@ -22,7 +22,7 @@ pub const NMT_PAIRS_MAX: usize = 16_384;
 pub enum Service {
     /// Speech recognition.
     Asr,
-    /// Repair of what was recognised.
+    /// Repair of the recognised text.
     Semantic,
     /// Machine translation.
     Nmt,
@@ -30,16 +30,16 @@ pub enum Service {
     Tts,
     /// Keeping the speaker's tone of voice.
     Tone,
-    /// Listening along while somebody speaks.
+    /// Recognition while the speaker still speaks.
     Streaming,
 }
 
 impl Service {
-    /// All of them.
+    /// Every service, in the order of the bits of a [`ServiceSet`].
     pub const ALL: [Self; 6] =
         [Self::Asr, Self::Semantic, Self::Nmt, Self::Tts, Self::Tone, Self::Streaming];
 
-    /// The word on the wire.
+    /// The name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Asr => "asr",
@@ -95,7 +95,7 @@ impl ServiceSet {
         self.0
     }
 
-    /// Its services.
+    /// The services in the set.
     pub fn iter(self) -> impl Iterator<Item = Service> {
         Service::ALL.into_iter().filter(move |&service| self.contains(service))
     }
@@ -139,10 +139,6 @@ impl LangSet {
     pub fn as_slice(&self) -> &[Lang] {
         &self.0
     }
-
-    fn count_shared(&self, other: &Self) -> usize {
-        self.0.iter().filter(|&&lang| other.contains(lang)).count()
-    }
 }
 
 impl FromIterator<Lang> for LangSet {
@@ -181,12 +177,12 @@ impl Nmt {
     }
 }
 
-/// What a job asks of a node besides its languages.
+/// What a job needs of a node besides its languages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Needs {
     /// The input is speech, not text.
     pub asr: bool,
-    /// The answer has to be spoken.
+    /// The result is speech.
     pub tts: bool,
     /// Further services.
     pub extra: ServiceSet,
@@ -198,44 +194,39 @@ impl Needs {
     /// Speech in, speech out.
     pub const SPEECH_TO_SPEECH: Self = Self { asr: true, tts: true, extra: ServiceSet::EMPTY };
 
-    /// All services that it takes: repair and translation always.
+    /// All services that the job needs; repair and translation always.
     pub fn services(self) -> ServiceSet {
-        let mut all = self.extra.with(Service::Semantic).with(Service::Nmt);
-        if self.asr {
-            all = all.with(Service::Asr);
-        }
-        if self.tts {
-            all = all.with(Service::Tts);
-        }
-        all
+        let all = self.extra.with(Service::Semantic).with(Service::Nmt);
+        let all = if self.asr { all.with(Service::Asr) } else { all };
+        if self.tts { all.with(Service::Tts) } else { all }
     }
 }
 
 /// The first thing that a node lacks for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Lack {
-    /// A service is not there or is switched off.
+pub enum MissingCapability {
+    /// The node does not have the service, or has switched it off.
     #[error("service {0} is off")]
     Service(Service),
-    /// It does not recognise the source language.
+    /// The node does not recognise the source language.
     #[error("asr({0}) missing")]
     Asr(Lang),
-    /// It does not repair this language.
+    /// The node does not repair this language.
     #[error("semantic({0}) missing")]
     Semantic(Lang),
-    /// It does not translate this direction.
+    /// The node does not translate this direction.
     #[error("nmt({0}->{1}) missing")]
     Nmt(Lang, Lang),
-    /// The source is `auto`, and there is no language that it recognises, repairs and translates
-    /// to the target.
+    /// The source is `auto`, and the node has no language that it recognises, repairs and
+    /// translates to the target.
     #[error("no source language that it can bring to {0}")]
     AutoSource(Lang),
-    /// It does not speak the target language.
+    /// The node does not speak the target language.
     #[error("tts({0}) missing")]
     Tts(Lang),
 }
 
-/// What a node says that it can do.
+/// What a node can do, as it registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     asr: LangSet,
@@ -254,11 +245,11 @@ pub enum CapabilityError {
     /// A list is too long.
     #[error("the {list} list has {count} entries; at most {max} are allowed")]
     TooMany {
-        /// Which list.
+        /// The list, named by its service.
         list: Service,
-        /// How many entries it has.
+        /// The number of its entries.
         count: usize,
-        /// How many it may have.
+        /// The number of entries that are allowed.
         max: usize,
     },
 }
@@ -276,7 +267,7 @@ impl CapabilityError {
 }
 
 impl Capabilities {
-    /// Checks the lists and takes them.
+    /// Checks that the lists are neither empty nor too long.
     pub fn new(
         asr: LangSet,
         semantic: LangSet,
@@ -284,117 +275,122 @@ impl Capabilities {
         nmt: Nmt,
         services: ServiceSet,
     ) -> Result<Self, CapabilityError> {
-        for (list, langs) in
-            [(Service::Asr, &asr), (Service::Semantic, &semantic), (Service::Tts, &tts)]
-        {
-            match langs.as_slice().len() {
-                0 => return Err(CapabilityError::Required(list)),
-                count if count > LANGS_MAX => {
-                    return Err(CapabilityError::TooMany { list, count, max: LANGS_MAX });
-                }
-                _ => {}
+        let pairs = match &nmt {
+            Nmt::AnyToAny => 0,
+            Nmt::Pairs(pairs) => pairs.len(),
+        };
+        for (list, count, max) in [
+            (Service::Asr, asr.0.len(), LANGS_MAX),
+            (Service::Semantic, semantic.0.len(), LANGS_MAX),
+            (Service::Tts, tts.0.len(), LANGS_MAX),
+            (Service::Nmt, pairs, NMT_PAIRS_MAX),
+        ] {
+            if count > max {
+                return Err(CapabilityError::TooMany { list, count, max });
             }
-        }
-        if let Nmt::Pairs(pairs) = &nmt
-            && pairs.len() > NMT_PAIRS_MAX
-        {
-            let (list, count, max) = (Service::Nmt, pairs.len(), NMT_PAIRS_MAX);
-            return Err(CapabilityError::TooMany { list, count, max });
+            if count == 0 && list != Service::Nmt {
+                return Err(CapabilityError::Required(list));
+            }
         }
         Ok(Self { asr, semantic, tts, nmt, services })
     }
 
-    /// Languages that it recognises.
+    /// Languages that the node recognises.
     pub fn asr(&self) -> &LangSet {
         &self.asr
     }
 
-    /// Languages that it repairs.
+    /// Languages that the node repairs.
     pub fn semantic(&self) -> &LangSet {
         &self.semantic
     }
 
-    /// Languages that it speaks.
+    /// Languages that the node speaks.
     pub fn tts(&self) -> &LangSet {
         &self.tts
     }
 
-    /// Directions that it translates.
+    /// Directions that the node translates.
     pub fn nmt(&self) -> &Nmt {
         &self.nmt
     }
 
-    /// Services that are on.
+    /// Services that are switched on.
     pub fn services(&self) -> ServiceSet {
         self.services
     }
 
-    /// The first thing that it lacks for a job; `None` if it can do the job.
-    pub fn lack(&self, pair: LangPair, needs: Needs, rule: SemanticRule) -> Option<Lack> {
+    /// The first thing that the node lacks for a job; `None` if it can do the job.
+    pub fn missing(
+        &self,
+        pair: LangPair,
+        needs: Needs,
+        rule: SemanticRule,
+    ) -> Option<MissingCapability> {
         if let Some(off) = needs.services().iter().find(|&s| !self.services.contains(s)) {
-            return Some(Lack::Service(off));
+            return Some(MissingCapability::Service(off));
         }
         let tgt = pair.tgt;
         if let Source::Known(src) = pair.src {
             if needs.asr && !self.asr.contains(src) {
-                return Some(Lack::Asr(src));
+                return Some(MissingCapability::Asr(src));
             }
-            if rule != SemanticRule::Declared && !self.semantic.contains(src) {
-                return Some(Lack::Semantic(src));
+            if !self.repairs_source(src, rule) {
+                return Some(MissingCapability::Semantic(src));
             }
         }
-        if rule == SemanticRule::Both && !self.semantic.contains(tgt) {
-            return Some(Lack::Semantic(tgt));
+        if !self.repairs_target(tgt, rule) {
+            return Some(MissingCapability::Semantic(tgt));
         }
         match pair.src {
             Source::Known(src) if !self.nmt.translates(src, tgt) => {
-                return Some(Lack::Nmt(src, tgt));
+                return Some(MissingCapability::Nmt(src, tgt));
             }
             Source::Auto if !self.sources(rule).any(|src| self.nmt.translates(src, tgt)) => {
-                return Some(Lack::AutoSource(tgt));
+                return Some(MissingCapability::AutoSource(tgt));
             }
             _ => {}
         }
-        (needs.tts && !self.tts.contains(tgt)).then_some(Lack::Tts(tgt))
+        (needs.tts && !self.tts.contains(tgt)).then_some(MissingCapability::Tts(tgt))
     }
 
-    /// Languages that it recognises and, as far as the rule asks, repairs.
+    /// Languages that the node recognises and, if the rule asks for it, repairs.
     pub fn sources(&self, rule: SemanticRule) -> impl Iterator<Item = Lang> {
-        let any = rule == SemanticRule::Declared;
-        self.asr.0.iter().copied().filter(move |&src| any || self.semantic.contains(src))
+        self.asr.0.iter().copied().filter(move |&src| self.repairs_source(src, rule))
+    }
+
+    fn targets(&self, rule: SemanticRule) -> impl Iterator<Item = Lang> {
+        self.tts.0.iter().copied().filter(move |&tgt| self.repairs_target(tgt, rule))
+    }
+
+    /// Whether the node repairs a source language as far as the rule asks for it.
+    pub(crate) fn repairs_source(&self, src: Lang, rule: SemanticRule) -> bool {
+        rule == SemanticRule::Declared || self.semantic.contains(src)
+    }
+
+    fn repairs_target(&self, tgt: Lang, rule: SemanticRule) -> bool {
+        rule != SemanticRule::Both || self.semantic.contains(tgt)
     }
 
     /// Every exact pool that it belongs to: pairs from speech to speech.
     pub fn pairs(&self, rule: SemanticRule) -> impl Iterator<Item = LangPair> {
         self.sources(rule).flat_map(move |src| {
-            let spoken = self.tts.0.iter().map(move |&tgt| LangPair::known(src, tgt));
-            spoken.filter(move |pair| {
-                (rule != SemanticRule::Both || self.semantic.contains(pair.tgt))
-                    && self.nmt.translates(src, pair.tgt)
-            })
+            let translated = self.targets(rule).filter(move |&tgt| self.nmt.translates(src, tgt));
+            translated.map(move |tgt| LangPair::known(src, tgt))
         })
     }
 
     /// How many exact pools it belongs to, counted in time linear in its lists.
     pub fn pair_count(&self, rule: SemanticRule) -> usize {
-        let is_source = |src| {
-            self.asr.contains(src)
-                && (rule == SemanticRule::Declared || self.semantic.contains(src))
-        };
-        let is_target = |tgt| {
-            self.tts.contains(tgt) && (rule != SemanticRule::Both || self.semantic.contains(tgt))
-        };
+        let is_source = |src| self.asr.contains(src) && self.repairs_source(src, rule);
         match &self.nmt {
             Nmt::Pairs(pairs) => {
-                pairs.iter().filter(|&&(src, tgt)| is_source(src) && is_target(tgt)).count()
-            }
-            Nmt::AnyToAny => {
-                let targets = match rule {
-                    SemanticRule::Both => self.tts.count_shared(&self.semantic),
-                    SemanticRule::Declared | SemanticRule::Source => self.tts.0.len(),
+                let serves = |&&(src, tgt): &&(Lang, Lang)| {
+                    is_source(src) && self.tts.contains(tgt) && self.repairs_target(tgt, rule)
                 };
-                self.sources(rule).count() * targets
+                pairs.iter().filter(serves).count()
             }
+            Nmt::AnyToAny => self.sources(rule).count() * self.targets(rule).count(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The names and numbers that identify things.
 //!
 //! Start at [`NodeId`] for names that people choose (bounded, checked once, cheap to clone) and at
-//! [`JobId`] for names that we make. The numbers ([`Epoch`], [`Fence`], [`Attempt`], [`Term`]) are
+//! [`JobId`] for ids that Lingua makes. The numbers ([`Epoch`], [`Fence`], [`Attempt`], [`Term`]) are
 //! separate types so that the compiler refuses to compare a fence with an epoch.
 //!
 //! Invariant: a value of these types is well-formed; nothing downstream checks it again.
@@ -19,16 +19,16 @@ pub const CELL_NODES_MAX: usize = 100;
 /// Most cells in one fleet.
 pub const CELLS_MAX: usize = 1000;
 
-/// Why a text is no name.
+/// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing was given.
+    /// The text is empty.
     #[error("the name is empty; give 1 to {NAME_BYTES_MAX} characters")]
     Empty,
     /// Longer than [`NAME_BYTES_MAX`].
     #[error("the name has {bytes} bytes; at most {NAME_BYTES_MAX} are allowed")]
     TooLong {
-        /// Its length.
+        /// The length of the text.
         bytes: usize,
     },
     /// A character that would need escaping in a URL, a log line or a store key.
@@ -36,9 +36,9 @@ pub enum NameError {
         "the name has {found:?} at byte {at}; use letters, digits, '-', '_', '.', ':' and '@' only"
     )]
     BadCharacter {
-        /// The character.
+        /// The first bad character.
         found: char,
-        /// Where it stands.
+        /// Its position in bytes.
         at: usize,
     },
 }
@@ -105,16 +105,16 @@ macro_rules! name {
 }
 
 name!(
-    /// A machine that does jobs.
+    /// The name of a machine that does jobs.
     NodeId
 );
 name!(
-    /// One scheduler process.
+    /// The name of a scheduler process.
     InstanceId
 );
 
-/// One utterance to translate in one direction. We make these, so they have a fixed size; a client's
-/// idempotency key is hashed into one.
+/// Identifies one utterance to translate in one direction. Lingua makes these, so they have a fixed
+/// size; a client's idempotency key is hashed into one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(u128);
 
@@ -126,7 +126,7 @@ impl JobId {
         Self(number)
     }
 
-    /// The number, for stores that keep it as bytes.
+    /// The number.
     pub const fn number(self) -> u128 {
         self.0
     }
@@ -134,10 +134,7 @@ impl JobId {
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = [0; 36];
-        text[..4].copy_from_slice(Self::PREFIX.as_bytes());
-        text[4..].copy_from_slice(&hex(self.0));
-        f.pad(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        write!(f, "{}{:032x}", Self::PREFIX, self.0)
     }
 }
 
@@ -157,51 +154,19 @@ impl FromStr for JobId {
 
     fn from_str(text: &str) -> Result<Self, JobIdError> {
         let digits = text.strip_prefix(Self::PREFIX).ok_or(JobIdError)?;
-        if digits.len() != 32 {
+        let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if digits.len() != 32 || !digits.bytes().all(is_digit) {
             return Err(JobIdError);
         }
-        let mut halves = [0; 2];
-        let mut seen = 0;
-        for (half, digits) in halves.iter_mut().zip(digits.as_bytes().chunks(16)) {
-            for &digit in digits {
-                let value = HEX_VALUES[usize::from(digit)];
-                seen |= value;
-                *half = (*half << 4) | u64::from(value & 15);
-            }
-        }
-        match seen & NO_DIGIT {
-            0 => Ok(Self((u128::from(halves[0]) << 64) | u128::from(halves[1]))),
-            _ => Err(JobIdError),
-        }
+        u128::from_str_radix(digits, 16).map(Self).map_err(|_| JobIdError)
     }
 }
 
-/// 32 lower-case hexadecimal digits. Every job is written and read by name several times, and the
-/// formatting of the standard library takes the long way round for 128 bits.
+/// 32 lower-case hexadecimal digits, for keys of stores.
 pub fn hex(number: u128) -> [u8; 32] {
-    let mut digits = [0; 32];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
-        pair[0] = HEX_DIGITS[usize::from(byte >> 4)];
-        pair[1] = HEX_DIGITS[usize::from(byte & 15)];
-    }
-    digits
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    std::array::from_fn(|i| DIGITS[(number >> (124 - 4 * i)) as usize & 15])
 }
-
-const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
-
-/// Marks what is no digit in [`HEX_VALUES`].
-const NO_DIGIT: u8 = 128;
-
-/// The value of each lower-case hexadecimal digit.
-const HEX_VALUES: [u8; 256] = {
-    let mut values = [NO_DIGIT; 256];
-    let mut value = 0;
-    while value < HEX_DIGITS.len() {
-        values[HEX_DIGITS[value] as usize] = value as u8;
-        value += 1;
-    }
-    values
-};
 
 macro_rules! number {
     ($(#[$doc:meta])* $Name:ident) => {
@@ -210,9 +175,8 @@ macro_rules! number {
         pub struct $Name(pub u64);
 
         impl $Name {
-            /// The next number for something that must rise strictly and must not be given twice
-            /// even when the store forgets its last writes (a failover): it follows the clock, so
-            /// a number that was lost is not reached again.
+            /// The next number. It follows the clock, so that a number is not given twice even
+            /// when the store forgets its last writes in a failover.
             #[must_use]
             pub fn after(self, now: u64) -> Self {
                 Self(now.max(self.0 + 1))
@@ -236,7 +200,7 @@ number!(
     Fence
 );
 number!(
-    /// Number of a leader's reign.
+    /// Number of a leadership: each election raises it.
     Term
 );
 
@@ -245,10 +209,10 @@ number!(
 pub struct Attempt(pub u32);
 
 impl Attempt {
-    /// The first try.
+    /// The first attempt of every job.
     pub const FIRST: Self = Self(1);
 
-    /// The try after this one.
+    /// The attempt after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -261,7 +225,7 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// At most [`CELL_NODES_MAX`] nodes that share one atomic unit of the store.
+/// The number of a cell: at most [`CELL_NODES_MAX`] nodes that share one atomic unit of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CellId(u16);
 
@@ -271,7 +235,7 @@ impl CellId {
         (number < CELLS_MAX).then_some(Self(number as u16))
     }
 
-    /// Its number.
+    /// The number, from 0.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -283,17 +247,17 @@ impl fmt::Display for CellId {
     }
 }
 
-/// A node's place in its cell.
+/// A node's position in its cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(u8);
 
 impl Slot {
-    /// The place with this number, if a cell has it.
+    /// The position with this number, if a cell has it.
     pub fn new(number: usize) -> Option<Self> {
         (number < CELL_NODES_MAX).then_some(Self(number as u8))
     }
 
-    /// Its number.
+    /// The number, from 0.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }

@@ -170,7 +170,7 @@ impl Job {
     pub fn check(&self, event: &Event) -> Result<(), Refusal> {
         let stage = self.stage;
         let is_other = event.attempt().is_some_and(|attempt| attempt != stage.attempt);
-        if is_other && !planted::is(Bug::WordIgnoresAttempt) {
+        if is_other && !planted::is(Bug::ReportIgnoresAttempt) {
             return Err(Refusal::StaleAttempt { current: stage });
         }
         if stage.state.is_terminal() {

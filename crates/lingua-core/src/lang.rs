@@ -1,8 +1,7 @@
 //! Languages and directed pairs.
 //!
 //! Start at [`Lang`]: a BCP-47 tag in canonical case, held inline so that it copies like a number.
-//! Aliases (`cmn` for `zh`, `eng` for `en`) and `_` are the edge's business; what arrives here is
-//! a tag. [`LangPair`] is directed: `zh:en` is not `en:zh`. Its source may be unknown
+//! The server resolves aliases (`cmn` for `zh`, `eng` for `en`) and `_` before it makes one. [`LangPair`] is directed: `zh:en` is not `en:zh`. Its source may be unknown
 //! ([`Source::Auto`]), which names the mixed pool `*:en`.
 //!
 //! Invariant: equal languages are equal bytes.
@@ -14,7 +13,7 @@ use std::str::FromStr;
 /// Longest tag, in bytes. The longest that a speech model names today (`ja-Latn-hepburn`) has 15.
 pub const LANG_BYTES_MAX: usize = 23;
 
-/// The word for a source language that the node finds out by listening.
+/// The name of a source language that the node detects itself.
 pub const AUTO: &str = "auto";
 
 /// A language, as a BCP-47 tag in canonical case (`zh`, `pt-BR`, `zh-Hant-TW`).
@@ -33,25 +32,25 @@ impl Hash for Lang {
     }
 }
 
-/// Why a text is no language.
+/// Why a text is not a valid language.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LangError {
-    /// Nothing was given.
+    /// The text is empty.
     #[error("the language is empty; give a BCP-47 tag such as 'zh' or 'pt-BR'")]
     Empty,
     /// Longer than [`LANG_BYTES_MAX`].
     #[error("the language has {bytes} bytes; at most {LANG_BYTES_MAX} are allowed")]
     TooLong {
-        /// Its length.
+        /// The length of the text.
         bytes: usize,
     },
-    /// `auto` where a language has to be known.
+    /// `auto` was given where the language must be known.
     #[error("'auto' is only allowed as the source language of a job")]
     Auto,
-    /// Not a tag.
+    /// The text is not a tag.
     #[error("{text:?} is not a BCP-47 language tag such as 'zh' or 'pt-BR'")]
     Malformed {
-        /// What was given.
+        /// The text.
         text: String,
     },
 }
@@ -75,13 +74,12 @@ impl Lang {
         if text.eq_ignore_ascii_case(AUTO) {
             return Err(LangError::Auto);
         }
-        let malformed = || LangError::Malformed { text: text.to_owned() };
         let mut bytes = [0; LANG_BYTES_MAX + 1];
         bytes[LANG_BYTES_MAX] = text.len() as u8;
         let mut at = 0;
         for (position, subtag) in text.split('-').enumerate() {
             if !is_subtag(position, subtag) {
-                return Err(malformed());
+                return Err(LangError::Malformed { text: text.to_owned() });
             }
             if position > 0 {
                 bytes[at] = b'-';
@@ -95,7 +93,7 @@ impl Lang {
         Ok(Self { bytes })
     }
 
-    /// The tag.
+    /// The tag in canonical case.
     pub fn as_str(&self) -> &str {
         let len = usize::from(self.bytes[LANG_BYTES_MAX]);
         std::str::from_utf8(&self.bytes[..len]).expect("a tag is ASCII")
@@ -139,12 +137,12 @@ impl fmt::Debug for Lang {
     }
 }
 
-/// What a speaker speaks.
+/// The source language of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// A language that is known beforehand.
+    /// A language that the client names.
     Known(Lang),
-    /// Whatever the node recognises.
+    /// Whatever the node detects.
     Auto,
 }
 
@@ -164,9 +162,9 @@ impl FromStr for Source {
 /// A direction of translation; also the name of the pool that serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LangPair {
-    /// What is spoken.
+    /// The language that is spoken.
     pub src: Source,
-    /// What it becomes.
+    /// The language that it is translated to.
     pub tgt: Lang,
 }
 
@@ -176,7 +174,7 @@ impl LangPair {
         Self { src: Source::Known(src), tgt }
     }
 
-    /// From whatever is spoken to a known language: a mixed pool.
+    /// From a source that the node detects: a mixed pool.
     pub fn auto(tgt: Lang) -> Self {
         Self { src: Source::Auto, tgt }
     }

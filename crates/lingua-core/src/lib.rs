@@ -1,21 +1,21 @@
-//! The pure heart of Lingua: who may do a job, which node gets it, how a job lives.
+//! The rules of Lingua: which nodes can do a job, which node gets it, how a job proceeds.
 //!
-//! | module | what |
+//! | module | what it holds |
 //! |---|---|
 //! | [`id`] | names and numbers of nodes, jobs, attempts, epochs, fences, cells, slots |
 //! | [`lang`] | languages and directed pairs |
 //! | [`capability`] | what a node can do, and what a job needs |
 //! | [`node`] | profile, health, load, thresholds |
 //! | [`slot_set`] | a set of a cell's slots |
-//! | [`roster`] | a cell's nodes; choosing one of them; explaining the choice |
-//! | [`job`] | the life of a job: attempts, retries, exactly one end |
-//! | [`session`] | turns, segments, and the order of what comes back |
-//! | [`planted`] | bugs on purpose, for the simulation (a feature) |
+//! | [`roster`] | a cell's nodes: choosing one (`roster/select.rs`), explaining the choice |
+//! | [`job`] | the state machine of a job: attempts, retries, exactly one end |
+//! | [`session`] | turns, segments, and the order of their results |
+//! | [`planted`] | deliberate bugs for the simulation's tests (`--cfg planted_bugs`) |
 //!
 //! Start at [`roster::Roster::choose`] and [`job::Job::apply`].
 //!
-//! Architecture invariant: there is no IO here, no clock, no random number generator and nothing
-//! asynchronous. Time and chance come in as arguments.
+//! Architecture invariant: no IO, no clock, no random number generator and nothing asynchronous.
+//! Time and random numbers come in as arguments.
 
 pub mod capability;
 pub mod id;
@@ -28,12 +28,13 @@ pub mod session;
 pub mod slot_set;
 
 pub use capability::{
-    Capabilities, CapabilityError, Lack, LangSet, Needs, Nmt, SemanticRule, Service, ServiceSet,
+    Capabilities, CapabilityError, LangSet, MissingCapability, Needs, Nmt, SemanticRule, Service,
+    ServiceSet,
 };
 pub use id::{
     Attempt, CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot, Term,
 };
 pub use lang::{Lang, LangError, LangPair, Source};
 pub use node::{Health, Load, NodeState, Profile, Resource, Rules, Thresholds};
-pub use roster::{Choice, Policy, Query, Roster, Why};
+pub use roster::{Choice, Policy, Query, RejectReason, Roster};
 pub use slot_set::SlotSet;

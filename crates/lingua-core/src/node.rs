@@ -1,7 +1,7 @@
 //! A node as the scheduler sees it: its profile, its health, its load.
 //!
 //! Start at [`Profile`] (what a registration says) and [`NodeState`] (what follows from the node's
-//! own word and the operator's order). Load is kept in thousandths so that every store computes with
+//! own health and the operator's command). Load is kept in thousandths so that every store computes with
 //! the same whole numbers.
 
 use std::fmt;
@@ -11,14 +11,14 @@ use crate::capability::{Capabilities, SemanticRule};
 /// Most slots that one node may offer.
 pub const SLOTS_MAX: u16 = 1024;
 
-/// Longest expected cost of a job that is told apart, in milliseconds: one hour. It keeps every
+/// Highest cost of a job that is told apart, in milliseconds: one hour. It keeps every
 /// score below 2⁵³, where numbers of a Lua script are still exact.
 pub const COST_MS_MAX: u32 = 3_600_000;
 
-/// Cost of a job on a node that has not finished any yet.
+/// Cost of a job on a node that has not finished any yet, in milliseconds.
 pub const COST_MS_UNKNOWN: u32 = 1000;
 
-/// What a node says of itself.
+/// How a node reports itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Health {
     /// Still loading its models.
@@ -28,11 +28,11 @@ pub enum Health {
     Ready,
     /// Alive, but wants no new jobs for now.
     Degraded,
-    /// Finishes what it has, then leaves.
+    /// Finishes its jobs, then leaves.
     Draining,
 }
 
-/// What a node's health, the operator's order and its presence come to.
+/// What follows from a node's health, the operator's commands and the node's presence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodeState {
     /// Still loading its models.
@@ -41,22 +41,22 @@ pub enum NodeState {
     Ready,
     /// Alive, but wants no new jobs for now.
     Degraded,
-    /// Finishes what it has; by its own wish or by order.
+    /// Finishes its jobs and takes no new ones: by its own wish or on command.
     Draining,
     /// Signed off; it has to register again.
     Offline,
 }
 
 impl NodeState {
-    /// All of them.
+    /// Every state.
     pub const ALL: [Self; 5] =
         [Self::Registering, Self::Ready, Self::Degraded, Self::Draining, Self::Offline];
 
-    /// The state of a node that is there. An operator's order to drain outlives what the node says
-    /// of itself, reconnects included: only an order to resume ends it.
-    pub fn of(health: Health, drain_ordered: bool) -> Self {
+    /// The state of a registered node. An operator's drain command outlives the node's own reports
+    /// and its reconnects: only a resume command ends it.
+    pub fn of(health: Health, is_draining: bool) -> Self {
         match health {
-            _ if drain_ordered => Self::Draining,
+            _ if is_draining => Self::Draining,
             Health::Registering => Self::Registering,
             Health::Ready => Self::Ready,
             Health::Degraded => Self::Degraded,
@@ -64,7 +64,7 @@ impl NodeState {
         }
     }
 
-    /// The word on the wire and in metrics.
+    /// The name on the wire and in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Registering => "registering",
@@ -94,7 +94,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// All of them.
+    /// Every resource.
     pub const ALL: [Self; 3] = [Self::Cpu, Self::Gpu, Self::Memory];
 }
 
@@ -112,9 +112,9 @@ impl fmt::Display for Resource {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("{resource} load is {value}; it must be a number from 0 to 1")]
 pub struct LoadError {
-    /// Which load.
+    /// The resource whose load is wrong.
     pub resource: Resource,
-    /// What was given.
+    /// The value that was given.
     pub value: f64,
 }
 
@@ -125,7 +125,7 @@ impl LoadError {
     }
 }
 
-/// How busy a node is, in thousandths of each resource. A node without GPU reports none: 0.
+/// How busy a node is, in thousandths of each resource. A node without a GPU reports 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Load {
     permille: [u16; 3],
@@ -176,7 +176,7 @@ impl Default for Thresholds {
     }
 }
 
-/// The rules that a fleet is run by; every instance has the same.
+/// The rules that nodes are chosen by; every instance has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rules {
     /// What semantic repair must cover.
@@ -193,7 +193,7 @@ pub struct Profile {
     accepts_public: bool,
 }
 
-/// A number of slots that no node can have.
+/// The number of slots is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("max_concurrent_jobs is {0}; it must be a number from 1 to {SLOTS_MAX}")]
 pub struct SlotsError(pub u64);
@@ -206,7 +206,7 @@ impl SlotsError {
 }
 
 impl Profile {
-    /// Checks the number of slots and takes the rest, which was checked before.
+    /// Checks that the number of slots is from 1 to [`SLOTS_MAX`].
     pub fn new(
         capabilities: Capabilities,
         slots_max: u64,
@@ -217,22 +217,22 @@ impl Profile {
         Ok(Self { capabilities, slots_max, accepts_public })
     }
 
-    /// What it can do.
+    /// The languages and services of the node.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    /// How many jobs it takes at once.
+    /// How many jobs the node runs at once.
     pub fn slots_max(&self) -> u16 {
         self.slots_max
     }
 
-    /// Whether it takes jobs of anybody, or private ones only.
+    /// Whether the node takes public jobs, or private ones only.
     pub fn accepts_public(&self) -> bool {
         self.accepts_public
     }
 
-    /// How many different pairs it serves, on a scale that adds 10 for each doubling. Selection
+    /// How many different pairs the node serves, on a scale that adds 10 for each doubling. Selection
     /// prefers the less flexible of two equal nodes, so that the others stay free for rarer pairs.
     pub fn flexibility(&self, rule: SemanticRule) -> u8 {
         let pairs = self.capabilities.pair_count(rule).max(1);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operators_drain_outlives_the_nodes_own_word() {
+    fn a_drain_command_outlives_the_nodes_own_reports() {
         for health in [Health::Registering, Health::Ready, Health::Degraded, Health::Draining] {
             assert_eq!(NodeState::of(health, true), NodeState::Draining);
         }

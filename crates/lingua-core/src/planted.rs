@@ -1,86 +1,87 @@
-//! Bugs on purpose, to find out whether the simulation finds them.
+//! Deliberate bugs that show whether the simulation's checkers find them.
 //!
-//! Each place where a rule is kept that a checker of the simulation guards asks [`is`] whether to break
-//! it. Without the feature `planted`, which only the simulation switches on, the answer is a constant
-//! `false` and the question compiles away; with it, each thread has at most one bug, and none until
-//! [`plant`] is called.
+//! Start at [`is`]: each rule that a checker guards asks it whether to break that rule. Only a build
+//! with `RUSTFLAGS="--cfg planted_bugs"` has the bugs, and only the tests of `lingua-sim` are built
+//! so; the server and the program refuse to compile with it. In every other build [`is`] is a
+//! constant `false` and the question compiles away.
+//!
+//! Invariants: a thread has at most one bug, and none until `plant` is called. No bug stands in code
+//! that checks tokens, secrets or owners.
 
 /// A bug that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bug {
     /// A slot whose lease expired stays counted.
-    CountedForEver,
-    /// A finish of any attempt ends the lease of the present one.
+    ExpiredSlotStaysCounted,
+    /// A finish of any attempt ends the lease of the current one.
     FinishIgnoresAttempt,
-    /// A node's word about any attempt counts for the present one.
-    WordIgnoresAttempt,
-    /// A cell gives a lease to whatever a node says it runs.
+    /// A node's report about any attempt counts for the current one.
+    ReportIgnoresAttempt,
+    /// A cell grants a lease for whatever a node says that it runs.
     CellAdopts,
-    /// A heartbeat of a former incarnation renews leases.
-    BeatIgnoresEpoch,
-    /// A freed slot wakes nobody.
+    /// A heartbeat of an earlier epoch renews leases.
+    HeartbeatIgnoresEpoch,
+    /// A freed slot wakes no waiting job.
     LostWake,
-    /// A job that is written down again starts anew.
-    CreateTwice,
-    /// Whoever once led may publish.
+    /// Creating a job a second time starts it anew.
+    CreateRestartsJob,
+    /// An instance that once led may publish.
     LeaderWithoutTerm,
-    /// A pool table replaces a later one.
-    TableGoesBack,
-    /// A binding does not notice that its node is another incarnation.
-    BindingWithoutEpoch,
-    /// A job that could not be written is acted upon.
-    FailOpen,
-    /// Open jobs that nobody runs are left alone.
-    NobodyLooks,
-    /// The age of a job that was taken over is told by two clocks.
-    AgeByTwoClocks,
-    /// After the store lost writes, nodes are trusted before they have reported.
-    TrustAfterRollback,
-    /// A lease that was confirmed never expires.
-    ConfirmedForEver,
+    /// An older pool table replaces a newer one.
+    OldTableReplacesNew,
+    /// A binding does not notice that its node has another epoch.
+    BindingIgnoresEpoch,
+    /// A step that could not be written to the store is acted upon.
+    ActWithoutStore,
+    /// Open jobs without a runner are left alone.
+    NoReconcile,
+    /// The age of a job that was taken over is computed from two clocks.
+    AgeFromTwoClocks,
+    /// After the store lost writes, nodes get jobs before they have reported.
+    NoFailoverGuard,
+    /// A confirmed lease never expires.
+    CommittedNeverExpires,
     /// An end that the store has lost is not written again.
-    LostEndStaysLost,
+    LostEndNotRestored,
     /// A node's heartbeats hold the slot of a job that has ended.
-    HeldForEver,
-    /// A slot is not given back when its job has ended.
-    NeverReleased,
-    /// A node may work on what it has no lease for.
-    LeaselessGoOn,
-    /// What came of segments is told as they end, not as they were spoken.
-    ToldAsItEnds,
-    /// A client that comes back is told its last result again.
-    ToldAgain,
-    /// Segments whose job went with its instance are not said to be missing.
-    MissingUnsaid,
-    /// A part of a text is shown after the whole.
-    PartAfterWhole,
-    /// A piece of sound that came twice is told twice.
-    SoundTwice,
-    /// Anybody may come into a session.
-    NoSecret,
-    /// A session that is over is not forgotten.
-    NeverForgotten,
+    EndedJobKeepsSlot,
+    /// A slot is not released when its job has ended.
+    SlotNeverReleased,
+    /// A node may go on with a job that it has no lease for.
+    RunWithoutLease,
+    /// Segments are delivered as they end, not as they were spoken.
+    DeliverAsItEnds,
+    /// A client that reconnects gets its last result again.
+    DeliverTwice,
+    /// Segments whose job died with its instance are not reported as missing.
+    MissingNotReported,
+    /// A partial text is shown after the final one.
+    PartialAfterResult,
+    /// A piece of audio that arrived twice is sent to the node twice.
+    AudioTwice,
+    /// A session that has ended is never removed.
+    SessionNeverRemoved,
 }
 
-#[cfg(feature = "planted")]
+#[cfg(planted_bugs)]
 thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a bug in this thread, or pulls it out again.
-#[cfg(feature = "planted")]
+/// Plants a bug in this thread, or removes it.
+#[cfg(planted_bugs)]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.with(|planted| planted.set(bug));
 }
 
-/// Whether this bug is planted here.
-#[cfg(feature = "planted")]
+/// Whether this bug is planted in this thread.
+#[cfg(planted_bugs)]
 pub fn is(bug: Bug) -> bool {
     PLANTED.with(|planted| planted.get() == Some(bug))
 }
 
-/// Whether this bug is planted here.
-#[cfg(not(feature = "planted"))]
+/// Whether this bug is planted in this thread: never in this build.
+#[cfg(not(planted_bugs))]
 #[inline(always)]
 pub const fn is(_: Bug) -> bool {
     false

@@ -1,17 +1,20 @@
-//! A cell's nodes as selection sees them.
+//! The nodes of one cell, and the choice of one of them.
 //!
-//! Start at [`Roster::choose`]. A roster holds one small record for each node, and sets of slots for
-//! everything that is true or false of a node; a choice intersects the sets and scores what is left.
-//! Whoever owns the roster (a store, the simulation) keeps it up to date and counts the leases.
+//! Start at [`Roster::choose`] in `select.rs`. A roster holds one small record for each node, and
+//! sets of slots for everything that is true or false of a node; a choice intersects the sets and
+//! scores the nodes that are left. The owner of a roster (a store, the simulation) keeps it up to
+//! date and counts the leases.
 //!
-//! | file | what |
+//! | file | what it holds |
 //! |---|---|
-//! | `index.rs` | who speaks, repairs and translates what |
-//! | `select.rs` | the sieve and the policies |
-//! | `explain.rs` | the same sieve, told to people |
+//! | `select.rs` | the choice of a node: sieve, rank, take |
+//! | `policy.rs` | the policies and their names |
+//! | `query.rs` | what a job asks for, and the reasons to reject a node |
+//! | `index.rs` | which nodes recognise, repair, translate and speak what |
+//! | `explain.rs` | the same steps as `select.rs`, written down for people |
 //!
-//! Invariant: enrolling and removing a node costs time linear in its languages, a heartbeat constant
-//! time, and nothing here depends on the clock or on luck but through arguments.
+//! Invariants: enrolling and removing a node costs time linear in its languages, a heartbeat constant
+//! time. Time and random numbers come in as arguments.
 
 use std::sync::Arc;
 
@@ -21,12 +24,16 @@ use crate::slot_set::SlotSet;
 
 mod explain;
 mod index;
+mod policy;
+mod query;
 mod select;
 #[cfg(test)]
 mod tests;
 
-pub use explain::{Explanation, Verdict};
-pub use select::{Choice, Policy, Query, Why};
+pub use explain::{Explanation, NodeVerdict};
+pub use policy::{Policy, PolicyError};
+pub use query::{Query, RejectReason};
+pub use select::Choice;
 
 use index::Index;
 
@@ -48,7 +55,7 @@ pub struct Roster {
     free: SlotSet,
     /// Nodes of each flexibility that occurs, least flexible first.
     by_flexibility: Vec<(u8, SlotSet)>,
-    /// Until when every node's last sign of life counts: up to then nobody has to be asked.
+    /// Until when every node's last heartbeat counts: no node is stale before.
     all_fresh_until_ms: u64,
 }
 
@@ -68,12 +75,12 @@ struct Detail {
     cost_ms: u32,
 }
 
-/// A node's changing side, for [`Roster::enroll`].
+/// What changes about a node while it is registered, for [`Roster::enroll`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
-    /// What it may be used for.
+pub struct NodeStatus {
+    /// Whether the node takes jobs.
     pub state: NodeState,
-    /// Until when its last sign of life counts.
+    /// Until when its last heartbeat counts.
     pub fresh_until_ms: u64,
     /// How busy it says it is.
     pub load: Load,
@@ -101,7 +108,7 @@ impl Roster {
         }
     }
 
-    /// The rules it goes by.
+    /// The rules that nodes are chosen by.
     pub fn rules(&self) -> Rules {
         self.rules
     }
@@ -111,8 +118,8 @@ impl Roster {
         self.enrolled
     }
 
-    /// Puts a node into a slot, in place of whatever was there.
-    pub fn enroll(&mut self, slot: Slot, profile: Arc<Profile>, standing: Standing) {
+    /// Puts a node into a slot and replaces the one before.
+    pub fn enroll(&mut self, slot: Slot, profile: Arc<Profile>, status: NodeStatus) {
         let i = slot.index();
         if self.records.len() <= i {
             debug_assert!(i < CELL_NODES_MAX);
@@ -136,14 +143,14 @@ impl Roster {
         self.profiles[i] = Some(profile);
         self.enrolled.insert(slot);
         self.join_level(slot);
-        self.set_state(slot, standing.state);
-        self.refresh(slot, standing.fresh_until_ms);
-        self.set_load(slot, standing.load);
-        self.set_cost(slot, standing.cost_ms);
-        self.set_used(slot, standing.used);
+        self.set_state(slot, status.state);
+        self.refresh(slot, status.fresh_until_ms);
+        self.set_load(slot, status.load);
+        self.set_cost(slot, status.cost_ms);
+        self.set_used(slot, status.used);
     }
 
-    /// Takes the node out of a slot.
+    /// Removes the node from a slot.
     pub fn remove(&mut self, slot: Slot) {
         let Some(old) = self.profiles.get_mut(slot.index()).and_then(Option::take) else { return };
         self.index.remove(slot, &old, self.rules.semantic);
@@ -155,7 +162,7 @@ impl Roster {
         self.in_state.iter_mut().chain(&mut self.overloaded).for_each(|set| set.remove(slot));
     }
 
-    /// What the node in this slot said that it can do.
+    /// The profile of the node in this slot.
     pub fn profile(&self, slot: Slot) -> Option<&Arc<Profile>> {
         self.profiles.get(slot.index())?.as_ref()
     }
@@ -165,35 +172,35 @@ impl Roster {
         self.records.get(slot.index()).map_or(0, |record| record.used)
     }
 
-    /// Says what the node may be used for.
+    /// Sets the state of the node.
     pub fn set_state(&mut self, slot: Slot, state: NodeState) {
         for (set, of) in self.in_state.iter_mut().zip(NodeState::ALL) {
             set.set(slot, of == state);
         }
     }
 
-    /// Says until when the node's last sign of life counts.
+    /// Sets until when the node's last heartbeat counts.
     pub fn refresh(&mut self, slot: Slot, fresh_until_ms: u64) {
         self.details[slot.index()].fresh_until_ms = fresh_until_ms;
         let all = self.enrolled.iter().map(|slot| self.details[slot.index()].fresh_until_ms);
         self.all_fresh_until_ms = all.min().unwrap_or(u64::MAX);
     }
 
-    /// Says how busy the node is.
+    /// Sets how busy the node is.
     pub fn set_load(&mut self, slot: Slot, load: Load) {
         for (set, resource) in self.overloaded.iter_mut().zip(Resource::ALL) {
             set.set(slot, self.rules.thresholds.exceeded(load, resource));
         }
     }
 
-    /// Says how long a job takes on the node when it does nothing else.
+    /// Sets how long a job takes on the node when it does nothing else.
     pub fn set_cost(&mut self, slot: Slot, cost_ms: u32) {
         let (record, detail) = (&mut self.records[slot.index()], &mut self.details[slot.index()]);
         detail.cost_ms = cost_ms.clamp(1, COST_MS_MAX);
         record.delay = select::delay(detail.cost_ms, record.used);
     }
 
-    /// Says how many leases the node has.
+    /// Sets how many leases the node has.
     pub fn set_used(&mut self, slot: Slot, used: u16) {
         let record = &mut self.records[slot.index()];
         record.used = used;

@@ -37,7 +37,7 @@ impl Bindings {
     /// Whether a job of this key that goes there leaves the node that has its context.
     pub(crate) fn moves(&self, key: &str, grant: &Grant) -> bool {
         let place = place_of(grant);
-        self.get(key).is_some_and(|before| match planted::is(Bug::BindingWithoutEpoch) {
+        self.get(key).is_some_and(|before| match planted::is(Bug::BindingIgnoresEpoch) {
             false => before != place,
             true => (before.cell, before.slot) != (place.cell, place.slot),
         })

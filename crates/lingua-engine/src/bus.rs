@@ -1,6 +1,6 @@
 //! The bus between instances: a job of one, a node of another.
 //!
-//! Start at `Shared::post` for what is said and at [`Handle::listen`](crate::Handle) in `listen.rs` for what is heard. The store
+//! Start at `EngineState::post` for what is said and at [`Handle::listen`](crate::Handle) in `listen.rs` for what is heard. The store
 //! carries messages from inbox to inbox, at least once; who receives one is idempotent by (job, attempt). While one
 //! letter to an instance is on its way the next messages for it gather, so that a busy bus costs few calls and an idle one no time.
 //!
@@ -17,13 +17,13 @@
 //! Invariants: nothing that is local goes over the bus. Nothing depends on a message arriving: an order that is lost runs into the ACK timer,
 //! a word is carried again until it is answered, and whoever waits looks at the record from time to time.
 
-mod listen;
+mod assign;
+mod lost_leases;
 pub(crate) mod message;
-mod order;
-mod poll;
-mod stray;
+mod polling;
+mod receive;
+mod reports;
 mod watch;
-mod word;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,9 +38,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Timer;
-use crate::shared::Shared;
-use message::{Heard, Message, Seen};
-pub use poll::Polls;
+use crate::state::EngineState;
+use message::{BusMessage, Heard, Seen};
+pub use polling::Polls;
 
 /// Messages that wait for one instance.
 const LANE_MAX: usize = 4096;
@@ -81,7 +81,7 @@ pub(crate) enum Posted {
 pub(crate) enum Answered {
     Heard(Heard),
     Seen(Option<Seen>),
-    Polled(Option<Vec<Message>>),
+    Polled(Option<Vec<BusMessage>>),
 }
 
 /// A question that waits.
@@ -89,7 +89,7 @@ pub(crate) enum Answered {
 struct Pending {
     tell: oneshot::Sender<Answered>,
     /// What has come so far, if the answer comes in parts.
-    parts: Vec<Message>,
+    parts: Vec<BusMessage>,
 }
 
 /// A job of another instance that was sent to a node here.
@@ -184,7 +184,7 @@ impl Bus {
     fn unheard(&self, key: LeaseKey, at: usize, sound: &[u8]) -> Option<Bytes> {
         let mut remotes = self.remotes.lock();
         let remote = remotes.by_key.get_mut(&key)?;
-        let known = match planted::is(Bug::SoundTwice) {
+        let known = match planted::is(Bug::AudioTwice) {
             false => remote.heard.checked_sub(at)?,
             true => 0,
         };
@@ -228,9 +228,9 @@ impl Bus {
     }
 }
 
-impl<S: Store, T: Timer> Shared<S, T> {
+impl<S: Store, T: Timer> EngineState<S, T> {
     /// Says something to another instance and does not wait; says whether it was taken.
-    pub(crate) fn post(self: &Arc<Self>, to: &InstanceId, message: impl Into<Message>) -> bool {
+    pub(crate) fn send(self: &Arc<Self>, to: &InstanceId, message: impl Into<BusMessage>) -> bool {
         self.put(to, message.into(), None)
     }
 
@@ -238,7 +238,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
     pub(crate) async fn deliver(
         self: &Arc<Self>,
         to: &InstanceId,
-        message: impl Into<Message>,
+        message: impl Into<BusMessage>,
     ) -> Posted {
         let (tell, told) = oneshot::channel();
         match self.put(to, message.into(), Some(tell)) {
@@ -250,7 +250,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
     fn put(
         self: &Arc<Self>,
         to: &InstanceId,
-        message: Message,
+        message: BusMessage,
         tell: Option<oneshot::Sender<Posted>>,
     ) -> bool {
         let mut bytes = vec![];
@@ -297,7 +297,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
         self: &Arc<Self>,
         to: &InstanceId,
         wait_ms: u64,
-        question: impl FnOnce(u64) -> Message,
+        question: impl FnOnce(u64) -> BusMessage,
     ) -> Option<Answered> {
         let id = self.bus.next_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (tell, told) = oneshot::channel();
@@ -321,7 +321,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
     }
 
     /// An answer has come.
-    fn answered(&self, id: u64, answered: impl FnOnce(Vec<Message>) -> Answered) {
+    fn answered(&self, id: u64, answered: impl FnOnce(Vec<BusMessage>) -> Answered) {
         let pending = self.bus.pending.lock().remove(&id);
         if let Some(pending) = pending {
             pending.tell.send(answered(pending.parts)).ok();
@@ -329,7 +329,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
     }
 
     /// Does something in the background, unless too much is done already.
-    pub(crate) fn errand(
+    pub(crate) fn spawn_background(
         self: &Arc<Self>,
         errand: impl Future<Output = ()> + Send + 'static,
     ) -> bool {

@@ -7,7 +7,7 @@ use lingua_core::{Attempt, Epoch, JobId, NodeId, Term};
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum EngineEvent {
     /// A node came, went, or is in another state.
     Node {
         /// Who.

@@ -12,18 +12,18 @@ use lingua_store::Store;
 use tokio::sync::broadcast;
 
 use crate::clock::Timer;
-use crate::events::Event;
-use crate::options::Options;
-use crate::shared::Shared;
+use crate::events::EngineEvent;
+use crate::options::EngineOptions;
+use crate::state::EngineState;
 
 pub use jobs::{Submitted, Waited};
-pub use nodes::{Beat, Beaten, PARTIAL_BYTES_MAX, Registered, Registration};
-pub use operators::{Cluster, NodeVerdict};
+pub use nodes::{HeartbeatAck, NodeHeartbeat, NodeRegistration, PARTIAL_BYTES_MAX, RegisteredNode};
+pub use operators::{Cluster, NodeExplanation};
 
 /// An instance, as the edge sees it. Clones are the same instance.
 #[derive(Debug)]
 pub struct Handle<S, T> {
-    pub(crate) shared: Arc<Shared<S, T>>,
+    pub(crate) shared: Arc<EngineState<S, T>>,
 }
 
 impl<S, T> Clone for Handle<S, T> {
@@ -34,7 +34,7 @@ impl<S, T> Clone for Handle<S, T> {
 
 impl<S: Store, T: Timer> Handle<S, T> {
     /// How it is set up.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &EngineOptions {
         &self.shared.options
     }
 
@@ -44,7 +44,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// What happens from now on.
-    pub fn events(&self) -> broadcast::Receiver<Event> {
+    pub fn events(&self) -> broadcast::Receiver<EngineEvent> {
         self.shared.events.subscribe()
     }
 
@@ -63,7 +63,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         if self.shared.is_stopping() {
             return false;
         }
-        let ready = self.say_present().await.is_ok();
+        let ready = self.announce_presence().await.is_ok();
         self.shared.metrics.store_up.set(i64::from(ready));
         ready
     }

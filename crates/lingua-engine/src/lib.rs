@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`options`] | how it is set up |
-//! | [`service`] | [`Service`]: the background work; made together with its [`Handle`] |
+//! | [`service`] | [`EngineService`]: the background work; made together with its [`Handle`] |
 //! | [`handle`] | [`Handle`]: what the edge calls for nodes, clients and operators |
 //! | [`request`] | what a job asks for, and what came of it |
 //! | [`node`] | the nodes that are connected here |
@@ -29,34 +29,34 @@
 //! written to the store before it is acted upon.
 
 mod alarm;
-mod amends;
 mod binding;
 mod both_ways;
 pub mod bus;
 pub mod clock;
 mod cost;
 mod crew;
-mod doubt;
 pub mod error;
 pub mod events;
+mod failover_guard;
 pub mod handle;
 mod live;
 pub mod metrics;
 pub mod node;
 pub mod options;
 mod queue;
+mod reconcile;
 pub mod request;
 mod routes;
 mod runner;
 pub mod service;
 pub mod session;
-mod shared;
 pub mod speech;
+mod state;
 pub mod table;
 mod upkeep;
 
 pub use clock::{Timer, TokioTimer};
 pub use error::{NodeError, SubmitError};
 pub use handle::Handle;
-pub use options::Options;
-pub use service::Service;
+pub use options::EngineOptions;
+pub use service::EngineService;

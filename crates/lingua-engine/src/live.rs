@@ -33,7 +33,7 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) enum ToJob {
     /// A node says something, and may want to know whether it counted.
-    Node(NodeWord, Option<Answer>),
+    Node(NodeReport, Option<Answer>),
     /// A node has a part of the text. In a box, because it is rare.
     Partial(Box<Partial>),
     /// The node of this attempt is gone, or its lease is.
@@ -55,13 +55,13 @@ pub(crate) struct Partial {
 
 /// What a node says about a job.
 #[derive(Debug)]
-pub(crate) struct NodeWord {
+pub(crate) struct NodeReport {
     pub(crate) report: Report,
-    pub(crate) said: Said,
+    pub(crate) kind: ReportKind,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Said {
+pub(crate) enum ReportKind {
     Acked,
     Done { result: JobResult },
     Failed { reason: String, retryable: bool },

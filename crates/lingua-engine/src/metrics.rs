@@ -102,7 +102,7 @@ fn seconds() -> Histogram {
 
 /// The engine's metrics.
 #[derive(Debug)]
-pub struct Metrics {
+pub struct EngineMetrics {
     pub(crate) reserve: Counts,
     reserve_seconds: Histogram,
     pub(crate) dispatch: Counts,
@@ -128,7 +128,7 @@ pub struct Metrics {
     pub(crate) max_slots: Gauge,
 }
 
-impl Metrics {
+impl EngineMetrics {
     /// Makes them and puts them into a registry whose prefix is `lingua`.
     pub fn new(registry: &mut Registry) -> Self {
         let store_seconds = Durations::new("op", &OPERATIONS, seconds);

@@ -95,39 +95,39 @@ pub(crate) struct LocalNode {
     /// Fences of orders that are being written and are not sent yet.
     unsent: Mutex<BTreeSet<Fence>>,
     /// Rung when one of them was sent, or is not going to be.
-    passed: Notify,
+    sent: Notify,
 }
 
 /// An order's place among those to one node. A node refuses a fence that is older than one it has seen, so orders
 /// have to go out as their slots were taken, whichever is written first.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct SendTicket {
     node: Arc<LocalNode>,
     fence: Fence,
 }
 
-impl Turn {
+impl SendTicket {
     /// Whether no earlier order is on its way.
-    pub(crate) fn has_come(&self) -> bool {
+    pub(crate) fn is_next(&self) -> bool {
         self.node.unsent.lock().first().is_none_or(|&first| first >= self.fence)
     }
 
     /// Waits until no earlier order is on its way.
-    pub(crate) async fn come(&self) {
+    pub(crate) async fn wait(&self) {
         loop {
-            let passed = self.node.passed.notified();
-            if self.has_come() {
+            let sent = self.node.sent.notified();
+            if self.is_next() {
                 return;
             }
-            passed.await;
+            sent.await;
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for SendTicket {
     fn drop(&mut self) {
         self.node.unsent.lock().remove(&self.fence);
-        self.node.passed.notify_waiters();
+        self.node.sent.notify_waiters();
     }
 }
 
@@ -138,9 +138,9 @@ impl LocalNode {
     }
 
     /// Takes a place for the order with this fence.
-    pub(crate) fn line_up(self: &Arc<Self>, fence: Fence) -> Turn {
+    pub(crate) fn queue_send(self: &Arc<Self>, fence: Fence) -> SendTicket {
         self.unsent.lock().insert(fence);
-        Turn { node: Arc::clone(self), fence }
+        SendTicket { node: Arc::clone(self), fence }
     }
 
     pub(crate) fn profile(&self) -> Arc<Profile> {
@@ -210,7 +210,7 @@ impl Nodes {
             cost: Mutex::new(cost),
             is_over: AtomicBool::new(false),
             unsent: Mutex::default(),
-            passed: Notify::new(),
+            sent: Notify::new(),
         });
         if let Some(before) = by_id.insert(id.clone(), Arc::clone(&node)) {
             before.is_over.store(true, Ordering::Release);
@@ -249,7 +249,7 @@ impl Nodes {
         self.by_id.read().len()
     }
 
-    pub(crate) fn tell_all(&self, order: &ToNode) {
+    pub(crate) fn send_all(&self, order: &ToNode) {
         let by_id = self.by_id.read();
         let mut nodes: Vec<_> = by_id.iter().collect();
         nodes.sort_unstable_by_key(|(id, _)| *id);

@@ -6,7 +6,7 @@ use crate::request::Decode;
 
 /// Everything that can be set.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct EngineOptions {
     /// The instance's name.
     pub instance: InstanceId,
     /// Where people find it.
@@ -29,7 +29,7 @@ pub struct Options {
     pub seed: u64,
 }
 
-impl Options {
+impl EngineOptions {
     /// The defaults.
     pub fn new(instance: InstanceId, decode: Decode, seed: u64) -> Self {
         Self {

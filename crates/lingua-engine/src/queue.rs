@@ -127,7 +127,7 @@ impl Queue {
     /// Tells the queue that this node has room for one more job.
     pub(crate) fn wake_for(&self, profile: &Profile) {
         let serves = |want: &Want| {
-            let lack = profile.capabilities().lack(want.pair, want.needs, self.rule);
+            let lack = profile.capabilities().missing(want.pair, want.needs, self.rule);
             lack.is_none() && (!want.public || profile.accepts_public())
         };
         self.wake_first(serves);

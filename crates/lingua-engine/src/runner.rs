@@ -24,10 +24,10 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use crate::alarm::Alarm;
 use crate::clock::Timer;
-use crate::live::{Answer, Heard, LiveJob, NodeWord, Said, ToJob};
+use crate::live::{Answer, Heard, LiveJob, NodeReport, ReportKind, ToJob};
 use crate::node::{Assignment, LocalNode, ToNode};
 use crate::request::{Ended, JobRequest, Try};
-use crate::shared::{Shared, timed};
+use crate::state::{EngineState, timed};
 
 mod listen;
 mod record;
@@ -40,10 +40,10 @@ use slot::{Found, NoSlot};
 pub(crate) type Life = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long an order waits for an earlier one to the same node.
-pub(crate) const TURN_MS: u64 = 20;
+pub(crate) const SEND_TICKET_MS: u64 = 20;
 
 pub(crate) struct Runner<S, T> {
-    shared: Arc<Shared<S, T>>,
+    shared: Arc<EngineState<S, T>>,
     request: Arc<JobRequest>,
     job: Job,
     /// What the store knows.
@@ -81,7 +81,7 @@ impl<S, T> Drop for Runner<S, T> {
 }
 
 impl<S: Store, T: Timer> Runner<S, T> {
-    pub(crate) fn new(shared: Arc<Shared<S, T>>, live: Arc<LiveJob>, job: Job) -> Self {
+    pub(crate) fn new(shared: Arc<EngineState<S, T>>, live: Arc<LiveJob>, job: Job) -> Self {
         let (request, accepted_ms) = (Arc::clone(&live.request), live.accepted_ms);
         let deadline_ms = match request.deadline_ms {
             Some(ms) => accepted_ms.saturating_add(ms),
@@ -143,7 +143,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         if self.given_up {
             // Not before it is gone from the live ones: nobody takes up a job that somebody has.
-            self.shared.amends.keep(Arc::clone(&self.request), self.live.accepted_ms);
+            self.shared.reconciler.release(Arc::clone(&self.request), self.live.accepted_ms);
         }
         self.shared.ended_bell.notify_waiters();
     }
@@ -205,18 +205,18 @@ impl<S: Store, T: Timer> Runner<S, T> {
     async fn dispatch(&mut self) {
         let Some(grant) = self.job.grant().cloned() else { return };
         let attempt = self.job.stage().attempt;
-        let turn = self.shared.nodes.get(&grant.node).map(|node| node.line_up(grant.fence));
+        let ticket = self.shared.nodes.get(&grant.node).map(|node| node.queue_send(grant.fence));
         let effects = self.apply(Event::Dispatch).await;
         if !effects.contains(&Effect::Send) {
             return;
         }
-        if let Some(turn) = &turn {
+        if let Some(ticket) = &ticket {
             let shared = Arc::clone(&self.shared);
             tokio::select! {
                 biased;
-                () = turn.come() => {}
+                () = ticket.wait() => {}
                 // The one before is in trouble: rather refused than late.
-                () = shared.timer.sleep(TURN_MS) => {}
+                () = shared.timer.sleep(SEND_TICKET_MS) => {}
             }
         }
         let now_ms = self.shared.now_ms();
@@ -236,7 +236,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let sent = match &self.link {
             Some(link) => match link.outbox.try_send(ToNode::Assign(assignment)) {
                 Err(TrySendError::Full(_)) => {
-                    self.shared.cut_off_slow(&grant.node, grant.epoch).await;
+                    self.shared.disconnect_slow(&grant.node, grant.epoch).await;
                     false
                 }
                 sent => sent.is_ok(),
@@ -329,19 +329,19 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.apply(event).await;
     }
 
-    async fn hear(&mut self, word: NodeWord, answer: Option<Answer>) {
-        let NodeWord { report, said } = word;
+    async fn hear(&mut self, word: NodeReport, answer: Option<Answer>) {
+        let NodeReport { report, kind } = word;
         let (node, key) =
             (report.node.clone(), LeaseKey { job: self.id(), attempt: report.attempt });
-        let is_last_word = !matches!(said, Said::Acked);
+        let is_last_word = !matches!(kind, ReportKind::Acked);
         let now_ms = self.shared.now_ms();
         let took_ms = now_ms - self.sent_ms;
-        let (event, reason, result) = match said {
-            Said::Acked => (Event::Acked(report), None, None),
-            Said::Done { result } => (Event::Done(report), None, Some(result)),
-            Said::Refused => (Event::Refused(report), Some("refused".to_owned()), None),
-            Said::Overtaken => (Event::Overtaken(report), Some("overtaken".to_owned()), None),
-            Said::Failed { reason, retryable } => {
+        let (event, reason, result) = match kind {
+            ReportKind::Acked => (Event::Acked(report), None, None),
+            ReportKind::Done { result } => (Event::Done(report), None, Some(result)),
+            ReportKind::Refused => (Event::Refused(report), Some("refused".to_owned()), None),
+            ReportKind::Overtaken => (Event::Overtaken(report), Some("overtaken".to_owned()), None),
+            ReportKind::Failed { reason, retryable } => {
                 (Event::NodeFailed { report, retryable }, Some(reason), None)
             }
         };
@@ -384,10 +384,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.answer(&node, key, is_last_word, heard, answer);
     }
 
-    fn refuse(&self, word: &NodeWord, answer: Option<Answer>) {
+    fn refuse(&self, word: &NodeReport, answer: Option<Answer>) {
         let refusal = Refusal::StaleAttempt { current: self.job.stage() };
         let key = LeaseKey { job: self.id(), attempt: word.report.attempt };
-        let is_last_word = !matches!(word.said, Said::Acked);
+        let is_last_word = !matches!(word.kind, ReportKind::Acked);
         self.answer(&word.report.node, key, is_last_word, Err(refusal), answer);
     }
 
@@ -406,7 +406,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         match answer {
             // A caller that has gone away does not mind.
             Some(Answer::Caller(caller)) => drop(caller.send(heard)),
-            Some(Answer::Peer { to, id }) => self.shared.answer_peer(&to, id, heard),
+            Some(Answer::Peer { to, id }) => self.shared.reply_to_peer(&to, id, heard),
             None if is_last_word => {
                 if let Some(local) = self.link_to(node) {
                     let accepted = heard.is_ok();
@@ -508,7 +508,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     None => self.shared.cancel_elsewhere(grant, key),
                 }
             }
-            Effect::Release { .. } if planted::is(Bug::NeverReleased) => {}
+            Effect::Release { .. } if planted::is(Bug::SlotNeverReleased) => {}
             Effect::Release { grant, attempt } => {
                 let key = LeaseKey { job: self.id(), attempt: *attempt };
                 // If the store does not answer, the lease runs out by itself.

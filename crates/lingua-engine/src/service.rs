@@ -9,25 +9,25 @@ use prometheus_client::registry::Registry;
 
 use crate::clock::Timer;
 use crate::handle::Handle;
-use crate::metrics::Metrics;
+use crate::metrics::EngineMetrics;
 use crate::node::ToNode;
-use crate::options::Options;
-use crate::shared::Shared;
+use crate::options::EngineOptions;
+use crate::state::EngineState;
 
 /// How often the others are asked to say what happens there, while somebody watches here.
 const INTEREST_EVERY_MS: u64 = 1_000;
 
 /// An instance that is ready to run.
 #[derive(Debug)]
-pub struct Service<S, T> {
+pub struct EngineService<S, T> {
     handle: Handle<S, T>,
 }
 
-impl<S: Store, T: Timer> Service<S, T> {
+impl<S: Store, T: Timer> EngineService<S, T> {
     /// Makes an instance; its metrics go into the registry.
-    pub fn new(options: Options, store: S, timer: T, registry: &mut Registry) -> Self {
-        let metrics = Metrics::new(registry);
-        let shared = Shared::new(options, store, timer, metrics);
+    pub fn new(options: EngineOptions, store: S, timer: T, registry: &mut Registry) -> Self {
+        let metrics = EngineMetrics::new(registry);
+        let shared = EngineState::new(options, store, timer, metrics);
         Self { handle: Handle { shared: shared.into() } }
     }
 
@@ -71,9 +71,9 @@ impl<S: Store, T: Timer> Service<S, T> {
     /// Takes up the jobs that a former life of this instance left behind.
     async fn recover(&self) {
         let shared = &self.handle.shared;
-        if let Err(error) = self.handle.take_up_own().await {
+        if let Err(error) = self.handle.resume_own_jobs().await {
             tracing::warn!(%error, "cannot look for jobs left behind; will look again");
-            shared.amends.want();
+            shared.reconciler.request_scan();
         }
         shared.set_recovered();
     }
@@ -136,7 +136,7 @@ impl<S: Store, T: Timer> Service<S, T> {
     async fn leave(&self) {
         let shared = &self.handle.shared;
         shared.stop();
-        shared.nodes.tell_all(&ToNode::Drain);
+        shared.nodes.send_all(&ToNode::Drain);
         tracing::info!(open_jobs = shared.live.len(), "stopping");
         let all_ended = async {
             loop {

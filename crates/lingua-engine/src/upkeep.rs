@@ -39,7 +39,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     pub(crate) async fn clean_up(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
         shared.compare_store().await?;
-        self.make_amends().await?;
+        self.reconcile().await?;
         let cells = shared.store.cells().await?;
         for cell in self.my_share(cells) {
             let reaped = shared.store.reap(cell, REAP_LIMIT).await?;
@@ -70,7 +70,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Looks who is there.
-    pub(crate) async fn look_around(&self) -> lingua_store::Result<()> {
+    pub(crate) async fn refresh_instances(&self) -> lingua_store::Result<()> {
         let known = self.shared.store.instances().await?;
         let alive = known.into_iter().filter(|known| known.alive).map(|known| known.instance);
         *self.shared.alive.lock() = alive.collect();
@@ -78,7 +78,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Says that this instance is there.
-    pub(crate) async fn say_present(&self) -> lingua_store::Result<()> {
+    pub(crate) async fn announce_presence(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
         let presence = Presence {
             instance: shared.options.instance.clone(),
@@ -118,9 +118,9 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     pub(crate) async fn announce(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
-        self.say_present().await?;
+        self.announce_presence().await?;
         self.return_from_absence().await?;
-        self.look_around().await?;
+        self.refresh_instances().await?;
         if shared.is_stopping() {
             return Ok(());
         }
@@ -128,7 +128,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let claimed = shared.store.claim_orphans(&shared.options.instance, CLAIM_LIMIT).await;
         if claimed.is_err() {
             // They may be ours by now.
-            shared.amends.want();
+            shared.reconciler.request_scan();
         }
         for orphan in claimed? {
             self.adopt(orphan, now_ms).await;
@@ -152,7 +152,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let event = if recoverable { Event::Reclaimed } else { Event::InstanceLost };
         let job = Job::recovered(record.stage, record.grant);
         let age_ms = now_ms.saturating_sub(record.created_ms);
-        let accepted_ms = match planted::is(Bug::AgeByTwoClocks) {
+        let accepted_ms = match planted::is(Bug::AgeFromTwoClocks) {
             false => self.shared.now_ms().saturating_sub(age_ms),
             true => record.created_ms.min(self.shared.now_ms()),
         };
@@ -296,7 +296,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 (table.term, table.version) = (published.term.0, published.version);
                 let at = |table: &PoolTable| (table.term, table.version);
                 let held = self.shared.table.lock().as_ref().map(|held| at(held));
-                if held > Some(at(&table)) && !planted::is(Bug::TableGoesBack) {
+                if held > Some(at(&table)) && !planted::is(Bug::OldTableReplacesNew) {
                     // A store that forgot its last writes: the leader will publish anew.
                     return Ok(());
                 }
@@ -319,15 +319,15 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 shared.queue.wake_heads();
                 shared.routes.changed(cell);
                 shared.table_bell.notify_one();
-                shared.tell(|| events::Event::Node { node, epoch });
+                shared.publish(|| events::EngineEvent::Node { node, epoch });
             }
             Change::Leader(term) => {
                 shared.metrics.leader_changes.inc();
-                shared.tell(|| events::Event::Leader { term });
+                shared.publish(|| events::EngineEvent::Leader { term });
             }
             Change::Table(version) => {
                 self.load_table().await.ok();
-                shared.tell(|| events::Event::Pools { version });
+                shared.publish(|| events::EngineEvent::Pools { version });
             }
             Change::Instance(_) => {}
         }

@@ -17,7 +17,7 @@ use axum::extract::ws::{CloseFrame, Message as Frame, WebSocket, WebSocketUpgrad
 use axum::response::Response;
 use futures_util::{SinkExt, StreamExt};
 use lingua_core::NodeId;
-use lingua_engine::handle::{Registered as Joined, Registration};
+use lingua_engine::handle::{NodeRegistration, RegisteredNode};
 use lingua_engine::node::ToNode;
 use lingua_engine::request::Input;
 use lingua_engine::{NodeError as Refused, Timer};
@@ -92,7 +92,7 @@ async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket) {
     tracing::info!(node_id = %node, epoch = joined.place.epoch.0, "node disconnected");
 }
 
-type Member = (NodeId, Joined, mpsc::Receiver<ToNode>);
+type Member = (NodeId, RegisteredNode, mpsc::Receiver<ToNode>);
 
 /// Waits for the node to introduce itself.
 async fn join<S: Store, T: Timer>(
@@ -119,7 +119,7 @@ async fn join<S: Store, T: Timer>(
     let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
     let (profile, health) = (Arc::new(parts.profile), parts.health);
     let version = parts.version.map(Into::into);
-    let registration = Registration { node: node.clone(), profile, health, version, outbox };
+    let registration = NodeRegistration { node: node.clone(), profile, health, version, outbox };
     tracing::info!(step = "register_store_write", node_id = %node, "writing to the store");
     let joined = app.shared.engine.register(registration).await?;
     tracing::info!(step = "register_store_success", node_id = %node, "written");

@@ -96,6 +96,10 @@ fn replay(seed: u64, cast: Cast) -> bool {
 }
 
 fn find_planted(seeds: u64) -> bool {
+    if !cfg!(planted_bugs) {
+        println!("this build has no planted bugs; build with RUSTFLAGS=\"--cfg planted_bugs\"");
+        return false;
+    }
     let mut all_found = true;
     for plant in world::PLANTS {
         let found = (1..=seeds).find_map(|seed| {

@@ -142,11 +142,23 @@ pub fn run(seed: u64, cast: Cast, bug: Option<Where>) -> Outcome {
     outcome
 }
 
-fn live(plan: Plan, bug: Option<Where>) -> Outcome {
+/// Plants a bug in the code under test, in this thread. Only a build with `--cfg planted_bugs` has them.
+#[cfg(planted_bugs)]
+fn plant(bug: Option<Where>) {
     lingua_core::planted::plant(match bug {
         Some(Where::Code(bug)) => Some(bug),
-        _ => None,
+        Some(Where::Node(_)) | None => None,
     });
+}
+
+#[cfg(not(planted_bugs))]
+fn plant(bug: Option<Where>) {
+    let is_in_code = matches!(bug, Some(Where::Code(_)));
+    assert!(!is_in_code, "{bug:?} needs a build with RUSTFLAGS=\"--cfg planted_bugs\"");
+}
+
+fn live(plan: Plan, bug: Option<Where>) -> Outcome {
+    plant(bug);
     let seed = plan.seed;
     let cast = if plan.speech.is_some() { Cast::Speakers } else { Cast::Clients };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -165,7 +177,7 @@ fn live(plan: Plan, bug: Option<Where>) -> Outcome {
     for sessions in world.sessions.lock().drain(..) {
         sessions.forget_all();
     }
-    lingua_core::planted::plant(None);
+    plant(None);
     let trace = std::mem::take(&mut *world.trace.lock());
     let violation = world.violation.lock().take();
     let about = violation.as_ref().map(|violation| violation.about).unwrap_or_default();

@@ -18,7 +18,7 @@
 //! | `snapshot.rs` | going back to an earlier state, for simulations (a feature) |
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lingua_core::{CELLS_MAX, CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
 use parking_lot::{Mutex, MutexGuard};
@@ -114,6 +114,8 @@ struct Inner<C> {
     journal: Option<Journal>,
     /// Rises when writes are lost, which only a simulation does.
     identity: AtomicU64,
+    /// Set once a snapshot was taken: the store may be rolled back to it.
+    may_forget: AtomicBool,
 }
 
 /// Keeps neighbouring cells' locks out of each other's cache lines.
@@ -137,6 +139,7 @@ impl<C> Inner<C> {
             news: Notify::new(),
             journal: None,
             identity: AtomicU64::new(0),
+            may_forget: AtomicBool::new(false),
         }
     }
 }
@@ -226,7 +229,7 @@ impl<C: Clock> Store for Embedded<C> {
     }
 
     fn may_forget(&self) -> bool {
-        cfg!(feature = "snapshot")
+        self.inner.may_forget.load(Ordering::Relaxed)
     }
 
     async fn now_ms(&self) -> Result<u64> {

@@ -288,16 +288,11 @@ impl Config {
     }
 
     pub(crate) fn policy(&self) -> Result<Policy, BadConfig> {
-        Ok(match self.selection.policy.as_str() {
-            "balanced" => Policy::Balanced,
-            "sample" => Policy::Sample { k: self.selection.sample_k },
-            "least_loaded" => Policy::LeastLoaded,
-            "random" => Policy::Random,
-            other => {
-                let known = "use balanced, sample, least_loaded or random";
-                return Err(BadConfig(format!("selection.policy is {other:?}; {known}")));
-            }
-        })
+        match self.selection.policy.parse() {
+            Ok(Policy::Sample { .. }) => Ok(Policy::Sample { k: self.selection.sample_k }),
+            Ok(policy) => Ok(policy),
+            Err(error) => Err(BadConfig(format!("selection.policy: {error}"))),
+        }
     }
 
     pub(crate) fn tls(&self) -> Result<Option<Tls>, BadConfig> {

@@ -7,6 +7,9 @@
 // The lints keep libraries from printing; a program prints.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg(planted_bugs)]
+compile_error!("planted bugs are for the tests of lingua-sim and not for the program");
+
 use std::process::ExitCode;
 
 use anyhow::Context;

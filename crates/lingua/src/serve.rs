@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use clap::Args;
 use lingua_core::InstanceId;
-use lingua_engine::options::{Options, PoolOptions, Times};
+use lingua_engine::options::{EngineOptions, PoolOptions, Times};
 use lingua_engine::request::Decode;
-use lingua_engine::{Service, TokioTimer};
+use lingua_engine::{EngineService, TokioTimer};
 use lingua_server::{Parts, Server, ServerOptions, decode};
 use lingua_store::Store;
 use prometheus_client::registry::Registry;
@@ -119,7 +119,7 @@ async fn serve_on<S: Store>(
     let address = listener.local_addr().context("cannot tell where it listens")?;
     let mut registry = Registry::with_prefix("lingua");
     let options = engine_options(&config, address.to_string())?;
-    let service = Service::new(options, store, timer, &mut registry);
+    let service = EngineService::new(options, store, timer, &mut registry);
     let server_options = server_options(&config)?;
     server_options.check_listen(address)?;
     if server_options.shows_tokens(address) {
@@ -163,7 +163,7 @@ pub(crate) fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-fn engine_options(config: &Config, address: String) -> anyhow::Result<Options> {
+fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOptions> {
     let name = match &config.instance.id {
         Some(id) => id.clone(),
         None => format!("lingua-{:08x}", rand::random::<u32>()),
@@ -171,7 +171,7 @@ fn engine_options(config: &Config, address: String) -> anyhow::Result<Options> {
     let instance =
         InstanceId::new(&name).with_context(|| format!("the instance id {name:?} is no name"))?;
     let scheduler = &config.scheduler;
-    let mut options = Options::new(instance, Decode::new(decode), rand::random());
+    let mut options = EngineOptions::new(instance, Decode::new(decode), rand::random());
     options.address = address;
     options.rules = config.rules()?;
     options.policy = config.policy()?;

@@ -1,32 +1,33 @@
-//! Why each node would or would not get a job.
+//! Explains why each node would or would not get a job.
 //!
-//! It runs the sieve and the ranking of `select.rs` and writes down what they found, so that an
-//! explanation cannot disagree with the choice.
+//! It runs the steps of `select.rs` and writes down what they found, so that an explanation cannot
+//! disagree with the choice.
 
-use super::select::{Choice, Query, Why};
+use super::query::{Query, RejectReason};
+use super::select::Choice;
 use super::{Roster, SlotSet};
 use crate::id::Slot;
 
 /// What selection thinks of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum NodeVerdict {
     /// It gets the job.
     Chosen {
-        /// Less is better; what it counts depends on the policy.
+        /// Less is better; its unit depends on the policy.
         score: u64,
     },
-    /// It would be as good as the chosen one; luck decided.
+    /// It is as good as the chosen node; the random number decided.
     AsGood {
-        /// Less is better; what it counts depends on the policy.
+        /// Less is better; its unit depends on the policy.
         score: u64,
     },
-    /// It could do the job, but another one is better.
+    /// It could do the job, but another node is better.
     Eligible {
-        /// Less is better; what it counts depends on the policy.
+        /// Less is better; its unit depends on the policy.
         score: u64,
     },
     /// It cannot get the job: the first reason found.
-    Refused(Why),
+    Refused(RejectReason),
 }
 
 /// A choice and what led to it.
@@ -35,33 +36,34 @@ pub struct Explanation {
     /// What [`Roster::choose`] answers.
     pub choice: Choice,
     /// One verdict for each node, by slot.
-    pub verdicts: Vec<(Slot, Verdict)>,
+    pub verdicts: Vec<(Slot, NodeVerdict)>,
 }
 
 impl Roster {
     /// Says what [`choose`](Self::choose) would do with the same arguments, and why.
     pub fn explain(&self, query: &Query, now_ms: u64, random: u32) -> Explanation {
-        let mut stages: Vec<(Why, SlotSet)> = Vec::new();
-        let sieved = self.sieve(query, now_ms, |why, passed| stages.push((why, passed)));
+        let mut stages: Vec<(RejectReason, SlotSet)> = Vec::new();
+        let sieved = self.sieve(query, now_ms, |reason, passed| stages.push((reason, passed)));
         let ranking = self.rank(query, sieved.available, now_ms, random);
-        stages.push((Why::Full, self.free));
-        stages.push((Why::LastSlotKept, !ranking.kept));
+        stages.push((RejectReason::Full, self.free));
+        stages.push((RejectReason::LastSlotKept, !ranking.kept));
 
         let base = self.base_flexibility(sieved.available);
+        let choice = self.choose(query, now_ms, random);
         let verdict = |slot: Slot| {
-            if let Some(&(why, _)) = stages.iter().find(|(_, passed)| !passed.contains(slot)) {
-                return Verdict::Refused(why);
+            if let Some(&(reason, _)) = stages.iter().find(|(_, passed)| !passed.contains(slot)) {
+                return NodeVerdict::Refused(reason);
             }
             let score = self.score(query.policy, slot, base, now_ms);
-            match () {
-                () if ranking.chosen == Some(slot) => Verdict::Chosen { score },
-                () if ranking.is_best(slot, score) => Verdict::AsGood { score },
-                () => Verdict::Eligible { score },
+            if choice.slot == Some(slot) {
+                NodeVerdict::Chosen { score }
+            } else if ranking.is_best(slot, score) {
+                NodeVerdict::AsGood { score }
+            } else {
+                NodeVerdict::Eligible { score }
             }
         };
-        Explanation {
-            choice: self.choose(query, now_ms, random),
-            verdicts: self.enrolled.iter().map(|slot| (slot, verdict(slot))).collect(),
-        }
+        let verdicts = self.enrolled.iter().map(|slot| (slot, verdict(slot))).collect();
+        Explanation { choice, verdicts }
     }
 }

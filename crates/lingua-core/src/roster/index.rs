@@ -1,4 +1,4 @@
-//! Who recognises, repairs, translates and speaks what, as sets of slots.
+//! Which nodes recognise, repair, translate and speak what, as sets of slots.
 //!
 //! Start at [`Index::stages`]: it hands out, one after the other, the set of nodes that have each
 //! part of what a job needs. Languages are indexed one by one, never pair by pair, so that a node
@@ -6,12 +6,12 @@
 //! kept as pairs.
 //!
 //! Invariant: a slot is in the intersection of all stages if and only if
-//! [`Capabilities::lack`](crate::Capabilities::lack) finds nothing missing.
+//! [`Capabilities::missing`](crate::Capabilities::missing) finds nothing missing.
 
 use hashbrown::HashMap;
 
-use super::select::{Query, Why};
-use crate::capability::{Lack, Nmt, SemanticRule, Service};
+use super::query::{Query, RejectReason};
+use crate::capability::{MissingCapability as Missing, Nmt, SemanticRule, Service};
 use crate::id::Slot;
 use crate::lang::{Lang, Source};
 use crate::node::Profile;
@@ -30,7 +30,7 @@ pub(super) struct Index {
     pairs: HashMap<(Lang, Lang), SlotSet>,
     /// Of those, the ones that bring some source language of theirs to this target.
     auto_into: HashMap<Lang, SlotSet>,
-    /// How often it was rewritten.
+    /// How many updates there were.
     #[cfg(test)]
     pub(super) updates: u32,
 }
@@ -63,13 +63,13 @@ impl Index {
             set.set(slot, member && caps.services().contains(service));
         }
         for &lang in caps.asr().as_slice() {
-            self.update_lang(lang, |sets| sets.asr.set(slot, member));
+            update_entry(&mut self.langs, lang, |sets| sets.asr.set(slot, member));
         }
         for &lang in caps.semantic().as_slice() {
-            self.update_lang(lang, |sets| sets.semantic.set(slot, member));
+            update_entry(&mut self.langs, lang, |sets| sets.semantic.set(slot, member));
         }
         for &lang in caps.tts().as_slice() {
-            self.update_lang(lang, |sets| sets.tts.set(slot, member));
+            update_entry(&mut self.langs, lang, |sets| sets.tts.set(slot, member));
         }
         match caps.nmt() {
             Nmt::AnyToAny => {
@@ -79,17 +79,12 @@ impl Index {
             Nmt::Pairs(pairs) => {
                 for &(src, tgt) in pairs {
                     update_entry(&mut self.pairs, (src, tgt), |set| set.set(slot, member));
-                    let repairs = rule == SemanticRule::Declared || caps.semantic().contains(src);
-                    if caps.asr().contains(src) && repairs {
+                    if caps.asr().contains(src) && caps.repairs_source(src, rule) {
                         update_entry(&mut self.auto_into, tgt, |set| set.set(slot, member));
                     }
                 }
             }
         }
-    }
-
-    fn update_lang(&mut self, lang: Lang, change: impl FnOnce(&mut ByLang)) {
-        update_entry(&mut self.langs, lang, change);
     }
 
     /// Calls `stage` with each part of what the job needs and the nodes that have it.
@@ -98,15 +93,16 @@ impl Index {
         &self,
         query: &Query,
         rule: SemanticRule,
-        mut stage: impl FnMut(Why, SlotSet),
+        mut stage: impl FnMut(RejectReason, SlotSet),
     ) {
         if query.public {
-            stage(Why::PrivateOnly, self.public);
+            stage(RejectReason::PrivateOnly, self.public);
         }
+        let lacks = RejectReason::Lacks;
         let needed = query.needs.services();
         for (set, service) in self.services.iter().zip(Service::ALL) {
             if needed.contains(service) {
-                stage(Why::Lacks(Lack::Service(service)), *set);
+                stage(lacks(Missing::Service(service)), *set);
             }
         }
         let tgt = query.pair.tgt;
@@ -114,27 +110,27 @@ impl Index {
         if let Source::Known(src) = query.pair.src {
             let from = self.langs.get(&src).copied().unwrap_or_default();
             if query.needs.asr {
-                stage(Why::Lacks(Lack::Asr(src)), from.asr);
+                stage(lacks(Missing::Asr(src)), from.asr);
             }
             if rule != SemanticRule::Declared {
-                stage(Why::Lacks(Lack::Semantic(src)), from.semantic);
+                stage(lacks(Missing::Semantic(src)), from.semantic);
             }
         }
         if rule == SemanticRule::Both {
-            stage(Why::Lacks(Lack::Semantic(tgt)), into.semantic);
+            stage(lacks(Missing::Semantic(tgt)), into.semantic);
         }
         match query.pair.src {
             Source::Known(src) => {
                 let listed = self.pairs.get(&(src, tgt)).copied().unwrap_or_default();
-                stage(Why::Lacks(Lack::Nmt(src, tgt)), self.any_to_any | listed);
+                stage(lacks(Missing::Nmt(src, tgt)), self.any_to_any | listed);
             }
             Source::Auto => {
                 let listed = self.auto_into.get(&tgt).copied().unwrap_or_default();
-                stage(Why::Lacks(Lack::AutoSource(tgt)), self.auto_any | listed);
+                stage(lacks(Missing::AutoSource(tgt)), self.auto_any | listed);
             }
         }
         if query.needs.tts {
-            stage(Why::Lacks(Lack::Tts(tgt)), into.tts);
+            stage(lacks(Missing::Tts(tgt)), into.tts);
         }
     }
 
@@ -148,8 +144,7 @@ impl Index {
     }
 }
 
-/// Changes an entry and drops it when nothing is left in it: a language that the last node gave up
-/// must leave no trace.
+/// Changes an entry, and removes it when it is empty: a language that no node has leaves no trace.
 fn update_entry<K, V>(map: &mut HashMap<K, V>, key: K, change: impl FnOnce(&mut V))
 where
     K: std::hash::Hash + Eq + Copy,

@@ -98,7 +98,7 @@ impl<O: Clone> Order<O> {
     /// What is to be delivered next, if its turn has come. It counts as delivered.
     pub fn deliver(&mut self) -> Option<Delivery<O>> {
         let seq = self.next;
-        if planted::is(Bug::ToldAsItEnds) {
+        if planted::is(Bug::DeliverAsItEnds) {
             let at = (seq - self.first) as usize;
             let ended = (at..self.entries.len()).find(|&i| self.entries[i].outcome.is_some())?;
             self.entries.swap(at, ended);

@@ -8,7 +8,8 @@ use std::collections::{BTreeSet, HashSet};
 
 use lingua_core::node::Rules;
 use lingua_core::{
-    Lack, LangPair, Needs, Query, Roster, SemanticRule, Service, ServiceSet, Slot, Why,
+    LangPair, MissingCapability, Needs, Query, RejectReason, Roster, SemanticRule, Service,
+    ServiceSet, Slot,
 };
 use rstest::rstest;
 
@@ -121,15 +122,15 @@ fn a_node_joins_these_pools(
     assert_eq!(joined, expected);
     assert_eq!(caps.pair_count(rule), expected.len());
     for pool in expected {
-        assert_eq!(caps.lack(pool, SPEECH, rule), None);
+        assert_eq!(caps.missing(pool, SPEECH, rule), None);
     }
 }
 
 #[test]
 fn doc_000_1_1_and_2_1_a_pool_is_directed() {
     let one_way = caps("zh", "zh", "en", "*").unwrap();
-    assert_eq!(one_way.lack(pair("zh:en"), SPEECH, SemanticRule::Source), None);
-    assert!(one_way.lack(pair("en:zh"), SPEECH, SemanticRule::Source).is_some());
+    assert_eq!(one_way.missing(pair("zh:en"), SPEECH, SemanticRule::Source), None);
+    assert!(one_way.missing(pair("en:zh"), SPEECH, SemanticRule::Source).is_some());
 }
 
 #[test]
@@ -154,7 +155,7 @@ fn doc_001_3_1_1_exact_pool_conditions(
     #[case] lack: Option<&str>,
 ) {
     let caps = caps(asr, semantic, tts, pairs).unwrap();
-    let found = caps.lack(pair("zh:en"), SPEECH, SemanticRule::Both);
+    let found = caps.missing(pair("zh:en"), SPEECH, SemanticRule::Both);
     assert_eq!(found.map(|lack| lack.to_string()).as_deref(), lack);
 }
 
@@ -191,7 +192,7 @@ fn doc_001_3_1_2_mixed_pool_conditions(
     #[case] lack: Option<&str>,
 ) {
     let caps = caps(asr, semantic, tts, pairs).unwrap();
-    let found = caps.lack(pair("auto:en"), SPEECH, SemanticRule::Both);
+    let found = caps.missing(pair("auto:en"), SPEECH, SemanticRule::Both);
     assert_eq!(found.map(|lack| lack.to_string()).as_deref(), lack);
 }
 
@@ -249,15 +250,15 @@ fn doc_004_6_1_repair_of_the_source_is_the_gate(
 ) {
     // No ASR list in that document: the repair list stands for it at the edge. Here the node hears both.
     let caps = caps("en zh", semantic, "en zh", pairs).unwrap();
-    let found = caps.lack(pair("en:zh"), TEXT, SemanticRule::Source);
+    let found = caps.missing(pair("en:zh"), TEXT, SemanticRule::Source);
     assert_eq!(found.map(|lack| lack.to_string()).as_deref(), lack);
 }
 
 #[test]
 fn doc_004_6_1_tts_counts_only_when_it_is_wanted() {
     let silent = caps("en zh", "en zh", "en", "*").unwrap();
-    assert_eq!(silent.lack(pair("en:zh"), TEXT, SemanticRule::Source), None);
-    let lack = silent.lack(pair("en:zh"), SPEECH, SemanticRule::Source);
+    assert_eq!(silent.missing(pair("en:zh"), TEXT, SemanticRule::Source), None);
+    let lack = silent.missing(pair("en:zh"), SPEECH, SemanticRule::Source);
     assert_eq!(lack.unwrap().to_string(), "tts(zh) missing");
 }
 
@@ -266,12 +267,12 @@ fn doc_004_4_1_a_service_that_is_off_is_not_used(
     #[values(Service::Asr, Service::Semantic, Service::Nmt, Service::Tts)] off: Service,
 ) {
     let all = caps("en zh", "en zh", "en zh", "*").unwrap();
-    assert_eq!(all.lack(pair("en:zh"), SPEECH, SemanticRule::Source), None);
+    assert_eq!(all.missing(pair("en:zh"), SPEECH, SemanticRule::Source), None);
     let services = ServiceSet::ALL.without(off);
     let parts = (langs("en zh"), langs("en zh"), langs("en zh"), nmt("*"));
     let without = lingua_core::Capabilities::new(parts.0, parts.1, parts.2, parts.3, services);
-    let lack = without.unwrap().lack(pair("en:zh"), SPEECH, SemanticRule::Source);
-    assert_eq!(lack, Some(Lack::Service(off)));
+    let lack = without.unwrap().missing(pair("en:zh"), SPEECH, SemanticRule::Source);
+    assert_eq!(lack, Some(MissingCapability::Service(off)));
 }
 
 #[test]
@@ -285,10 +286,10 @@ fn doc_004_4_1_tone_is_needed_only_by_jobs_that_ask_for_it() {
         services,
     );
     let node = node.unwrap();
-    assert_eq!(node.lack(pair("en:zh"), SPEECH, SemanticRule::Source), None);
+    assert_eq!(node.missing(pair("en:zh"), SPEECH, SemanticRule::Source), None);
     let with_tone = Needs { extra: ServiceSet::EMPTY.with(Service::Tone), ..SPEECH };
-    let lack = node.lack(pair("en:zh"), with_tone, SemanticRule::Source);
-    assert_eq!(lack, Some(Lack::Service(Service::Tone)));
+    let lack = node.missing(pair("en:zh"), with_tone, SemanticRule::Source);
+    assert_eq!(lack, Some(MissingCapability::Service(Service::Tone)));
 }
 
 /// 004 §8.2: the node that the user names must be able to do the job, and may be full.
@@ -303,8 +304,8 @@ fn doc_004_8_2_a_preferred_node_is_checked() {
     let incapable = roster.admits(slot(1), &query, 0).unwrap_err();
     assert!(incapable.is_incapable());
     roster.set_used(slot(0), 1);
-    assert_eq!(roster.admits(slot(0), &query, 0), Err(Why::Full));
-    assert!(!Why::Full.is_incapable());
+    assert_eq!(roster.admits(slot(0), &query, 0), Err(RejectReason::Full));
+    assert!(!RejectReason::Full.is_incapable());
 }
 
 /// 004 §8.1: "the same session does not stay on one node".

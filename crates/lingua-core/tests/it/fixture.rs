@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lingua_core::node::COST_MS_UNKNOWN;
-use lingua_core::roster::Standing;
+use lingua_core::roster::NodeStatus;
 use lingua_core::{
     Capabilities, CapabilityError, Lang, LangPair, LangSet, Load, Nmt, NodeState, Profile, Roster,
     ServiceSet, Slot,
@@ -43,7 +43,7 @@ pub(crate) fn caps(
 /// Puts a ready node into a slot of a roster.
 pub(crate) fn enroll(roster: &mut Roster, slot: usize, caps: Capabilities, slots: u64) {
     let profile = Profile::new(caps, slots, true).expect("a profile");
-    let standing = Standing {
+    let standing = NodeStatus {
         state: NodeState::Ready,
         fresh_until_ms: u64::MAX,
         load: Load::default(),

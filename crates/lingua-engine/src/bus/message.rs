@@ -1,6 +1,6 @@
 //! What instances say to each other, and how it is written.
 //!
-//! Start at [`Message`]. A message is a head in JSON and up to two blobs behind it (a request, sound, a result), which are
+//! Start at [`BusMessage`]. A message is a head in JSON and up to two blobs behind it (a request, sound, a result), which are
 //! passed on as they are. Fields that are not known are passed over and new ones have defaults, so that instances of two versions understand
 //! each other while they are replaced one by one. Times are spans: two instances' clocks are not the same.
 //!
@@ -13,7 +13,7 @@ use lingua_core::{Attempt, InstanceId, JobId};
 use lingua_store::contract::{Bytes, LeaseKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::events::Event;
+use crate::events::EngineEvent;
 use crate::request::{Progress, Try};
 
 /// Most blobs behind a head.
@@ -189,31 +189,33 @@ pub(crate) struct Happened {
 
 impl Happened {
     /// Only what happens to jobs: the rest is in the feed, which everybody follows.
-    pub(crate) fn of(event: &Event) -> Option<Self> {
+    pub(crate) fn of(event: &EngineEvent) -> Option<Self> {
         match event {
-            Event::Job { job, attempt, state, node } => {
+            EngineEvent::Job { job, attempt, state, node } => {
                 let (key, state) = (Key { job: Id(*job), attempt: attempt.0 }, State(*state));
                 Some(Self { key, state, node: node.as_ref().map(ToString::to_string), text: None })
             }
-            Event::Partial { job, attempt, state, node, text } => {
+            EngineEvent::Partial { job, attempt, state, node, text } => {
                 let (key, state) = (Key { job: Id(*job), attempt: attempt.0 }, State(*state));
                 let (node, text) = (Some(node.to_string()), Some(text.to_string()));
                 Some(Self { key, state, node, text })
             }
-            Event::Node { .. } | Event::Pools { .. } | Event::Leader { .. } => None,
+            EngineEvent::Node { .. } | EngineEvent::Pools { .. } | EngineEvent::Leader { .. } => {
+                None
+            }
         }
     }
 
-    pub(crate) fn into_event(self) -> Option<Event> {
+    pub(crate) fn into_event(self) -> Option<EngineEvent> {
         let LeaseKey { job, attempt } = self.key.lease();
         let state = self.state.0;
         let node = self.node.and_then(|node| node.parse().ok());
         match (self.text, node) {
             (Some(text), Some(node)) => {
-                Some(Event::Partial { job, attempt, state, node, text: text.into() })
+                Some(EngineEvent::Partial { job, attempt, state, node, text: text.into() })
             }
             (Some(_), None) => None,
-            (None, node) => Some(Event::Job { job, attempt, state, node }),
+            (None, node) => Some(EngineEvent::Job { job, attempt, state, node }),
         }
     }
 }
@@ -273,18 +275,18 @@ impl<'de> Deserialize<'de> for State {
 
 /// A head and what stands behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Message {
+pub(crate) struct BusMessage {
     pub(crate) head: Head,
     pub(crate) blobs: Vec<Bytes>,
 }
 
-impl From<Head> for Message {
+impl From<Head> for BusMessage {
     fn from(head: Head) -> Self {
         Self { head, blobs: vec![] }
     }
 }
 
-impl Message {
+impl BusMessage {
     /// Writes it behind others.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let head = serde_json::to_vec(&self.head).expect("names and numbers can be written");
@@ -310,7 +312,7 @@ pub(crate) fn seal(from: &InstanceId, messages: &[Vec<u8>]) -> Bytes {
 }
 
 /// Reads what was sealed; `None` if it says not even who sent it. Messages that cannot be read are passed over.
-pub(crate) fn open(sealed: &[u8]) -> Option<(InstanceId, Vec<Message>)> {
+pub(crate) fn open(sealed: &[u8]) -> Option<(InstanceId, Vec<BusMessage>)> {
     let (&name_bytes, rest) = sealed.split_first()?;
     let (name, mut rest) = rest.split_at_checked(name_bytes.into())?;
     let from = InstanceId::new(std::str::from_utf8(name).ok()?).ok()?;
@@ -327,7 +329,7 @@ pub(crate) fn open(sealed: &[u8]) -> Option<(InstanceId, Vec<Message>)> {
 }
 
 /// The first message and what follows it.
-fn read(bytes: &[u8]) -> Option<(Option<Message>, &[u8])> {
+fn read(bytes: &[u8]) -> Option<(Option<BusMessage>, &[u8])> {
     let (head_bytes, rest) = length(bytes)?;
     let (&count, mut rest) = rest.split_first()?;
     if usize::from(count) > BLOBS_MAX {
@@ -345,7 +347,7 @@ fn read(bytes: &[u8]) -> Option<(Option<Message>, &[u8])> {
         rest = after;
     }
     let message = match serde_json::from_slice(head) {
-        Ok(head) => Some(Message { head, blobs }),
+        Ok(head) => Some(BusMessage { head, blobs }),
         Err(error) => {
             tracing::warn!(%error, "a message of another instance is not understood");
             None
@@ -363,13 +365,13 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
 mod tests {
     use super::*;
 
-    fn written(message: &Message) -> Vec<u8> {
+    fn written(message: &BusMessage) -> Vec<u8> {
         let mut bytes = vec![];
         message.write(&mut bytes);
         bytes
     }
 
-    fn some() -> Vec<Message> {
+    fn some() -> Vec<BusMessage> {
         let key = Key { job: Id(JobId::new(7)), attempt: 2 };
         let word = |said| Word { id: 1, key, node: "n".into(), fence: Some(9), said };
         let blob = |text: &str| Bytes::from(text.as_bytes());
@@ -386,8 +388,8 @@ mod tests {
         };
         let failed = Spoken::Failed { reason: "MODEL 坏".into(), retryable: true };
         vec![
-            Message { head: Head::Assign(order), blobs: vec![blob("{}"), blob("sound")] },
-            Message { head: Head::Word(word(Spoken::Done)), blobs: vec![blob("\"你好\"")] },
+            BusMessage { head: Head::Assign(order), blobs: vec![blob("{}"), blob("sound")] },
+            BusMessage { head: Head::Word(word(Spoken::Done)), blobs: vec![blob("\"你好\"")] },
             Head::Word(word(failed)).into(),
             Head::Heard { id: 3, heard: Heard::Ended { state: State(JobState::Done) } }.into(),
             Head::Lost { keys: vec![key, key] }.into(),

@@ -1,6 +1,6 @@
 //! Waiting for jobs that run at another instance, calling them off, and watching what happens there.
 //!
-//! Start at [`Handle::look_elsewhere`]. The record in the store says how a job ended; the owner says when to look, and how far the job is until then.
+//! Start at [`Handle::progress_elsewhere`]. The record in the store says how a job ended; the owner says when to look, and how far the job is until then.
 //! Events go to those instances only where somebody watches.
 
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use lingua_store::Store;
 use super::message::{Happened, Head, Id, Seen};
 use super::{Answered, Posted};
 use crate::clock::Timer;
-use crate::events::Event;
+use crate::events::EngineEvent;
 use crate::handle::Handle;
 use crate::live::Until;
-use crate::shared::Shared;
+use crate::state::EngineState;
 
 /// Longest wait that is asked for at once: if the owner dies, its heir is asked after that.
 const WATCH_MS: u64 = 5_000;
@@ -30,7 +30,7 @@ const INTEREST_MS: u64 = 9_000;
 
 impl<S: Store, T: Timer> Handle<S, T> {
     /// Asks a job's owner how far it is, and waits there until it has got so far. Nothing if nobody answers.
-    pub(crate) async fn look_elsewhere(
+    pub(crate) async fn progress_elsewhere(
         &self,
         owner: &InstanceId,
         id: JobId,
@@ -50,24 +50,24 @@ impl<S: Store, T: Timer> Handle<S, T> {
     pub(super) fn show_job(&self, to: &InstanceId, id: u64, job: JobId, ended: bool, wait_ms: u64) {
         let shared = Arc::clone(&self.shared);
         let Some(live) = shared.live.get(job) else {
-            shared.post(to, Head::Seen { id, seen: None });
+            shared.send(to, Head::Seen { id, seen: None });
             return;
         };
         let until = if ended { Until::Ended } else { Until::Sent };
         let to = to.clone();
-        self.shared.errand(async move {
+        self.shared.spawn_background(async move {
             tokio::select! {
                 biased;
                 _ = live.reached(until) => {}
                 () = shared.timer.sleep(wait_ms) => {}
             }
             let seen = Some(Seen::of(&live.progress()));
-            shared.post(&to, Head::Seen { id, seen });
+            shared.send(&to, Head::Seen { id, seen });
         });
     }
 
     /// Tells a job's owner that nobody wants it; says whether it was reached.
-    pub(crate) async fn call_off_elsewhere(&self, owner: &InstanceId, id: JobId) -> bool {
+    pub(crate) async fn cancel_job_elsewhere(&self, owner: &InstanceId, id: JobId) -> bool {
         self.shared.deliver(owner, Head::CallOff { job: Id(id) }).await == Posted::Sent
     }
 
@@ -79,12 +79,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
         let others = shared.alive.lock().clone();
         for other in others.iter().filter(|other| **other != shared.options.instance) {
-            shared.post(other, Head::Interest { for_ms: INTEREST_MS });
+            shared.send(other, Head::Interest { for_ms: INTEREST_MS });
         }
     }
 }
 
-impl<S: Store, T: Timer> Shared<S, T> {
+impl<S: Store, T: Timer> EngineState<S, T> {
     /// Another instance wants to be told what happens.
     pub(super) fn is_watched_by(&self, who: &InstanceId, for_ms: u64) {
         let until_ms = self.now_ms().saturating_add(for_ms.min(INTEREST_MS));
@@ -100,14 +100,14 @@ impl<S: Store, T: Timer> Shared<S, T> {
     }
 
     /// Tells whoever watches, here and elsewhere; an event that nobody watches is not even made.
-    pub(crate) fn tell_job(self: &Arc<Self>, event: impl Fn() -> Event) {
+    pub(crate) fn publish_job(self: &Arc<Self>, event: impl Fn() -> EngineEvent) {
         if self.bus.is_watched.load(std::sync::atomic::Ordering::Relaxed) {
             self.tell_others(&event());
         }
-        self.tell(event);
+        self.publish(event);
     }
 
-    fn tell_others(self: &Arc<Self>, event: &Event) {
+    fn tell_others(self: &Arc<Self>, event: &EngineEvent) {
         let now_ms = self.now_ms();
         let mut watchers = self.bus.watchers.lock();
         watchers.retain(|(_, until_ms)| *until_ms > now_ms);
@@ -116,7 +116,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
         drop(watchers);
         for who in to {
             if let Some(happened) = Happened::of(event) {
-                self.post(&who, Head::Happened(happened));
+                self.send(&who, Head::Happened(happened));
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::error::SubmitError;
 use crate::live::{LiveJob, ToJob, Until};
 use crate::request::{Ended, JobRequest, JobView, Progress};
 use crate::runner::{Life, Runner};
-use crate::shared::timed;
+use crate::state::timed;
 
 /// How often the record of a job that runs elsewhere is looked at by who waits for it.
 const LOOK_AGAIN_MS: u64 = 50;
@@ -102,7 +102,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         if shared.live.get(request.id).is_some() {
             return Ok(None);
         }
-        let Some(handing_in) = shared.amends.hand_in(request.id) else { return Ok(None) };
+        let Some(handing_in) = shared.reconciler.begin_submit(request.id) else { return Ok(None) };
         let new = shared.new_job(&request, accepted_ms);
         let (created, _) = timed!(shared, "create_job", shared.store.create_job(new));
         let created = created?;
@@ -117,14 +117,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// A job that is there already may be one that nobody runs, because the answer to the first request was lost.
     fn take_up(&self, record: JobRecord, request: Arc<JobRequest>) {
         let shared = &self.shared;
-        let is_ours = record.owner == shared.options.instance && shared.is_nobodys(record.id);
+        let is_ours = record.owner == shared.options.instance && shared.is_unowned(record.id);
         match record.stage.state {
-            _ if !is_ours || planted::is(Bug::NobodyLooks) => {}
-            JobState::New if !shared.amends.has_ended(record.id) => {
+            _ if !is_ours || planted::is(Bug::NoReconcile) => {}
+            JobState::New if !shared.reconciler.has_ended(record.id) => {
                 let job = Job::recovered(record.stage, None);
                 self.start(request, job, shared.now_ms(), None);
             }
-            state if !state.is_terminal() => shared.amends.want(),
+            state if !state.is_terminal() => shared.reconciler.request_scan(),
             _ => {}
         }
     }
@@ -206,7 +206,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             let left_ms = give_up_ms.saturating_sub(self.shared.now_ms());
             let mut seen = None;
             if view.owner != self.shared.options.instance {
-                seen = self.look_elsewhere(&view.owner, id, until, left_ms).await.flatten();
+                seen = self.progress_elsewhere(&view.owner, id, until, left_ms).await.flatten();
             }
             if let Some(seen) = seen {
                 let is_over = seen.is_over();
@@ -302,7 +302,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let Some(view) = self.job(id).await? else { return Ok(None) };
         if view.progress.ended.is_some()
             || view.owner == self.shared.options.instance
-            || !self.call_off_elsewhere(&view.owner, id).await
+            || !self.cancel_job_elsewhere(&view.owner, id).await
         {
             return Ok(Some(view));
         }

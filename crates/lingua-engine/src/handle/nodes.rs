@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 use super::Handle;
 use crate::clock::Timer;
 use crate::error::NodeError;
-use crate::live::{Answer, LiveJob, NodeWord, Partial, Said, ToJob, Unheard};
+use crate::live::{Answer, LiveJob, NodeReport, Partial, ReportKind, ToJob, Unheard};
 use crate::node::Outbox;
 use crate::request::JobResult;
-use crate::shared::timed;
+use crate::state::timed;
 
 /// How long a word waits until a job whose inbox is full may have room.
 const FULL_PAUSE_MS: u64 = 5;
@@ -31,7 +31,7 @@ const CHECKED_MAX: usize = 32;
 
 /// A node that connects.
 #[derive(Debug, Clone)]
-pub struct Registration {
+pub struct NodeRegistration {
     /// Who.
     pub node: NodeId,
     /// What it can do.
@@ -46,7 +46,7 @@ pub struct Registration {
 
 /// What a node is told when it has connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Registered {
+pub struct RegisteredNode {
     /// Where it is now, and which incarnation.
     pub place: Place,
     /// How many exact pools it belongs to.
@@ -57,7 +57,7 @@ pub struct Registered {
 
 /// A node's sign of life.
 #[derive(Debug, Clone)]
-pub struct Beat {
+pub struct NodeHeartbeat {
     /// Who.
     pub node: NodeId,
     /// Which incarnation, if it says so.
@@ -74,7 +74,7 @@ pub struct Beat {
 
 /// What a sign of life is answered with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Beaten {
+pub struct HeartbeatAck {
     /// What it runs that nobody wants.
     pub cancel: Vec<LeaseKey>,
     /// It is to finish what it has and take nothing new.
@@ -83,7 +83,7 @@ pub struct Beaten {
 
 impl<S: Store, T: Timer> Handle<S, T> {
     /// Connects a node. A connection that the same node had before is told that it is over.
-    pub async fn register(&self, r: Registration) -> Result<Registered, NodeError> {
+    pub async fn register(&self, r: NodeRegistration) -> Result<RegisteredNode, NodeError> {
         let shared = &self.shared;
         let incarnation = Incarnation(shared.random_u64());
         let assign = Assign { node: r.node.clone(), incarnation, class: class_of(&r.profile) };
@@ -112,7 +112,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         shared.routes.changed(place.cell);
         self.offer(&r.profile);
         let pairs = r.profile.capabilities().pair_count(shared.options.rules.semantic);
-        Ok(Registered { place, pairs, heartbeat_ms: shared.options.times.heartbeat_ms })
+        Ok(RegisteredNode { place, pairs, heartbeat_ms: shared.options.times.heartbeat_ms })
     }
 
     /// Wakes as many waiting jobs as the node has slots.
@@ -123,7 +123,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Takes a sign of life.
-    pub async fn heartbeat(&self, beat: Beat) -> Result<Beaten, NodeError> {
+    pub async fn heartbeat(&self, beat: NodeHeartbeat) -> Result<HeartbeatAck, NodeError> {
         let shared = &self.shared;
         let Some(node) = shared.nodes.get(&beat.node) else {
             return Box::pin(self.heartbeat_elsewhere(beat)).await;
@@ -156,8 +156,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         place: Place,
         cost_ms: Option<u32>,
         profile: &Profile,
-        beat: Beat,
-    ) -> Result<Beaten, NodeError> {
+        beat: NodeHeartbeat,
+    ) -> Result<HeartbeatAck, NodeError> {
         let shared = &self.shared;
         let running = beat.running.clone();
         let heartbeat = contract::Heartbeat {
@@ -171,14 +171,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
         };
         match timed!(shared, "heartbeat", shared.store.heartbeat(heartbeat)).0? {
             HeartbeatReply::Beaten { drain, unknown } => {
-                let mut cancel = match planted::is(Bug::LeaselessGoOn) {
+                let mut cancel = match planted::is(Bug::RunWithoutLease) {
                     true => vec![],
                     false => unknown,
                 };
                 // The node will stop; whoever waits for it must not wait for its timer.
                 shared.leases_lost(cancel.iter().copied());
                 cancel.extend(self.release_what_is_over(place, profile, &running).await);
-                Ok(Beaten { cancel, drain })
+                Ok(HeartbeatAck { cancel, drain })
             }
             HeartbeatReply::Reregister => Err(NodeError::NotRegistered),
         }
@@ -201,7 +201,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             let is_wanted = record.is_some_and(|record| {
                 !record.stage.state.is_terminal() && record.stage.attempt <= key.attempt
             });
-            if is_wanted || planted::is(Bug::HeldForEver) {
+            if is_wanted || planted::is(Bug::EndedJobKeepsSlot) {
                 continue;
             }
             if let Ok(Some(_)) = shared.store.finish(place.cell, key).await {
@@ -246,7 +246,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// A connection is over, or a node signs off: its jobs are retried at once.
     pub async fn disconnect(&self, node: &NodeId, epoch: Epoch) -> Result<(), NodeError> {
-        self.shared.cut_off(node, epoch).await
+        self.shared.disconnect_node(node, epoch).await
     }
 
     /// The epoch of a connected node.
@@ -256,7 +256,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// The node has the job. With `wait`, says whether that counted.
     pub async fn acked(&self, job: JobId, report: Report, wait: bool) -> Result<(), NodeError> {
-        self.say(job, NodeWord { report, said: Said::Acked }, wait).await
+        self.say(job, NodeReport { report, kind: ReportKind::Acked }, wait).await
     }
 
     /// The node gave a result.
@@ -267,8 +267,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         result: impl Into<JobResult>,
         wait: bool,
     ) -> Result<(), NodeError> {
-        let said = Said::Done { result: result.into() };
-        self.say(job, NodeWord { report, said }, wait).await
+        let kind = ReportKind::Done { result: result.into() };
+        self.say(job, NodeReport { report, kind }, wait).await
     }
 
     /// The node gave up. `BUSY` and `STALE_FENCE` are refusals: not the node's fault, nor the job's.
@@ -280,12 +280,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
         retryable: bool,
         wait: bool,
     ) -> Result<(), NodeError> {
-        let said = match reason.as_str() {
-            "BUSY" => Said::Refused,
-            "STALE_FENCE" => Said::Overtaken,
-            _ => Said::Failed { reason, retryable },
+        let kind = match reason.as_str() {
+            "BUSY" => ReportKind::Refused,
+            "STALE_FENCE" => ReportKind::Overtaken,
+            _ => ReportKind::Failed { reason, retryable },
         };
-        self.say(job, NodeWord { report, said }, wait).await
+        self.say(job, NodeReport { report, kind }, wait).await
     }
 
     /// The node has a part of the text; of no use to anybody but those who watch, so it is dropped
@@ -304,7 +304,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         false
     }
 
-    async fn say(&self, job: JobId, word: NodeWord, wait: bool) -> Result<(), NodeError> {
+    async fn say(&self, job: JobId, word: NodeReport, wait: bool) -> Result<(), NodeError> {
         let Some(live) = self.shared.live.get(job) else {
             return Box::pin(self.say_elsewhere(job, word, wait)).await;
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lingua_core::roster::Verdict;
+use lingua_core::roster::NodeVerdict;
 use lingua_core::{NodeId, Query, SlotSet};
 use lingua_store::Store;
 use lingua_store::contract::{CellView, InstanceView, NodeView};
@@ -15,11 +15,11 @@ use crate::table::PoolTable;
 
 /// What selection thinks of a node.
 #[derive(Debug, Clone)]
-pub struct NodeVerdict {
+pub struct NodeExplanation {
     /// The node.
     pub node: NodeView,
     /// Whether it would be chosen, and if not, why.
-    pub verdict: Verdict,
+    pub verdict: NodeVerdict,
 }
 
 /// The instances and who leads them.
@@ -73,7 +73,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Why each node would or would not get this job now. Nothing is taken.
-    pub async fn explain(&self, request: &JobRequest) -> Result<Vec<NodeVerdict>, SubmitError> {
+    pub async fn explain(&self, request: &JobRequest) -> Result<Vec<NodeExplanation>, SubmitError> {
         let mut verdicts = vec![];
         let mut chosen = false;
         for view in self.views().await? {
@@ -92,11 +92,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
             for (node, (_, verdict)) in view.nodes.into_iter().zip(told.verdicts) {
                 // One job goes to one cell: the first that has a slot, in this account.
                 let verdict = match verdict {
-                    Verdict::Chosen { score } if chosen => Verdict::AsGood { score },
+                    NodeVerdict::Chosen { score } if chosen => NodeVerdict::AsGood { score },
                     verdict => verdict,
                 };
-                chosen |= matches!(verdict, Verdict::Chosen { .. });
-                verdicts.push(NodeVerdict { node, verdict });
+                chosen |= matches!(verdict, NodeVerdict::Chosen { .. });
+                verdicts.push(NodeExplanation { node, verdict });
             }
         }
         Ok(verdicts)

@@ -117,7 +117,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         match told {
             Ok(()) => (self.feed.told, self.feed.is_over) = (bytes, is_whole),
             Err(TrySendError::Full(_)) => {
-                self.shared.cut_off_slow(&link.node, link.place.epoch).await;
+                self.shared.disconnect_slow(&link.node, link.place.epoch).await;
             }
             // It is gone, and the job is being told so.
             Err(TrySendError::Closed(_)) => {}
@@ -131,10 +131,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let (sound, is_whole) = speech.since(self.feed.told);
         let bytes = self.feed.told + sound.len();
         if !sound.is_empty() {
-            self.shared.sound_elsewhere(&grant, key, self.feed.told, sound);
+            self.shared.send_audio_elsewhere(&grant, key, self.feed.told, sound);
         }
         if is_whole {
-            self.shared.sound_end_elsewhere(&grant, key, bytes);
+            self.shared.send_audio_end_elsewhere(&grant, key, bytes);
         }
         (self.feed.told, self.feed.is_over) = (bytes, is_whole);
     }

@@ -8,12 +8,12 @@ use lingua_store::Store;
 use lingua_store::contract::{Advance, AdvanceReply, CreateReply, JOB_BYTES_MAX, Keep, Outcome};
 
 use super::Runner;
-use crate::amends::{End, FIRST};
 use crate::clock::Timer;
 use crate::events;
 use crate::live::Partial;
+use crate::reconcile::{End, FIRST};
 use crate::request::{Ended, Kept};
-use crate::shared::timed;
+use crate::state::timed;
 
 /// How often writing is tried before the job is left to the clean-up.
 const WRITE_TRIES: u32 = 40;
@@ -59,7 +59,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
             let job = self.shared.new_job(&self.request, self.live.accepted_ms);
             let written_ms = self.over.as_ref().map_or(0, |over| over.ended_ms);
-            self.shared.amends.remember(End { job, stage: to, outcome, token, written_ms });
+            self.shared.reconciler.remember(End { job, stage: to, outcome, token, written_ms });
         }
     }
 
@@ -92,7 +92,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     tracing::warn!(job_id = %self.id(), ?reply, "the job is no longer ours");
                     return false;
                 }
-                Err(_) if planted::is(Bug::FailOpen) && !to.state.is_terminal() => return true,
+                Err(_) if planted::is(Bug::ActWithoutStore) && !to.state.is_terminal() => {
+                    return true;
+                }
                 Err(error) if error.is_safe_to_retry() => {
                     self.shared.timer.sleep(WRITE_PAUSE_MS).await;
                 }
@@ -167,7 +169,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Stage { state, attempt } = self.job.stage();
         let node = self.job.grant().map(|grant| grant.node.clone());
         let job = self.request.id;
-        self.shared.tell_job(|| events::Event::Job { job, attempt, state, node: node.clone() });
+        self.shared.publish_job(|| events::EngineEvent::Job {
+            job,
+            attempt,
+            state,
+            node: node.clone(),
+        });
         let over = self.over.take();
         self.live.set_progress(|progress| {
             (progress.state, progress.attempt, progress.node) = (state, attempt, node);
@@ -188,14 +195,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         let Stage { state, attempt } = self.job.stage();
         let (job, node) = (self.id(), report.node);
-        let told = || events::Event::Partial {
+        let told = || events::EngineEvent::Partial {
             job,
             attempt,
             state,
             node: node.clone(),
             text: Arc::clone(&text),
         };
-        self.shared.tell_job(told);
+        self.shared.publish_job(told);
         self.live.set_progress(|progress| progress.partial = Some(text));
     }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use lingua_core::job::{Event, Failure, Grant};
-use lingua_core::{CellId, LangPair, Needs, Query, Service, Slot, SlotSet, Source, Why};
+use lingua_core::{CellId, LangPair, Needs, Query, RejectReason, Service, Slot, SlotSet, Source};
 use lingua_store::Store;
 use lingua_store::contract::{Pin, Place, Reserve, Reserved};
 
@@ -17,7 +17,7 @@ use super::listen::Feed;
 use crate::clock::Timer;
 use crate::live::{Heard, ToJob};
 use crate::queue::{Wake, Want};
-use crate::shared::timed;
+use crate::state::timed;
 
 /// Why the look for a slot ended without one.
 pub(super) enum NoSlot {
@@ -192,7 +192,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
         }
         // Nodes may be on their way back: this instance has just come, or the store has forgotten them.
-        if self.shared.now_ms() < self.patient_until_ms || self.shared.is_in_doubt() {
+        if self.shared.now_ms() < self.patient_until_ms || self.shared.is_after_failover() {
             return Ok(Looked::Full { others: true });
         }
         self.count_empty_pool();
@@ -233,7 +233,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    fn preferred_lost(&self, why: Why, strict: bool) -> Result<Option<Found>, NoSlot> {
+    fn preferred_lost(&self, why: RejectReason, strict: bool) -> Result<Option<Found>, NoSlot> {
         if why.is_incapable() {
             let detail = format!("the preferred node cannot serve {}: {why}", self.request.pair);
             return Err(NoSlot::Failed(Failure::PreferredNotCapable, Some(detail)));
@@ -275,7 +275,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let lacks = view
             .nodes
             .iter()
-            .filter(|n| n.profile.capabilities().lack(back, needs, rule).is_some());
+            .filter(|n| n.profile.capabilities().missing(back, needs, rule).is_some());
         let slots: SlotSet = lacks.map(|node| node.place.slot).collect();
         shared.one_way.put(question, slots, now_ms);
         Ok(slots)
@@ -288,10 +288,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
         pin: Option<Pin>,
         keep_last: bool,
     ) -> Result<Reserved, NoSlot> {
-        let exclude = match self.shared.is_in_doubt() {
+        let exclude = match self.shared.is_after_failover() {
             false => exclude,
             true => {
-                let doubted = Box::pin(self.shared.doubted_in(cell)).await;
+                let doubted = Box::pin(self.shared.unreported_slots(cell)).await;
                 exclude | doubted.map_err(|_| store_down())?
             }
         };
@@ -345,7 +345,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             for node in &view.nodes {
                 let caps = node.profile.capabilities();
                 let rule = self.shared.options.rules.semantic;
-                if let Some(lack) = caps.lack(self.request.pair, self.request.needs, rule) {
+                if let Some(lack) = caps.missing(self.request.pair, self.request.needs, rule) {
                     lacks.push(lack.to_string());
                 }
             }

@@ -104,7 +104,7 @@ impl<S: Store, T: Timer> Attached<S, T> {
         state.heard_ms = talk.now_ms();
         state.accepted.clear();
         state.partials.clear();
-        let again = u64::from(planted::is(Bug::ToldAgain));
+        let again = u64::from(planted::is(Bug::DeliverTwice));
         state.come_back(last_seq.saturating_sub(again));
         drop(state);
         // The connection before sits in `next` and has to see that it is over.
@@ -194,7 +194,7 @@ impl<S: Store, T: Timer> Attached<S, T> {
         }
         if let Some(Delivery { seq, id, outcome }) = state.order.deliver() {
             state.jobs.remove(&seq);
-            if !planted::is(Bug::PartAfterWhole) {
+            if !planted::is(Bug::PartialAfterResult) {
                 state.partials.remove(&seq);
             }
             state.order.shrink(RECENT, |kept| {
@@ -220,7 +220,7 @@ impl<S: Store, T: Timer> Attached<S, T> {
             };
         }
         while let Some((seq, (id, text))) = state.partials.pop_first() {
-            if state.order.is_open(seq) || planted::is(Bug::PartAfterWhole) {
+            if state.order.is_open(seq) || planted::is(Bug::PartialAfterResult) {
                 return Found::Told(ToClient::Partial(id, text));
             }
         }

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use lingua_core::planted::{self, Bug};
 use lingua_core::session::Format;
 use lingua_store::Store;
 use lingua_store::contract::Bytes;
@@ -258,5 +257,5 @@ impl<S: Store, T: Timer> Hub<S, T> {
 
 /// Compares in a time that does not depend on where they differ.
 fn is_same(a: &Holder, b: &Holder) -> bool {
-    planted::is(Bug::NoSecret) || a.iter().zip(b).fold(0, |seen, (a, b)| seen | (a ^ b)) == 0
+    a.iter().zip(b).fold(0, |seen, (a, b)| seen | (a ^ b)) == 0
 }

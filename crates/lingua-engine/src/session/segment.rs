@@ -116,7 +116,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
                 Ok(Waited::NoSuchJob) if self.now_ms() < self.patient_until_ms => {
                     self.hub.engine.shared.timer.sleep(LOOK_AGAIN_MS).await;
                 }
-                Ok(Waited::NoSuchJob) if planted::is(Bug::MissingUnsaid) => return,
+                Ok(Waited::NoSuchJob) if planted::is(Bug::MissingNotReported) => return,
                 Ok(Waited::NoSuchJob) => {
                     let detail = "the instance that heard it is gone; say it again";
                     return self.miss(seq, "INSTANCE_LOST", detail.to_owned());

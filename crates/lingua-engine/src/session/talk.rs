@@ -180,7 +180,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
                 Some(job) => {
                     let (began_ms, ended_ms) = (now_ms, Some(now_ms));
                     state.jobs.insert(seq, Spoken { id, job, began_ms, ended_ms });
-                    if !planted::is(Bug::MissingUnsaid) {
+                    if !planted::is(Bug::MissingNotReported) {
                         state.order.set_due(seq, now_ms.saturating_add(due_ms));
                     }
                 }
@@ -390,7 +390,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
     /// Nothing more becomes of the session here.
     pub(super) fn finish(&self, over: Over) {
         self.state.lock().over.get_or_insert(over);
-        if !planted::is(Bug::NeverForgotten) {
+        if !planted::is(Bug::SessionNeverRemoved) {
             self.hub.forget(self);
         }
         self.for_client.notify_one();

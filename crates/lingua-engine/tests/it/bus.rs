@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lingua_core::job::JobState;
-use lingua_engine::events::Event;
+use lingua_engine::events::EngineEvent;
 use lingua_engine::handle::Waited;
 use lingua_engine::node::ToNode;
 use lingua_engine::request::Input;
@@ -220,10 +220,14 @@ async fn partial_texts_and_events_cross_the_bus() {
     node.next_job().await;
     assert!(two.engine.partial(id, node.report(1), "so far"));
     let mut seen = vec![];
-    while !seen.iter().any(|e| matches!(e, Event::Partial { text, .. } if &**text == "so far")) {
+    while !seen
+        .iter()
+        .any(|e| matches!(e, EngineEvent::Partial { text, .. } if &**text == "so far"))
+    {
         seen.push(events.recv().await.expect("an event"));
     }
-    let is_sent = |e: &Event| matches!(e, Event::Job { state: JobState::Dispatched, .. });
+    let is_sent =
+        |e: &EngineEvent| matches!(e, EngineEvent::Job { state: JobState::Dispatched, .. });
     assert!(seen.iter().any(is_sent), "{seen:?}");
 }
 

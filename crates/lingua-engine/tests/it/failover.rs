@@ -5,7 +5,7 @@ use std::time::Duration;
 use lingua_core::job::JobState;
 use lingua_core::{Attempt, Load};
 use lingua_engine::NodeError;
-use lingua_engine::handle::Beat;
+use lingua_engine::handle::NodeHeartbeat;
 use lingua_store::Store as _;
 use lingua_store::contract::LeaseKey;
 use lingua_store::embedded::Lost;
@@ -16,9 +16,9 @@ async fn pass(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
-fn beat(node: &Node, running: Vec<LeaseKey>) -> Beat {
+fn beat(node: &Node, running: Vec<LeaseKey>) -> NodeHeartbeat {
     let (id, epoch) = (node.id.clone(), Some(node.epoch));
-    Beat { node: id, epoch, health: None, load: Load::default(), running, profile: None }
+    NodeHeartbeat { node: id, epoch, health: None, load: Load::default(), running, profile: None }
 }
 
 #[tokio::test(start_paused = true)]

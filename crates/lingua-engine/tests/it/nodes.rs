@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use lingua_core::node::NodeState;
 use lingua_core::{Health, NodeId};
-use lingua_engine::handle::Beat;
+use lingua_engine::handle::NodeHeartbeat;
 use lingua_engine::node::ToNode;
 use lingua_engine::request::JobRequest;
 use std::sync::Arc;
 
 use crate::world::{Habit, Node, World, done_by, error_of, job, profile};
 
-fn beat(node: &Node) -> Beat {
-    Beat {
+fn beat(node: &Node) -> NodeHeartbeat {
+    NodeHeartbeat {
         node: node.id.clone(),
         epoch: Some(node.epoch),
         health: None,
@@ -134,7 +134,7 @@ async fn a_heartbeat_can_change_what_a_node_can_do() {
     let world = World::new();
     let node = Node::works(&world, "a", 1, 10).await;
     let japanese = profile("ja en", 1);
-    let change = Beat { profile: Some(Arc::clone(&japanese)), ..beat(&node) };
+    let change = NodeHeartbeat { profile: Some(Arc::clone(&japanese)), ..beat(&node) };
     world.engine.heartbeat(change).await.unwrap();
     assert_eq!(world.engine.profile_of(&node.id), Some(japanese));
     assert_eq!(error_of(&world.translate(job(1, "zh:en")).await), "NO_CAPABLE_NODE");
@@ -152,7 +152,7 @@ async fn a_heartbeat_can_change_what_a_node_can_do() {
 async fn a_node_that_does_not_read_is_cut_off_and_its_jobs_go_elsewhere() {
     let world = World::new();
     let (outbox, _never_read) = tokio::sync::mpsc::channel(3);
-    let slow = lingua_engine::handle::Registration {
+    let slow = lingua_engine::handle::NodeRegistration {
         node: NodeId::new("slow").unwrap(),
         profile: profile("zh en", 64),
         health: Default::default(),
@@ -211,13 +211,13 @@ async fn a_degraded_node_that_changes_what_it_can_do_stays_degraded() {
     let world = World::new();
     let node = Node::works(&world, "a", 1, 10).await;
     let state = async || world.engine.node(&node.id).await.unwrap().expect("known").1.state;
-    let degraded = Beat { health: Some(Health::Degraded), ..beat(&node) };
+    let degraded = NodeHeartbeat { health: Some(Health::Degraded), ..beat(&node) };
     world.engine.heartbeat(degraded).await.unwrap();
     assert_eq!(state().await, NodeState::Degraded);
-    let more = Beat { profile: Some(profile("zh en ja", 2)), ..beat(&node) };
+    let more = NodeHeartbeat { profile: Some(profile("zh en ja", 2)), ..beat(&node) };
     world.engine.heartbeat(more).await.unwrap();
     assert_eq!(state().await, NodeState::Degraded);
-    let ready = Beat { health: Some(Health::Ready), ..beat(&node) };
+    let ready = NodeHeartbeat { health: Some(Health::Ready), ..beat(&node) };
     world.engine.heartbeat(ready).await.unwrap();
     assert_eq!(state().await, NodeState::Ready);
 }

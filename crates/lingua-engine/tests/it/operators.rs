@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use lingua_core::job::JobState;
-use lingua_core::roster::Verdict;
-use lingua_core::{NodeState, Why};
-use lingua_engine::events::Event;
+use lingua_core::roster::NodeVerdict;
+use lingua_core::{NodeState, RejectReason};
+use lingua_engine::events::EngineEvent;
 
 use crate::world::{Habit, Node, World, job};
 
@@ -43,9 +43,9 @@ async fn an_explanation_names_each_nodes_reason() {
     let verdict = |name: &str| {
         told.iter().find(|v| v.node.node.as_str() == name).map(|v| v.verdict).expect("a verdict")
     };
-    assert!(matches!(verdict("able"), Verdict::Chosen { .. }));
-    assert!(matches!(verdict("french"), Verdict::Refused(Why::Lacks(_))));
-    assert_eq!(verdict("tired"), Verdict::Refused(Why::State(NodeState::Draining)));
+    assert!(matches!(verdict("able"), NodeVerdict::Chosen { .. }));
+    assert!(matches!(verdict("french"), NodeVerdict::Refused(RejectReason::Lacks(_))));
+    assert_eq!(verdict("tired"), NodeVerdict::Refused(RejectReason::State(NodeState::Draining)));
     assert_eq!(world.used().await, 0, "nothing was taken");
 }
 
@@ -64,15 +64,16 @@ async fn events_tell_of_nodes_and_jobs() {
     let job_states: Vec<JobState> = seen
         .iter()
         .filter_map(|event| match event {
-            Event::Job { job, state, .. } if *job == view.id => Some(*state),
+            EngineEvent::Job { job, state, .. } if *job == view.id => Some(*state),
             _ => None,
         })
         .collect();
     assert_eq!(job_states, [JobState::Dispatched, JobState::Acked, JobState::Done]);
     assert!(
-        seen.iter().any(|event| matches!(event, Event::Node { node, .. } if node.as_str() == "a"))
+        seen.iter()
+            .any(|event| matches!(event, EngineEvent::Node { node, .. } if node.as_str() == "a"))
     );
-    assert!(seen.iter().any(|event| matches!(event, Event::Pools { .. })));
+    assert!(seen.iter().any(|event| matches!(event, EngineEvent::Pools { .. })));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lingua_core::JobId;
-use lingua_engine::events::Event;
+use lingua_engine::events::EngineEvent;
 use lingua_engine::handle::PARTIAL_BYTES_MAX;
 
 use crate::world::{Habit, Node, World, done_by, error_of, job};
@@ -40,8 +40,8 @@ async fn the_latest_text_of_a_live_job_is_shown_and_goes_with_its_end() {
     let mut told = vec![];
     while let Ok(event) = events.try_recv() {
         match event {
-            Event::Partial { job, text, .. } if job == id => told.push(text.to_string()),
-            Event::Job { job, state, .. } if job == id => told.push(state.to_string()),
+            EngineEvent::Partial { job, text, .. } if job == id => told.push(text.to_string()),
+            EngineEvent::Job { job, state, .. } if job == id => told.push(state.to_string()),
             _ => {}
         }
     }

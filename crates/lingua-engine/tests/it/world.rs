@@ -8,11 +8,11 @@ use lingua_core::{
     Attempt, Capabilities, Epoch, Health, InstanceId, JobId, Lang, LangSet, Load, Nmt, NodeId,
     Profile, Service, ServiceSet,
 };
-use lingua_engine::handle::{Beat, Registration, Waited};
+use lingua_engine::handle::{NodeHeartbeat, NodeRegistration, Waited};
 use lingua_engine::node::{Assignment, ToNode};
-use lingua_engine::options::Options;
+use lingua_engine::options::EngineOptions;
 use lingua_engine::request::{Decode, Input, JobRequest, JobView};
-use lingua_engine::{Handle, Service as Instance, TokioTimer};
+use lingua_engine::{EngineService, Handle, TokioTimer};
 use lingua_store::{Embedded, Limits};
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
@@ -36,7 +36,7 @@ impl World {
         Self::with(|_| {})
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut EngineOptions)) -> Self {
         let timer = TokioTimer::starting_at(START_MS);
         let store = Embedded::new(Default::default(), Limits::default(), timer.clone());
         Self::over(store, timer, "instance-1", change)
@@ -47,12 +47,12 @@ impl World {
         store: Store,
         timer: TokioTimer,
         name: &str,
-        change: impl FnOnce(&mut Options),
+        change: impl FnOnce(&mut EngineOptions),
     ) -> Self {
-        let mut options = Options::new(InstanceId::new(name).expect("a name"), decode(), 7);
+        let mut options = EngineOptions::new(InstanceId::new(name).expect("a name"), decode(), 7);
         change(&mut options);
         let mut registry = Registry::default();
-        let service = Instance::new(options, store.clone(), timer.clone(), &mut registry);
+        let service = EngineService::new(options, store.clone(), timer.clone(), &mut registry);
         let engine = service.handle();
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(service.run(async move { drop(stopped.await) }));
@@ -161,7 +161,7 @@ impl Node {
         let (outbox, inbox) = mpsc::channel(64);
         let health = Health::Ready;
         let version = Some(Arc::from("3.0"));
-        let registration = Registration { node: id.clone(), profile, health, version, outbox };
+        let registration = NodeRegistration { node: id.clone(), profile, health, version, outbox };
         let registered = world.engine.register(registration).await.expect("registered");
         let most_at_once = Arc::new(AtomicU16::new(0));
         let jobs_done = Arc::new(AtomicU32::new(0));
@@ -273,7 +273,7 @@ impl Life {
                     let (node, epoch) = (life.id.clone(), Some(life.epoch));
                     let (health, load, profile) = (None, Load::default(), None);
                     let running = running.clone();
-                    let beat = Beat { node, epoch, health, load, running, profile };
+                    let beat = NodeHeartbeat { node, epoch, health, load, running, profile };
                     life.engine.heartbeat(beat).await.ok();
                 }
             }

@@ -2,8 +2,8 @@
 //!
 //! The order is the core's: the first set that a pinned node is not in is the reason that is told.
 
-use lingua_core::capability::Lack;
-use lingua_core::{NodeState, Query, Resource, SemanticRule, Service, Source, Why};
+use lingua_core::capability::MissingCapability;
+use lingua_core::{NodeState, Query, RejectReason, Resource, SemanticRule, Service, Source};
 use lingua_store::Result;
 
 use super::profile::{ANY, AUTO, facts, lang_set, needs_set, pair_set};
@@ -11,7 +11,7 @@ use crate::reply::corrupt;
 
 /// The sets that a node must be in, each with what it lacks if it is not.
 pub(super) struct Sets {
-    pub(super) required: Vec<(String, Why)>,
+    pub(super) required: Vec<(String, RejectReason)>,
     /// The place, from 1, of the set that counts together with the one after it: it is enough to be in
     /// one of the two.
     pub(super) either: usize,
@@ -19,32 +19,32 @@ pub(super) struct Sets {
 
 pub(super) fn sets(query: &Query, rule: SemanticRule) -> Sets {
     let mut required = Vec::with_capacity(12);
-    let mut put = |set: String, why: Why| {
+    let mut put = |set: String, why: RejectReason| {
         required.push((set, why));
         required.len()
     };
     // Which part of it is missing follows from the node's facts.
-    put(needs_set(query.public, query.needs.services()), Why::PrivateOnly);
+    put(needs_set(query.public, query.needs.services()), RejectReason::PrivateOnly);
     let tgt = query.pair.tgt;
     if let Source::Known(src) = query.pair.src {
         if query.needs.asr {
-            put(lang_set('a', src), Why::Lacks(Lack::Asr(src)));
+            put(lang_set('a', src), RejectReason::Lacks(MissingCapability::Asr(src)));
         }
         if rule != SemanticRule::Declared {
-            put(lang_set('s', src), Why::Lacks(Lack::Semantic(src)));
+            put(lang_set('s', src), RejectReason::Lacks(MissingCapability::Semantic(src)));
         }
     }
     if rule == SemanticRule::Both {
-        put(lang_set('s', tgt), Why::Lacks(Lack::Semantic(tgt)));
+        put(lang_set('s', tgt), RejectReason::Lacks(MissingCapability::Semantic(tgt)));
     }
     let (all, listed, lack) = match query.pair.src {
-        Source::Known(src) => (ANY, pair_set(src, tgt), Lack::Nmt(src, tgt)),
-        Source::Auto => (AUTO, lang_set('i', tgt), Lack::AutoSource(tgt)),
+        Source::Known(src) => (ANY, pair_set(src, tgt), MissingCapability::Nmt(src, tgt)),
+        Source::Auto => (AUTO, lang_set('i', tgt), MissingCapability::AutoSource(tgt)),
     };
-    let either = put(all.to_owned(), Why::Lacks(lack));
-    put(listed, Why::Lacks(lack));
+    let either = put(all.to_owned(), RejectReason::Lacks(lack));
+    put(listed, RejectReason::Lacks(lack));
     if query.needs.tts {
-        put(lang_set('t', tgt), Why::Lacks(Lack::Tts(tgt)));
+        put(lang_set('t', tgt), RejectReason::Lacks(MissingCapability::Tts(tgt)));
     }
     Sets { required, either }
 }
@@ -52,7 +52,12 @@ pub(super) fn sets(query: &Query, rule: SemanticRule) -> Sets {
 impl Sets {
     /// What the script says of a pinned node with these capabilities: the number of a set, from 1, or a
     /// word.
-    pub(super) fn why(&self, query: &Query, said: &str, capabilities: &str) -> Result<Why> {
+    pub(super) fn why(
+        &self,
+        query: &Query,
+        said: &str,
+        capabilities: &str,
+    ) -> Result<RejectReason> {
         if said == "1" {
             return Ok(lacking(query, capabilities));
         }
@@ -61,30 +66,32 @@ impl Sets {
             return set.map(|&(_, why)| why).ok_or_else(|| corrupt("a set that was not asked for"));
         }
         Ok(match said {
-            "no_node" => Why::NoNode,
-            "superseded" => Why::Superseded,
-            "offline" => Why::State(NodeState::Offline),
-            "stale" => Why::Stale,
-            "registering" => Why::State(NodeState::Registering),
-            "degraded" => Why::State(NodeState::Degraded),
-            "draining" => Why::State(NodeState::Draining),
-            "excluded" => Why::Excluded,
-            "cpu" => Why::Overloaded(Resource::Cpu),
-            "gpu" => Why::Overloaded(Resource::Gpu),
-            "memory" => Why::Overloaded(Resource::Memory),
-            "full" => Why::Full,
+            "no_node" => RejectReason::NoNode,
+            "superseded" => RejectReason::Superseded,
+            "offline" => RejectReason::State(NodeState::Offline),
+            "stale" => RejectReason::Stale,
+            "registering" => RejectReason::State(NodeState::Registering),
+            "degraded" => RejectReason::State(NodeState::Degraded),
+            "draining" => RejectReason::State(NodeState::Draining),
+            "excluded" => RejectReason::Excluded,
+            "cpu" => RejectReason::Overloaded(Resource::Cpu),
+            "gpu" => RejectReason::Overloaded(Resource::Gpu),
+            "memory" => RejectReason::Overloaded(Resource::Memory),
+            "full" => RejectReason::Full,
             other => return Err(corrupt(&format!("a node was refused for {other:?}"))),
         })
     }
 }
 
 /// The first of the needed facts that is not there, in the core's order.
-fn lacking(query: &Query, capabilities: &str) -> Why {
+fn lacking(query: &Query, capabilities: &str) -> RejectReason {
     let (public, services) = facts(capabilities);
     if query.public && !public {
-        return Why::PrivateOnly;
+        return RejectReason::PrivateOnly;
     }
     let needed = query.needs.services();
     let missing = Service::ALL.into_iter().find(|&s| needed.contains(s) && !services.contains(s));
-    missing.map_or(Why::PrivateOnly, |service| Why::Lacks(Lack::Service(service)))
+    missing.map_or(RejectReason::PrivateOnly, |service| {
+        RejectReason::Lacks(MissingCapability::Service(service))
+    })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, Query};
 use lingua_core::{NodeId, Profile};
 use lingua_engine::Timer;
-use lingua_engine::handle::{Beat, Registration};
+use lingua_engine::handle::{NodeHeartbeat, NodeRegistration};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 use lingua_wire::node::{
@@ -36,7 +36,7 @@ pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): 
     let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
     let (profile, health) = (Arc::new(parts.profile), parts.health);
     let version = parts.version.map(Into::into);
-    let registration = Registration { node: node.clone(), profile, health, version, outbox };
+    let registration = NodeRegistration { node: node.clone(), profile, health, version, outbox };
     let registered = app.shared.engine.register(registration).await?;
     let mailbox = Mailbox::new(registered.place.epoch, inbox);
     app.shared.mailboxes.put(node.clone(), mailbox, |node| app.shared.engine.epoch_of(node));
@@ -93,7 +93,7 @@ pub(crate) async fn take_beat<S: Store, T: Timer>(
     let profile = heartbeat.capability_update(&current)?.map(Arc::new);
     let running = heartbeat.running.iter().flatten();
     let running = running.map(|r| LeaseKey { job: r.job_id, attempt: r.attempt_id }).collect();
-    let beat = Beat {
+    let beat = NodeHeartbeat {
         node: node.clone(),
         epoch: heartbeat.epoch,
         health: heartbeat.health,

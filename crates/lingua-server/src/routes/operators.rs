@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use lingua_core::{InstanceId, LangPair, NodeId, Term};
 use lingua_engine::Timer;
-use lingua_engine::events::Event;
+use lingua_engine::events::EngineEvent;
 use lingua_engine::table::Pool;
 use lingua_store::Store;
 use lingua_wire::view::{
@@ -105,7 +105,7 @@ pub(crate) async fn pool<S: Store, T: Timer>(
     for node in nodes {
         let caps = node.profile.capabilities();
         let gone = now_ms > node.fresh_until_ms || node.state == lingua_core::NodeState::Offline;
-        if gone || caps.lack(pair, lingua_core::Needs::SPEECH_TO_SPEECH, rule).is_some() {
+        if gone || caps.missing(pair, lingua_core::Needs::SPEECH_TO_SPEECH, rule).is_some() {
             continue;
         }
         view.nodes += 1;
@@ -161,15 +161,15 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
 
 /// `POST /v1/explain`
 pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
-    use lingua_core::roster::Verdict;
+    use lingua_core::roster::NodeVerdict;
     let request = convert::question(&body, app.shared.options.default_wait_ms)?;
     let verdicts = app.shared.engine.explain(&request).await?;
-    let chosen = verdicts.iter().find(|v| matches!(v.verdict, Verdict::Chosen { .. }));
+    let chosen = verdicts.iter().find(|v| matches!(v.verdict, NodeVerdict::Chosen { .. }));
     let capable = verdicts.iter().filter(|v| match v.verdict {
-        Verdict::Refused(why) => !why.is_incapable(),
+        NodeVerdict::Refused(why) => !why.is_incapable(),
         _ => true,
     });
-    let free = |v: &lingua_engine::handle::NodeVerdict| {
+    let free = |v: &lingua_engine::handle::NodeExplanation| {
         u64::from(v.node.profile.slots_max().saturating_sub(v.node.used))
     };
     let capable_count = capable.clone().count() as u64;
@@ -180,7 +180,7 @@ pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): S
     };
     Ok(json(&ExplainResponse {
         pool: request.pair,
-        policy: format!("{:?}", app.shared.engine.options().policy).to_lowercase(),
+        policy: app.shared.engine.options().policy.to_string(),
         chosen: chosen.map(|v| v.node.node.clone()),
         capable: capable_count,
         free: capable.map(free).sum(),
@@ -209,10 +209,12 @@ pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
-fn sse(event: &Event) -> SseEvent {
+fn sse(event: &EngineEvent) -> SseEvent {
     match event {
-        Event::Node { node, epoch } => sse_of(&NodeUpdate { node_id: node.clone(), epoch: *epoch }),
-        Event::Job { job, attempt, state, node } => sse_of(&JobUpdate {
+        EngineEvent::Node { node, epoch } => {
+            sse_of(&NodeUpdate { node_id: node.clone(), epoch: *epoch })
+        }
+        EngineEvent::Job { job, attempt, state, node } => sse_of(&JobUpdate {
             kind: JobUpdateKind::State,
             job_id: *job,
             attempt_id: *attempt,
@@ -220,7 +222,7 @@ fn sse(event: &Event) -> SseEvent {
             node_id: node.clone(),
             text: None,
         }),
-        Event::Partial { job, attempt, state, node, text } => sse_of(&JobUpdate {
+        EngineEvent::Partial { job, attempt, state, node, text } => sse_of(&JobUpdate {
             kind: JobUpdateKind::Partial,
             job_id: *job,
             attempt_id: *attempt,
@@ -228,8 +230,8 @@ fn sse(event: &Event) -> SseEvent {
             node_id: Some(node.clone()),
             text: Some(text.to_string()),
         }),
-        Event::Pools { version } => sse_of(&PoolUpdate { table_version: *version }),
-        Event::Leader { term } => sse_of(&LeaderUpdate { term: *term }),
+        EngineEvent::Pools { version } => sse_of(&PoolUpdate { table_version: *version }),
+        EngineEvent::Leader { term } => sse_of(&LeaderUpdate { term: *term }),
     }
 }
 

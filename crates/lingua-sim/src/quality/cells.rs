@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use lingua_core::node::COST_MS_UNKNOWN;
-use lingua_core::roster::Standing;
+use lingua_core::roster::NodeStatus;
 use lingua_core::{
     CELL_NODES_MAX, LangPair, Load, Needs, NodeState, Policy, Query, Roster, Rules, Slot,
 };
@@ -84,7 +84,7 @@ impl Cells {
                 Costs::Known => (1000.0 / spec.speed).round() as u32,
                 Costs::Learned => COST_MS_UNKNOWN,
             };
-            let standing = Standing {
+            let standing = NodeStatus {
                 state: NodeState::Ready,
                 fresh_until_ms: u64::MAX,
                 load: Load::default(),

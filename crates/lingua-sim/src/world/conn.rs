@@ -11,7 +11,7 @@ use std::time::Duration;
 use lingua_core::job::Report;
 use lingua_core::{Epoch, Fence, Health, Load, Profile};
 use lingua_engine::NodeError;
-use lingua_engine::handle::{Beat, Beaten, Registration};
+use lingua_engine::handle::{HeartbeatAck, NodeHeartbeat, NodeRegistration};
 use lingua_engine::node::ToNode;
 use lingua_store::contract::LeaseKey;
 use tokio::sync::{mpsc, watch};
@@ -33,7 +33,7 @@ const IN_LINE_MS: u64 = 20;
 pub(super) enum Heard {
     Joined(Option<Arc<Conn>>),
     Order(Epoch, ToNode),
-    Beaten(Epoch, Result<Beaten, NodeError>),
+    HeartbeatAck(Epoch, Result<HeartbeatAck, NodeError>),
     /// The connection of this epoch is over.
     HungUp(Epoch),
     /// The work of this serial number is over.
@@ -49,7 +49,7 @@ pub(super) enum Heard {
 /// What a node says.
 #[derive(Debug, Clone)]
 pub(super) enum Word {
-    Beat(Vec<LeaseKey>),
+    NodeHeartbeat(Vec<LeaseKey>),
     Acked(LeaseKey, Fence),
     Done(LeaseKey, Fence, String),
     Failed(LeaseKey, Fence, &'static str, bool),
@@ -93,7 +93,7 @@ pub(super) fn join(
         let (outbox, inbox) = mpsc::channel(life.engine.options().bounds.outbox_max);
         let health = Health::Ready;
         let registration =
-            Registration { node: node_id(node), profile, health, version: None, outbox };
+            NodeRegistration { node: node_id(node), profile, health, version: None, outbox };
         let registered = tokio::select! {
             biased;
             () = life.gate.died() => return,
@@ -239,12 +239,12 @@ impl Conn {
             fence: Some(fence),
         };
         let (key, heard) = match word {
-            Word::Beat(running) => {
+            Word::NodeHeartbeat(running) => {
                 let (node, epoch) = (node_id(self.node), Some(self.epoch));
                 let (health, load, profile) = (Some(Health::Ready), Load::default(), None);
-                let beat = Beat { node, epoch, health, load, running, profile };
+                let beat = NodeHeartbeat { node, epoch, health, load, running, profile };
                 let beaten = engine.heartbeat(beat).await;
-                self.tell(Heard::Beaten(self.epoch, beaten));
+                self.tell(Heard::HeartbeatAck(self.epoch, beaten));
                 return;
             }
             Word::Acked(key, fence) => {

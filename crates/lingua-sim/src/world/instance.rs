@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use lingua_core::{InstanceId, JobId};
-use lingua_engine::options::Options;
+use lingua_engine::options::EngineOptions;
 use lingua_engine::request::Decode;
 use lingua_engine::session::Sessions;
-use lingua_engine::{Handle, Service};
+use lingua_engine::{EngineService, Handle};
 use lingua_store::Store;
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
@@ -63,7 +63,7 @@ impl World {
         let name = if same_name { format!("i{index}") } else { format!("i{index}-{number}") };
         let mut luck = Luck::new(self.plan.seed, &format!("instance {index} {number}"));
         let name = InstanceId::new(&name).expect("a name of an instance");
-        let mut options = Options::new(name, decode(), luck.number());
+        let mut options = EngineOptions::new(name, decode(), luck.number());
         options.times.drain_ms = 2_000;
         let gate = Gate::new(self.clock.clone());
         let store = FaultyStore {
@@ -74,7 +74,7 @@ impl World {
             born: self.store.identity(),
         };
         let timer = SkewedTimer { skew_ms: self.plan.skew_ms[index], gate: Arc::clone(&gate) };
-        let service = Service::new(options, store, timer, &mut Registry::default());
+        let service = EngineService::new(options, store, timer, &mut Registry::default());
         let (engine, composer) = (service.handle(), Arc::new(Composer(Arc::downgrade(self))));
         let session_options = self.plan.session_options();
         let sessions = Sessions::new(engine.clone(), session_options, composer, Gauge::default());

@@ -209,7 +209,7 @@ impl Process {
                     self.link = Link::Away { retry_ms: now_ms };
                 } else if now_ms >= *next_beat_ms {
                     *next_beat_ms = now_ms + BEAT_MS;
-                    conn.say(Word::Beat(self.running.keys().copied().collect()));
+                    conn.say(Word::NodeHeartbeat(self.running.keys().copied().collect()));
                     let conn = Arc::clone(conn);
                     self.say_again(&conn, now_ms, AGAIN_MS);
                 }
@@ -254,7 +254,7 @@ impl Process {
             }
             Heard::Joined(Some(conn)) => self.joined(conn, now_ms),
             Heard::Order(from, order) if epoch == Some(from) => return self.obey(order),
-            Heard::Beaten(from, beaten) if epoch == Some(from) => {
+            Heard::HeartbeatAck(from, beaten) if epoch == Some(from) => {
                 return self.beaten(beaten, now_ms);
             }
             Heard::HungUp(from) if epoch == Some(from) => {
@@ -292,7 +292,7 @@ impl Process {
 
     fn beaten(
         &mut self,
-        beaten: Result<lingua_engine::handle::Beaten, NodeError>,
+        beaten: Result<lingua_engine::handle::HeartbeatAck, NodeError>,
         now: u64,
     ) -> bool {
         match beaten {

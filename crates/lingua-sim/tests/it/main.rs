@@ -4,6 +4,8 @@
 //! checks the same goals with many more jobs.
 
 mod faults;
+#[cfg(planted_bugs)]
+mod planted;
 
 use lingua_core::Policy;
 use lingua_sim::quality::baseline::Baseline;

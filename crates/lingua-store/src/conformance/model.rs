@@ -2,10 +2,10 @@
 //!
 //! Start at [`Model::check_reserve`]. Where the contract leaves nothing open the model says what
 //! the reply must be; where chance decides it says what is allowed, and then takes over what the
-//! store did. It shares the capability rule with the core ([`Capabilities::lack`]) and nothing
+//! store did. It shares the capability rule with the core ([`Capabilities::missing`]) and nothing
 //! else: no index, no roster, no cached count.
 //!
-//! [`Capabilities::lack`]: lingua_core::Capabilities::lack
+//! [`Capabilities::missing`]: lingua_core::Capabilities::lack
 
 use lingua_core::{CellId, Epoch, Fence, Health, JobId, NodeId, NodeState, Rules, Slot, Term};
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lingua_core::job::Grant;
-use lingua_core::roster::Standing;
+use lingua_core::roster::NodeStatus;
 use lingua_core::{
-    CellId, Epoch, Fence, Health, InstanceId, Load, NodeId, NodeState, Profile, Query, Roster,
-    Rules, Slot, Why,
+    CellId, Epoch, Fence, Health, InstanceId, Load, NodeId, NodeState, Profile, Query,
+    RejectReason, Roster, Rules, Slot,
 };
 
 use super::{Incarnation, LeaseKey};
@@ -204,7 +204,7 @@ pub enum Reserved {
     /// No node here can do it.
     NoneCapable,
     /// The pinned node cannot be had, and no other is wanted.
-    PinLost(Why),
+    PinLost(RejectReason),
 }
 
 /// How far a lease is.
@@ -336,7 +336,7 @@ impl CellView {
     pub fn roster(&self, rules: Rules) -> Roster {
         let mut roster = Roster::new(rules);
         for node in &self.nodes {
-            let standing = Standing {
+            let standing = NodeStatus {
                 state: node.state,
                 fresh_until_ms: node.fresh_until_ms,
                 load: node.load,

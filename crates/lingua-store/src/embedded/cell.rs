@@ -12,10 +12,10 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use lingua_core::job::Grant;
 use lingua_core::planted::{self, Bug};
-use lingua_core::roster::Standing;
+use lingua_core::roster::NodeStatus;
 use lingua_core::{
     Attempt, CELL_NODES_MAX, CellId, Epoch, Fence, Health, InstanceId, JobId, Load, NodeId,
-    NodeState, Roster, Rules, Slot, Why,
+    NodeState, RejectReason, Roster, Rules, Slot,
 };
 
 use crate::contract::{
@@ -148,7 +148,7 @@ impl Cell {
         };
         let is_news = before != Some((node.epoch, node.state()))
             || self.roster.profile(r.place.slot).is_none_or(|known| **known != *r.profile);
-        let standing = Standing {
+        let standing = NodeStatus {
             state: node.state(),
             fresh_until_ms: node.fresh_until_ms,
             load: node.load,
@@ -167,7 +167,7 @@ impl Cell {
 
     pub(super) fn heartbeat(&mut self, beat: Heartbeat, now_ms: u64) -> Changed<HeartbeatReply> {
         let slot = beat.place.slot;
-        let found = match planted::is(Bug::BeatIgnoresEpoch) {
+        let found = match planted::is(Bug::HeartbeatIgnoresEpoch) {
             false => current(&mut self.nodes, beat.place),
             true => self.nodes.get_mut(slot.index()).and_then(Option::as_mut),
         };
@@ -268,7 +268,8 @@ impl Cell {
         }
         loop {
             let outcome = self.choose_and_take(request, now_ms);
-            let no_room = matches!(outcome, Reserved::Full { .. } | Reserved::PinLost(Why::Full));
+            let no_room =
+                matches!(outcome, Reserved::Full { .. } | Reserved::PinLost(RejectReason::Full));
             // A slot that is held by a dead lease is not taken: clean up before saying no.
             if !no_room || !self.reap_leases(REAP_BATCH, now_ms, &mut expired) {
                 return ReserveReply { outcome, expired };
@@ -281,7 +282,7 @@ impl Cell {
         if let Some(pin) = request.pin {
             let node = self.nodes.get(pin.slot.index()).and_then(Option::as_ref);
             let admitted = match node {
-                Some(node) if node.epoch != pin.epoch => Err(Why::Superseded),
+                Some(node) if node.epoch != pin.epoch => Err(RejectReason::Superseded),
                 _ => self.roster.admits(pin.slot, &request.query, now_ms),
             };
             match admitted {
@@ -431,7 +432,7 @@ impl Cell {
         let mut due: Vec<(u64, JobId)> = Vec::new();
         let mut next_end_ms = u64::MAX;
         for (&job, lease) in &self.leases {
-            let stays = lease.phase == Phase::Committed && planted::is(Bug::ConfirmedForEver);
+            let stays = lease.phase == Phase::Committed && planted::is(Bug::CommittedNeverExpires);
             if lease.deadline_ms < now_ms && !stays {
                 due.push((lease.deadline_ms, job));
             } else {
@@ -444,7 +445,7 @@ impl Cell {
         due.truncate(limit);
         for &(_, job) in &due {
             if let Some(lease) = self.end_lease(job) {
-                if planted::is(Bug::CountedForEver) {
+                if planted::is(Bug::ExpiredSlotStaysCounted) {
                     self.roster.set_used(lease.slot, self.roster.used(lease.slot) + 1);
                 }
                 let key = LeaseKey { job, attempt: lease.attempt };

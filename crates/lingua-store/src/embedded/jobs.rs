@@ -84,7 +84,7 @@ impl Jobs {
         check_size("a job's specification in bytes", job.spec.len())?;
         self.forget_old(now_ms);
         if let Some(record) = self.record(job.id)
-            && !planted::is(Bug::CreateTwice)
+            && !planted::is(Bug::CreateRestartsJob)
         {
             return Ok(CreateReply::Exists(record));
         }

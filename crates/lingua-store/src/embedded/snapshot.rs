@@ -44,6 +44,7 @@ impl<C: Clock> Embedded<C> {
     /// The store as it is now.
     pub fn snapshot(&self) -> Snapshot {
         let inner = &self.inner;
+        inner.may_forget.store(true, Ordering::Relaxed);
         Snapshot {
             cells: inner.cells.iter().map(|cell| cell.0.lock().clone()).collect(),
             directory: inner.directory.lock().clone(),

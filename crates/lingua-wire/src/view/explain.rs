@@ -2,7 +2,7 @@
 //!
 //! Start at [`ExplainedNode::new`]: one verdict of the core, in words.
 
-use lingua_core::roster::Verdict;
+use lingua_core::roster::NodeVerdict;
 use lingua_core::{LangPair, NodeId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,12 +51,12 @@ pub struct ExplainedNode {
 
 impl ExplainedNode {
     /// A verdict in words.
-    pub fn new(node_id: NodeId, cell: u32, verdict: Verdict) -> Self {
+    pub fn new(node_id: NodeId, cell: u32, verdict: NodeVerdict) -> Self {
         let (word, score, why) = match verdict {
-            Verdict::Chosen { score } => ("chosen", Some(score), None),
-            Verdict::AsGood { score } => ("as_good", Some(score), None),
-            Verdict::Eligible { score } => ("eligible", Some(score), None),
-            Verdict::Refused(why) => ("refused", None, Some(why.to_string())),
+            NodeVerdict::Chosen { score } => ("chosen", Some(score), None),
+            NodeVerdict::AsGood { score } => ("as_good", Some(score), None),
+            NodeVerdict::Eligible { score } => ("eligible", Some(score), None),
+            NodeVerdict::Refused(why) => ("refused", None, Some(why.to_string())),
         };
         Self { node_id, cell, verdict: word.to_owned(), score, why }
     }

@@ -1,7 +1,7 @@
 //! Which nodes a reservation may get: the rules of selection, one node at a time.
 
 use lingua_core::node::COST_MS_MAX;
-use lingua_core::{CellId, Fence, NodeState, Policy, Resource, Slot, Why};
+use lingua_core::{CellId, Fence, NodeState, Policy, RejectReason, Resource, Slot};
 
 use super::{Model, Node};
 use crate::contract::{Pin, Reserve, Reserved};
@@ -19,7 +19,7 @@ impl Model {
     fn is_capable(&self, node: &Node, request: &Reserve) -> bool {
         let query = &request.query;
         let caps = node.view.profile.capabilities();
-        caps.lack(query.pair, query.needs, self.rules.semantic).is_none()
+        caps.missing(query.pair, query.needs, self.rules.semantic).is_none()
             && (!query.public || node.view.profile.accepts_public())
             && node.state() != NodeState::Offline
             && node.view.fresh_until_ms >= self.now_ms
@@ -85,16 +85,21 @@ impl Model {
     }
 
     /// Whether a strict or loose pin can be followed.
-    fn pinned(&self, cell: CellId, request: &Reserve, pin: Pin) -> Result<Slot, Option<Why>> {
+    fn pinned(
+        &self,
+        cell: CellId,
+        request: &Reserve,
+        pin: Pin,
+    ) -> Result<Slot, Option<RejectReason>> {
         let Some(node) = self.nodes_of(cell).find(|n| n.view.place.slot == pin.slot) else {
-            return Err(Some(Why::NoNode));
+            return Err(Some(RejectReason::NoNode));
         };
         if node.view.place.epoch != pin.epoch {
-            return Err(Some(Why::Superseded));
+            return Err(Some(RejectReason::Superseded));
         }
         match self.may_take(node, request) {
             true if self.free_of(node) > 0 => Ok(pin.slot),
-            true => Err(Some(Why::Full)),
+            true => Err(Some(RejectReason::Full)),
             // Which of several reasons is named first is the core's business.
             false => Err(None),
         }
@@ -104,7 +109,7 @@ impl Model {
     pub(super) fn has_no_room(&self, cell: CellId, request: &Reserve) -> bool {
         match request.pin.map(|pin| (pin, self.pinned(cell, request, pin))) {
             Some((_, Ok(_))) => false,
-            Some((pin, Err(why))) if pin.strict => why == Some(Why::Full),
+            Some((pin, Err(why))) if pin.strict => why == Some(RejectReason::Full),
             _ => {
                 let capable = self.nodes_of(cell).any(|n| self.is_capable(n, request));
                 capable && self.allowed(cell, request).is_empty()
@@ -122,7 +127,7 @@ impl Model {
             Some((pin, Err(why))) if pin.strict => {
                 let Reserved::PinLost(said) = outcome else { panic!("pin lost, got {outcome:?}") };
                 assert!(why.is_none_or(|why| why == *said), "{why:?} is not {said:?}");
-                assert_ne!(*said, Why::LastSlotKept);
+                assert_ne!(*said, RejectReason::LastSlotKept);
                 return;
             }
             _ => self.allowed(cell, request),

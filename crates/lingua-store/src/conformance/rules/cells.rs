@@ -1,8 +1,9 @@
 //! Registrations, heartbeats and leases.
 
-use lingua_core::roster::Verdict;
+use lingua_core::roster::NodeVerdict;
 use lingua_core::{
-    Attempt, Capabilities, Health, Load, Nmt, NodeState, Policy, Profile, Query, ServiceSet, Why,
+    Attempt, Capabilities, Health, Load, Nmt, NodeState, Policy, Profile, Query, RejectReason,
+    ServiceSet,
 };
 
 use crate::conformance::World;
@@ -167,16 +168,16 @@ pub async fn fault_14_a_pin_to_a_dead_or_full_node_is_not_followed<S: Store>(w: 
     slot_of(pinned(2, bound, true)).await;
     assert_eq!(slot_of(pinned(3, bound, false)).await, other.slot);
     let strictly = w.try_reserve(cell, pinned(4, bound, true)).await;
-    assert_eq!(strictly, Reserved::PinLost(Why::Full));
+    assert_eq!(strictly, Reserved::PinLost(RejectReason::Full));
 
     let again = w.assign(0, 2, 0).await;
     w.register(0, again, profile("zh en", 1)).await.expect("a new incarnation");
     let strictly = w.try_reserve(cell, pinned(5, bound, true)).await;
-    assert_eq!(strictly, Reserved::PinLost(Why::Superseded));
+    assert_eq!(strictly, Reserved::PinLost(RejectReason::Superseded));
     w.store.set_state(again, Order::Offline).await.expect("a reply");
     assert_eq!(slot_of(pinned(6, again, false)).await, other.slot);
     let strictly = w.try_reserve(cell, pinned(7, again, true)).await;
-    assert_eq!(strictly, Reserved::PinLost(Why::State(NodeState::Offline)));
+    assert_eq!(strictly, Reserved::PinLost(RejectReason::State(NodeState::Offline)));
 }
 
 /// A call that is repeated because its reply was lost takes no second slot.
@@ -396,7 +397,7 @@ pub async fn an_explanation_from_a_view_agrees_with_the_store<S: Store>(w: World
         let view = w.store.view(cell).await.expect("a view");
         let told = view.roster(w.rules).explain(&query, view.now_ms, random);
         let done = w.try_reserve(cell, Reserve { query, random, ..reserve(key(n)) }).await;
-        let chosen = told.verdicts.iter().find(|(_, v)| matches!(v, Verdict::Chosen { .. }));
+        let chosen = told.verdicts.iter().find(|(_, v)| matches!(v, NodeVerdict::Chosen { .. }));
         match done {
             Reserved::Granted { grant, .. } => assert_eq!(chosen.map(|c| c.0), Some(grant.slot)),
             Reserved::Full { capable, free } => {

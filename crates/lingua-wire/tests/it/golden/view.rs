@@ -1,8 +1,11 @@
 //! What people and tools are shown.
 
 use lingua_core::job::JobState;
-use lingua_core::roster::Verdict;
-use lingua_core::{Attempt, Epoch, InstanceId, Lack, LangPair, Load, NodeState, Source, Term, Why};
+use lingua_core::roster::NodeVerdict;
+use lingua_core::{
+    Attempt, Epoch, InstanceId, LangPair, Load, MissingCapability, NodeState, RejectReason, Source,
+    Term,
+};
 use lingua_wire::ErrorCode;
 use lingua_wire::view::{
     AttemptView, ClusterView, ExplainResponse, ExplainedNode, InstanceView, JobList, JobUpdate,
@@ -176,11 +179,14 @@ fn explain(golden: &mut Golden) {
             free: 4,
             error: None,
             nodes: vec![
-                explained("node-1", Verdict::Chosen { score: 100 }),
-                explained("node-2", Verdict::AsGood { score: 101 }),
-                explained("node-3", Verdict::Eligible { score: 200 }),
-                explained("node-4", Verdict::Refused(Why::Full)),
-                explained("node-5", Verdict::Refused(Why::Lacks(Lack::Asr(lang("zh"))))),
+                explained("node-1", NodeVerdict::Chosen { score: 100 }),
+                explained("node-2", NodeVerdict::AsGood { score: 101 }),
+                explained("node-3", NodeVerdict::Eligible { score: 200 }),
+                explained("node-4", NodeVerdict::Refused(RejectReason::Full)),
+                explained(
+                    "node-5",
+                    NodeVerdict::Refused(RejectReason::Lacks(MissingCapability::Asr(lang("zh")))),
+                ),
             ],
         },
     );

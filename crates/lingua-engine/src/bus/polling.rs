@@ -12,11 +12,11 @@ use lingua_store::Store;
 use lingua_store::contract::{NodeView, Order, RegisterReply, Registration, StateReply};
 
 use super::Answered;
-use super::message::{Head, Message};
-use super::order::written;
+use super::assign::written;
+use super::message::{BusMessage, Head};
 use crate::clock::Timer;
 use crate::error::NodeError;
-use crate::handle::{Beat, Beaten, Handle};
+use crate::handle::{Handle, HeartbeatAck, NodeHeartbeat};
 use crate::node::Assignment;
 
 /// Longest poll that is passed on at a time.
@@ -67,7 +67,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     async fn is_alive(&self, instance: &InstanceId) -> Result<bool, NodeError> {
         let was_there = || self.shared.alive.lock().contains(instance);
         if !was_there() {
-            self.look_around().await?;
+            self.refresh_instances().await?;
         }
         Ok(was_there())
     }
@@ -81,7 +81,10 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Takes a sign of life of a node that registered at another instance.
-    pub(crate) async fn heartbeat_elsewhere(&self, beat: Beat) -> Result<Beaten, NodeError> {
+    pub(crate) async fn heartbeat_elsewhere(
+        &self,
+        beat: NodeHeartbeat,
+    ) -> Result<HeartbeatAck, NodeError> {
         let shared = &self.shared;
         let known = self.node_elsewhere(&beat.node).await?;
         let place = known.place;
@@ -142,7 +145,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let question = |id| Head::Poll { id, node: name, wait_ms }.into();
         match shared.ask(&known.via, wait_ms + LATE_MS, question).await {
             Some(Answered::Polled(Some(parts))) => {
-                let read = |part: &Message| match &part.head {
+                let read = |part: &BusMessage| match &part.head {
                     Head::PolledJob { order, .. } => shared.read_order(order, &part.blobs),
                     _ => None,
                 };
@@ -157,20 +160,20 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let shared = Arc::clone(&self.shared);
         let local = node.parse().ok().and_then(|node| shared.nodes.get(&node));
         let (Some(local), Some(polls)) = (local, shared.bus.polls.get().cloned()) else {
-            shared.post(to, Head::Polled { id, jobs: None });
+            shared.send(to, Head::Polled { id, jobs: None });
             return;
         };
         let to = to.clone();
-        self.shared.errand(async move {
+        self.shared.spawn_background(async move {
             let epoch = local.place.epoch;
             let jobs = polls.0(local.node.clone(), epoch, wait_ms.min(POLL_MS_MAX)).await;
             for job in jobs.iter().flatten() {
                 let now_ms = shared.now_ms();
                 let (order, blobs) = written(job, (local.node.as_str(), epoch), 0, now_ms);
-                shared.post(&to, Message { head: Head::PolledJob { id, order }, blobs });
+                shared.send(&to, BusMessage { head: Head::PolledJob { id, order }, blobs });
             }
             let jobs = jobs.map(|jobs| jobs.len() as u32);
-            shared.post(&to, Head::Polled { id, jobs });
+            shared.send(&to, Head::Polled { id, jobs });
         });
     }
 }

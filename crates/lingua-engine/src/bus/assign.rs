@@ -1,6 +1,6 @@
 //! Orders to nodes that are connected to another instance.
 //!
-//! Start at [`Shared::assign_elsewhere`] on the side of the job and at [`Shared::assign_here`] on the side of the node. An order that comes
+//! Start at [`EngineState::assign_elsewhere`] on the side of the job and at [`EngineState::assign_here`] on the side of the node. An order that comes
 //! twice goes out once; one for a node that has gone is sent back.
 
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use lingua_store::Store;
 use lingua_store::contract::{Bytes, LeaseKey};
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::message::{Assign, Head, Message};
+use super::message::{Assign, BusMessage, Head};
 use super::{Posted, Remote};
 use crate::clock::Timer;
 use crate::node::{Assignment, LocalNode, ToNode};
 use crate::request::Input;
-use crate::runner::TURN_MS;
-use crate::shared::Shared;
+use crate::runner::SEND_TICKET_MS;
 use crate::speech::Speech;
+use crate::state::EngineState;
 
 /// An assignment as it is written, with its blobs.
 pub(super) fn written(
@@ -54,7 +54,7 @@ pub(super) fn written(
     (order, blobs)
 }
 
-impl<S: Store, T: Timer> Shared<S, T> {
+impl<S: Store, T: Timer> EngineState<S, T> {
     /// Sends a job to a node of another instance; says whether it is on its way.
     pub(crate) async fn assign_elsewhere(
         self: &Arc<Self>,
@@ -68,7 +68,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
         }
         let to = (grant.node.as_str(), grant.epoch);
         let (order, blobs) = written(assignment, to, used, self.now_ms());
-        let message = Message { head: Head::Assign(order), blobs };
+        let message = BusMessage { head: Head::Assign(order), blobs };
         self.deliver(&grant.via, message).await == Posted::Sent
     }
 
@@ -117,21 +117,21 @@ impl<S: Store, T: Timer> Shared<S, T> {
             // It came twice.
             return;
         }
-        let turn = node.line_up(assignment.fence);
+        let ticket = node.queue_send(assignment.fence);
         // Sound that follows must not come before its order.
-        if turn.has_come() || assignment.stream {
-            drop(turn);
+        if ticket.is_next() || assignment.stream {
+            drop(ticket);
             return self.hand_over(&owner, &node, assignment);
         }
         let shared = Arc::clone(self);
-        self.errand(async move {
+        self.spawn_background(async move {
             tokio::select! {
                 biased;
-                () = turn.come() => {}
-                () = shared.timer.sleep(TURN_MS) => {}
+                () = ticket.wait() => {}
+                () = shared.timer.sleep(SEND_TICKET_MS) => {}
             }
             shared.hand_over(&owner, &node, assignment);
-            drop(turn);
+            drop(ticket);
         });
     }
 
@@ -140,26 +140,28 @@ impl<S: Store, T: Timer> Shared<S, T> {
         let Err(error) = node.outbox.try_send(ToNode::Assign(order)) else { return };
         if let TrySendError::Full(_) = error {
             let (shared, node) = (Arc::clone(self), Arc::clone(node));
-            self.errand(async move { shared.cut_off_slow(&node.node, node.place.epoch).await });
+            self.spawn_background(async move {
+                shared.disconnect_slow(&node.node, node.place.epoch).await
+            });
         }
         self.not_sent(owner, key);
     }
 
     fn not_sent(self: &Arc<Self>, owner: &InstanceId, key: LeaseKey) {
         // If this is not heard either, the ACK timer rings.
-        self.post(owner, Head::NotSent { key: key.into() });
+        self.send(owner, Head::NotSent { key: key.into() });
     }
 
     /// Tells a node of another instance to stop.
     pub(crate) fn cancel_elsewhere(self: &Arc<Self>, grant: &Grant, key: LeaseKey) {
         if grant.via != self.options.instance {
             let node = grant.node.to_string();
-            self.post(&grant.via, Head::Cancel { node, key: key.into() });
+            self.send(&grant.via, Head::Cancel { node, key: key.into() });
         }
     }
 
     /// More of what is being said, for a node of another instance.
-    pub(crate) fn sound_elsewhere(
+    pub(crate) fn send_audio_elsewhere(
         self: &Arc<Self>,
         grant: &Grant,
         key: LeaseKey,
@@ -167,16 +169,16 @@ impl<S: Store, T: Timer> Shared<S, T> {
         sound: Bytes,
     ) {
         let head = Head::Sound { node: grant.node.to_string(), key: key.into(), at };
-        self.post(&grant.via, Message { head, blobs: vec![sound] });
+        self.send(&grant.via, BusMessage { head, blobs: vec![sound] });
     }
 
-    pub(crate) fn sound_end_elsewhere(
+    pub(crate) fn send_audio_end_elsewhere(
         self: &Arc<Self>,
         grant: &Grant,
         key: LeaseKey,
         bytes: usize,
     ) {
         let node = grant.node.to_string();
-        self.post(&grant.via, Head::SoundEnd { node, key: key.into(), bytes });
+        self.send(&grant.via, Head::SoundEnd { node, key: key.into(), bytes });
     }
 }

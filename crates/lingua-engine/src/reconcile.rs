@@ -1,7 +1,7 @@
 //! Makes good what the store or the way to it got wrong: jobs that stand in the store under this instance's name
 //! and that nobody runs, and ends that the store has forgotten.
 //!
-//! Start at [`Handle::make_amends`]. An answer may be lost after the operation was carried out, a job may have been let
+//! Start at [`Handle::reconcile`]. An answer may be lost after the operation was carried out, a job may have been let
 //! go of while the store was away, a caller may hang up in the middle, and a failover may lose confirmed writes. Each of
 //! these raises a flag, and the clean-up looks.
 //!
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use crate::clock::Timer;
 use crate::handle::Handle;
 use crate::request::JobRequest;
-use crate::shared::Shared;
+use crate::state::EngineState;
 
 /// Most ends that are remembered in case the store forgets them.
 const ENDS_MAX: usize = 4096;
@@ -61,39 +61,39 @@ struct Ends {
 }
 
 #[derive(Debug)]
-pub(crate) struct Amends {
+pub(crate) struct Reconciler {
     /// There may be jobs of ours that nobody runs.
     wanted: AtomicBool,
     /// Jobs that are being handed in: they are not live yet, and not lost either.
-    handed_in: Mutex<HashSet<JobId>>,
+    submitting: Mutex<HashSet<JobId>>,
     /// Jobs that could not be written, and when they were accepted.
-    let_go: Mutex<Vec<(Arc<JobRequest>, u64)>>,
+    released: Mutex<Vec<(Arc<JobRequest>, u64)>>,
     ends: Mutex<Ends>,
     /// The store that all this was last held against.
     known: Mutex<Identity>,
 }
 
-impl Amends {
+impl Reconciler {
     pub(crate) fn new(known: Identity) -> Self {
         Self {
             wanted: AtomicBool::new(false),
-            handed_in: Mutex::default(),
-            let_go: Mutex::default(),
+            submitting: Mutex::default(),
+            released: Mutex::default(),
             ends: Mutex::default(),
             known: Mutex::new(known),
         }
     }
 
     /// Says that there may be jobs of ours that nobody runs.
-    pub(crate) fn want(&self) {
+    pub(crate) fn request_scan(&self) {
         self.wanted.store(true, Ordering::SeqCst);
     }
 
     /// Keeps a job that its runner has to let go of because the store does not answer. Bounded by the number of live
     /// jobs, of which it was one.
-    pub(crate) fn keep(&self, request: Arc<JobRequest>, accepted_ms: u64) {
-        self.let_go.lock().push((request, accepted_ms));
-        self.want();
+    pub(crate) fn release(&self, request: Arc<JobRequest>, accepted_ms: u64) {
+        self.released.lock().push((request, accepted_ms));
+        self.request_scan();
     }
 
     /// Remembers an end for as long as a failover may take it back.
@@ -123,40 +123,40 @@ impl Amends {
     }
 
     /// Notes that a job is being handed in, until the guard goes; `None` if it is already.
-    pub(crate) fn hand_in(&self, id: JobId) -> Option<HandingIn<'_>> {
-        let is_first = self.handed_in.lock().insert(id);
-        is_first.then_some(HandingIn { amends: self, id, is_settled: false })
+    pub(crate) fn begin_submit(&self, id: JobId) -> Option<Submission<'_>> {
+        let is_first = self.submitting.lock().insert(id);
+        is_first.then_some(Submission { reconciler: self, id, is_settled: false })
     }
 }
 
 /// A job on its way in. If this goes before it is settled (the caller hung up, or nobody knows what the store did), the job may
 /// stand in the store.
 #[derive(Debug)]
-pub(crate) struct HandingIn<'a> {
-    amends: &'a Amends,
+pub(crate) struct Submission<'a> {
+    reconciler: &'a Reconciler,
     id: JobId,
     is_settled: bool,
 }
 
-impl HandingIn<'_> {
+impl Submission<'_> {
     pub(crate) fn settled(mut self) {
         self.is_settled = true;
     }
 }
 
-impl Drop for HandingIn<'_> {
+impl Drop for Submission<'_> {
     fn drop(&mut self) {
-        self.amends.handed_in.lock().remove(&self.id);
+        self.reconciler.submitting.lock().remove(&self.id);
         if !self.is_settled {
-            self.amends.want();
+            self.reconciler.request_scan();
         }
     }
 }
 
-impl<S: Store, T: Timer> Shared<S, T> {
+impl<S: Store, T: Timer> EngineState<S, T> {
     /// Whether nobody here has this job in hand.
-    pub(crate) fn is_nobodys(&self, id: JobId) -> bool {
-        self.live.get(id).is_none() && !self.amends.handed_in.lock().contains(&id)
+    pub(crate) fn is_unowned(&self, id: JobId) -> bool {
+        self.live.get(id).is_none() && !self.reconciler.submitting.lock().contains(&id)
     }
 
     /// A job as it is written down first.
@@ -173,47 +173,48 @@ impl<S: Store, T: Timer> Shared<S, T> {
 
 impl<S: Store, T: Timer> Handle<S, T> {
     /// Looks after what may have gone wrong, if there is reason to.
-    pub(crate) async fn make_amends(&self) -> lingua_store::Result<()> {
-        let amends = &self.shared.amends;
+    pub(crate) async fn reconcile(&self) -> lingua_store::Result<()> {
+        let amends = &self.shared.reconciler;
         let identity = self.shared.store.identity();
         if *amends.known.lock() != identity {
-            amends.want();
+            amends.request_scan();
             self.restore_ends().await?;
             *amends.known.lock() = identity;
         }
-        if planted::is(Bug::NobodyLooks) || !amends.wanted.swap(false, Ordering::SeqCst) {
+        if planted::is(Bug::NoReconcile) || !amends.wanted.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
-        let taken_up = match self.write_let_go().await {
-            Ok(()) => self.take_up_own().await,
+        let taken_up = match self.rewrite_released().await {
+            Ok(()) => self.resume_own_jobs().await,
             error => error,
         };
         if taken_up.is_err() {
-            amends.want();
+            amends.request_scan();
         }
         taken_up
     }
 
     /// Sees to it that jobs which were let go of are in the store, where they are found.
-    async fn write_let_go(&self) -> lingua_store::Result<()> {
+    async fn rewrite_released(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
         loop {
-            let Some((request, accepted_ms)) = shared.amends.let_go.lock().last().cloned() else {
+            let Some((request, accepted_ms)) = shared.reconciler.released.lock().last().cloned()
+            else {
                 return Ok(());
             };
             let new = shared.new_job(&request, accepted_ms);
             if let CreateReply::Created = shared.store.create_job(new).await?
-                && shared.is_nobodys(request.id)
-                && !shared.amends.has_ended(request.id)
+                && shared.is_unowned(request.id)
+                && !shared.reconciler.has_ended(request.id)
             {
                 self.start(Arc::clone(&request), Job::new(), accepted_ms, None);
             }
-            shared.amends.let_go.lock().retain(|(kept, _)| kept.id != request.id);
+            shared.reconciler.released.lock().retain(|(kept, _)| kept.id != request.id);
         }
     }
 
     /// Goes on with jobs that stand in the store under this name and that nobody runs.
-    pub(crate) async fn take_up_own(&self) -> lingua_store::Result<()> {
+    pub(crate) async fn resume_own_jobs(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
         // By state, because a shared store keeps many more ended jobs than open ones. All of them before the first is
         // taken up: from then on they move.
@@ -225,7 +226,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             open.extend(shared.store.jobs(filter).await?);
         }
         for listed in open {
-            if !shared.is_nobodys(listed.id) {
+            if !shared.is_unowned(listed.id) {
                 continue;
             }
             // Once more, because it may have ended since it was listed.
@@ -240,14 +241,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     fn is_left_behind(&self, record: &JobRecord) -> bool {
         let is_ours = record.owner == self.shared.options.instance;
-        is_ours && !record.stage.state.is_terminal() && self.shared.is_nobodys(record.id)
+        is_ours && !record.stage.state.is_terminal() && self.shared.is_unowned(record.id)
     }
 
     /// Writes ends again that a failover may have lost: somebody was told of each of them.
     async fn restore_ends(&self) -> lingua_store::Result<()> {
-        let ends: Vec<End> = self.shared.amends.ends.lock().recent.iter().cloned().collect();
+        let ends: Vec<End> = self.shared.reconciler.ends.lock().recent.iter().cloned().collect();
         for end in ends {
-            if !planted::is(Bug::LostEndStaysLost) {
+            if !planted::is(Bug::LostEndNotRestored) {
                 self.restore_end(end).await?;
             }
         }
@@ -256,9 +257,9 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Writes the end of this job again, if it ended here: whatever the store shows, somebody was told. Says whether it did.
     pub(crate) async fn is_restored(&self, id: JobId) -> bool {
-        let Some(end) = self.shared.amends.end_of(id) else { return false };
+        let Some(end) = self.shared.reconciler.end_of(id) else { return false };
         if self.restore_end(end).await.is_err() {
-            self.shared.amends.want();
+            self.shared.reconciler.request_scan();
         }
         true
     }

@@ -11,15 +11,15 @@ use lingua_store::Store;
 use lingua_store::contract::{Bytes, LeaseKey};
 use serde_json::value::RawValue;
 
-use super::message::{Head, Heard, Message, Spoken, Word};
+use super::message::{BusMessage, Head, Heard, Spoken, Word};
 use super::{Answered, Posted, Remote};
 use crate::clock::Timer;
 use crate::error::NodeError;
 use crate::handle::Handle;
-use crate::live::{Answer, NodeWord, Partial, Said, ToJob, Unheard};
+use crate::live::{Answer, NodeReport, Partial, ReportKind, ToJob, Unheard};
 use crate::node::ToNode;
 use crate::request::JobResult;
-use crate::shared::Shared;
+use crate::state::EngineState;
 
 /// How long a word is carried around: longer than a dead instance's jobs take to be taken over.
 const CARRY_MS: u64 = 30_000;
@@ -30,40 +30,42 @@ const ANSWER_MS: u64 = 2_000;
 /// How long to wait when nobody wants the word at present.
 const PAUSE_MS: u64 = 300;
 
-fn written(id: u64, job: JobId, word: &NodeWord) -> Message {
-    let NodeWord { report, said } = word;
+fn written(id: u64, job: JobId, word: &NodeReport) -> BusMessage {
+    let NodeReport { report, kind } = word;
     let mut blobs: Vec<Bytes> = vec![];
-    let said = match said {
-        Said::Acked => Spoken::Acked,
-        Said::Done { result } => {
+    let said = match kind {
+        ReportKind::Acked => Spoken::Acked,
+        ReportKind::Done { result } => {
             blobs.push(result.as_str().as_bytes().into());
             Spoken::Done
         }
-        Said::Refused => Spoken::Refused,
-        Said::Overtaken => Spoken::Overtaken,
-        Said::Failed { reason, retryable } => {
+        ReportKind::Refused => Spoken::Refused,
+        ReportKind::Overtaken => Spoken::Overtaken,
+        ReportKind::Failed { reason, retryable } => {
             Spoken::Failed { reason: reason.clone(), retryable: *retryable }
         }
     };
     let (node, fence) = (report.node.to_string(), report.fence.map(|fence| fence.0));
     let key = LeaseKey { job, attempt: report.attempt }.into();
-    Message { head: Head::Word(Word { id, key, node, fence, said }), blobs }
+    BusMessage { head: Head::Word(Word { id, key, node, fence, said }), blobs }
 }
 
-fn read(word: Word, blobs: &[Bytes]) -> Option<NodeWord> {
+fn read(word: Word, blobs: &[Bytes]) -> Option<NodeReport> {
     let LeaseKey { attempt, .. } = word.key.lease();
-    let said = match word.said {
-        Spoken::Acked => Said::Acked,
+    let kind = match word.said {
+        Spoken::Acked => ReportKind::Acked,
         Spoken::Done => {
             let json = std::str::from_utf8(blobs.first()?).ok()?.to_owned();
-            Said::Done { result: JobResult::from(Arc::from(RawValue::from_string(json).ok()?)) }
+            ReportKind::Done {
+                result: JobResult::from(Arc::from(RawValue::from_string(json).ok()?)),
+            }
         }
-        Spoken::Refused => Said::Refused,
-        Spoken::Overtaken => Said::Overtaken,
-        Spoken::Failed { reason, retryable } => Said::Failed { reason, retryable },
+        Spoken::Refused => ReportKind::Refused,
+        Spoken::Overtaken => ReportKind::Overtaken,
+        Spoken::Failed { reason, retryable } => ReportKind::Failed { reason, retryable },
     };
     let report = Report { attempt, node: word.node.parse().ok()?, fence: word.fence.map(Fence) };
-    Some(NodeWord { report, said })
+    Some(NodeReport { report, kind })
 }
 
 /// What a word came to, as a node is told; or who has the job.
@@ -86,18 +88,18 @@ impl<S: Store, T: Timer> Handle<S, T> {
     pub(crate) async fn say_elsewhere(
         &self,
         job: JobId,
-        word: NodeWord,
+        word: NodeReport,
         wait: bool,
     ) -> Result<(), NodeError> {
         let shared = &self.shared;
         let key = LeaseKey { job, attempt: word.report.attempt };
         let remote = shared.bus.remote(key);
-        if matches!(word.said, Said::Acked)
+        if matches!(word.kind, ReportKind::Acked)
             && !wait
             && let Some(remote) = &remote
         {
             // If it is lost, the order is given again.
-            shared.post(&remote.owner, written(0, job, &word));
+            shared.send(&remote.owner, written(0, job, &word));
             return Ok(());
         }
         let owner = match &remote {
@@ -120,8 +122,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
         let handle = self.clone();
         let node = word.report.node.clone();
-        let is_last_word = !matches!(word.said, Said::Acked);
-        let is_carried = shared.errand(async move {
+        let is_last_word = !matches!(word.kind, ReportKind::Acked);
+        let is_carried = shared.spawn_background(async move {
             let heard = handle.carry(job, &word, owner, remote).await;
             // What nobody could judge is not confirmed: the node keeps it.
             if is_last_word
@@ -142,7 +144,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     async fn carry(
         &self,
         job: JobId,
-        word: &NodeWord,
+        word: &NodeReport,
         first: InstanceId,
         remote: Option<Remote>,
     ) -> Result<(), NodeError> {
@@ -183,7 +185,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
     }
 
-    async fn say_there(&self, job: JobId, word: &NodeWord, to: &InstanceId) -> Option<Heard> {
+    async fn say_there(&self, job: JobId, word: &NodeReport, to: &InstanceId) -> Option<Heard> {
         match self.shared.ask(to, ANSWER_MS, |id| written(id, job, word)).await? {
             Answered::Heard(heard) => Some(heard),
             _ => None,
@@ -191,26 +193,26 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// The job has come here while its word was on its way.
-    async fn say_here(&self, job: JobId, word: &NodeWord) -> Option<Heard> {
+    async fn say_here(&self, job: JobId, word: &NodeReport) -> Option<Heard> {
         let live = self.shared.live.get(job)?;
         let (answer, heard) = tokio::sync::oneshot::channel();
-        let word = NodeWord { report: word.report.clone(), said: word.said.clone() };
+        let word = NodeReport { report: word.report.clone(), kind: word.kind.clone() };
         live.tell(ToJob::Node(word, Some(Answer::Caller(answer)))).ok()?;
         heard.await.ok().map(Heard::of)
     }
 
     /// A node here has done a job of another instance: what the job's runner would have learned of it is learned here.
-    fn has_counted(&self, word: &NodeWord, remote: Option<Remote>) {
+    fn has_counted(&self, word: &NodeReport, remote: Option<Remote>) {
         let shared = &self.shared;
         let Some(local) = shared.nodes.get(&word.report.node) else { return };
-        match (&word.said, remote) {
-            (Said::Done { .. }, Some(remote)) => {
+        match (&word.kind, remote) {
+            (ReportKind::Done { .. }, Some(remote)) => {
                 local.learn(shared.now_ms().saturating_sub(remote.sent_ms), remote.used);
             }
-            (Said::Failed { .. }, _) => local.failed(),
+            (ReportKind::Failed { .. }, _) => local.failed(),
             _ => {}
         }
-        if !matches!(word.said, Said::Acked) {
+        if !matches!(word.kind, ReportKind::Acked) {
             shared.queue.wake_for(&local.profile());
         }
     }
@@ -222,7 +224,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let Some(remote) = self.shared.bus.remote(key) else { return false };
         let (node, fence) = (report.node.to_string(), report.fence.map(|fence| fence.0));
         let head = Head::Partial { key: key.into(), node, fence, text: text.to_string() };
-        self.shared.post(&remote.owner, head)
+        self.shared.send(&remote.owner, head)
     }
 
     /// Another instance has a word for a job here.
@@ -243,7 +245,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             && id != 0
         {
             let (handle, from) = (self.clone(), from.clone());
-            shared.errand(async move { handle.answer_for(job, id, &from).await });
+            shared.spawn_background(async move { handle.answer_for(job, id, &from).await });
         }
     }
 
@@ -261,7 +263,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             Ok(Some(record)) if record.owner == shared.options.instance => return,
             Ok(Some(record)) => Heard::Elsewhere { owner: record.owner.to_string() },
         };
-        shared.post(from, Head::Heard { id, heard });
+        shared.send(from, Head::Heard { id, heard });
     }
 }
 
@@ -276,16 +278,16 @@ fn why_not(record: Option<lingua_store::contract::JobRecord>) -> NodeError {
     }
 }
 
-impl<S: Store, T: Timer> Shared<S, T> {
+impl<S: Store, T: Timer> EngineState<S, T> {
     /// Tells another instance whether its node's word counted.
-    pub(crate) fn answer_peer(
+    pub(crate) fn reply_to_peer(
         self: &Arc<Self>,
         to: &InstanceId,
         id: u64,
         heard: Result<(), Refusal>,
     ) {
         // If it is lost, the word comes again.
-        self.post(to, Head::Heard { id, heard: Heard::of(heard) });
+        self.send(to, Head::Heard { id, heard: Heard::of(heard) });
     }
 
     /// Says a word that needs no answer; whether it could be delivered.

@@ -1,6 +1,6 @@
 //! Lost leases of jobs that do not run here.
 //!
-//! Start at [`Shared::leases_lost`]. Whoever cleans up a cell, registers a node or notices that one is gone finds leases of
+//! Start at [`EngineState::leases_lost`]. Whoever cleans up a cell, registers a node or notices that one is gone finds leases of
 //! everybody's jobs. Their owners are told; jobs whose owner is dead are found by its heir.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use lingua_store::contract::LeaseKey;
 
 use super::message::{Head, Key};
 use crate::clock::Timer;
-use crate::shared::Shared;
+use crate::state::EngineState;
 
 /// Lost leases that wait to be told.
 const STRAYS_MAX: usize = 16_384;
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 64;
 /// How long to wait after the store did not answer.
 const PAUSE_MS: u64 = 250;
 
-impl<S: Store, T: Timer> Shared<S, T> {
+impl<S: Store, T: Timer> EngineState<S, T> {
     /// Tells the owners of these leases that they are gone.
     pub(crate) fn leases_lost(&self, lost: impl IntoIterator<Item = LeaseKey>) {
         for key in lost {

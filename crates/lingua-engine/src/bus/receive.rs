@@ -8,7 +8,7 @@ use lingua_store::Store;
 use lingua_store::contract::{Envelope, LeaseKey};
 
 use super::Answered;
-use super::message::{self, Head, Message};
+use super::message::{self, BusMessage, Head};
 use crate::clock::Timer;
 use crate::handle::Handle;
 use crate::live::{Partial, ToJob};
@@ -71,7 +71,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
     }
 
-    fn hear_message(&self, from: &InstanceId, Message { head, blobs }: Message) {
+    fn hear_message(&self, from: &InstanceId, BusMessage { head, blobs }: BusMessage) {
         let shared = &self.shared;
         match head {
             Head::Assign(order) => shared.assign_here(from.clone(), &order, &blobs),
@@ -129,7 +129,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             }
             Head::Poll { id, node, wait_ms } => self.answer_poll(from, id, &node, wait_ms),
             Head::PolledJob { id, order } => {
-                let part = Message { head: Head::PolledJob { id, order }, blobs };
+                let part = BusMessage { head: Head::PolledJob { id, order }, blobs };
                 if let Some(pending) = shared.bus.pending.lock().get_mut(&id) {
                     pending.parts.push(part);
                 }

@@ -11,20 +11,20 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::{Notify, SetOnce, broadcast};
 
-use crate::amends::Amends;
 use crate::binding::Bindings;
 use crate::both_ways::OneWay;
 use crate::bus::Bus;
 use crate::clock::Timer;
 use crate::crew::Crew;
-use crate::doubt::Doubt;
 use crate::error::NodeError;
-use crate::events::Event;
+use crate::events::EngineEvent;
+use crate::failover_guard::FailoverGuard;
 use crate::live::LiveJobs;
-use crate::metrics::Metrics;
+use crate::metrics::EngineMetrics;
 use crate::node::Nodes;
-use crate::options::Options;
+use crate::options::EngineOptions;
 use crate::queue::Queue;
+use crate::reconcile::Reconciler;
 use crate::routes::Routes;
 use crate::table::PoolTable;
 
@@ -53,11 +53,11 @@ macro_rules! timed {
 pub(crate) use timed;
 
 #[derive(Debug)]
-pub(crate) struct Shared<S, T> {
-    pub(crate) options: Options,
+pub(crate) struct EngineState<S, T> {
+    pub(crate) options: EngineOptions,
     pub(crate) store: S,
     pub(crate) timer: T,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: EngineMetrics,
     pub(crate) nodes: Nodes,
     pub(crate) live: LiveJobs,
     /// Who does the jobs' work.
@@ -66,7 +66,7 @@ pub(crate) struct Shared<S, T> {
     pub(crate) routes: Routes,
     pub(crate) bindings: Bindings,
     pub(crate) one_way: OneWay,
-    pub(crate) events: broadcast::Sender<Event>,
+    pub(crate) events: broadcast::Sender<EngineEvent>,
     /// The pool table in force, as it was published last.
     pub(crate) table: Mutex<Option<Arc<PoolTable>>>,
     /// Rung when the table may need to be made anew.
@@ -74,8 +74,8 @@ pub(crate) struct Shared<S, T> {
     /// Rung when a job has ended.
     pub(crate) ended_bell: Notify,
     pub(crate) incarnation: Incarnation,
-    pub(crate) amends: Amends,
-    pub(crate) doubt: Doubt,
+    pub(crate) reconciler: Reconciler,
+    pub(crate) failover_guard: FailoverGuard,
     pub(crate) bus: Bus,
     /// Who was there when last looked at, in order: they share the cleaning up.
     pub(crate) alive: Mutex<Vec<InstanceId>>,
@@ -92,14 +92,14 @@ pub(crate) struct Shared<S, T> {
     luck: Mutex<ChaCha8Rng>,
 }
 
-impl<S: Store, T: Timer> Shared<S, T> {
-    pub(crate) fn new(options: Options, store: S, timer: T, metrics: Metrics) -> Self {
+impl<S: Store, T: Timer> EngineState<S, T> {
+    pub(crate) fn new(options: EngineOptions, store: S, timer: T, metrics: EngineMetrics) -> Self {
         let mut luck = ChaCha8Rng::seed_from_u64(options.seed);
         let incarnation = Incarnation(luck.next_u64());
         let identity = store.identity();
         Self {
-            amends: Amends::new(identity),
-            doubt: Doubt::new(identity),
+            reconciler: Reconciler::new(identity),
+            failover_guard: FailoverGuard::new(identity),
             bus: Bus::new(luck.next_u64()),
             alive: Mutex::default(),
             rounds: AtomicUsize::new(0),
@@ -147,7 +147,7 @@ impl<S: Store, T: Timer> Shared<S, T> {
     }
 
     /// Tells whoever watches; an event that nobody watches is not even made.
-    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+    pub(crate) fn publish(&self, event: impl FnOnce() -> EngineEvent) {
         if self.events.receiver_count() > 0 {
             self.events.send(event()).ok();
         }
@@ -177,7 +177,11 @@ impl<S: Store, T: Timer> Shared<S, T> {
     }
 
     /// Ends a node's connection, if it is still this epoch's; its jobs are retried at once.
-    pub(crate) async fn cut_off(&self, node: &NodeId, epoch: Epoch) -> Result<(), NodeError> {
+    pub(crate) async fn disconnect_node(
+        &self,
+        node: &NodeId,
+        epoch: Epoch,
+    ) -> Result<(), NodeError> {
         let known = self.nodes.detach(node, epoch).ok_or(NodeError::NotRegistered)?;
         match self.store.set_state(known.place, Order::Offline).await? {
             StateReply::Set { lost } => self.leases_lost(lost),
@@ -187,9 +191,9 @@ impl<S: Store, T: Timer> Shared<S, T> {
     }
 
     /// Ends the connection of a node that does not read what it is told: nothing more is buffered for it.
-    pub(crate) async fn cut_off_slow(&self, node: &NodeId, epoch: Epoch) {
+    pub(crate) async fn disconnect_slow(&self, node: &NodeId, epoch: Epoch) {
         tracing::warn!(node_id = %node, "node is too slow, cutting it off");
         self.metrics.node_rejected.count("too_slow");
-        self.cut_off(node, epoch).await.ok();
+        self.disconnect_node(node, epoch).await.ok();
     }
 }
