@@ -1,6 +1,6 @@
 //! A short chaos run; `cargo xtask chaos` has longer ones.
 
-use lingua_chaos::{Options, run};
+use lingua_chaos::{ChaosOptions, run};
 
 use crate::scheduler::binary;
 
@@ -8,9 +8,9 @@ use crate::scheduler::binary;
 async fn every_rule_holds_while_processes_are_killed_and_paused() {
     let program = binary().into();
     let options =
-        Options { program, seed: 3, jobs: 300, nodes: 12, rate: 25.0, fault_every_ms: 500 };
+        ChaosOptions { program, seed: 3, jobs: 300, nodes: 12, rate: 25.0, fault_every_ms: 500 };
     let report = run(&options).await.expect("everything starts");
-    assert!(report.broken.is_empty(), "{report}");
+    assert!(report.violations.is_empty(), "{report}");
     assert_eq!(report.accepted, 300, "{report}");
     assert!(report.done > 150 && report.faults > 5, "{report}");
 }

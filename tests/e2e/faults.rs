@@ -198,7 +198,7 @@ async fn crashing_nodes_under_load_lose_no_job() {
 #[tokio::test]
 async fn a_stop_under_load_answers_every_accepted_job_and_refuses_new_ones() {
     let s = Scheduler::start().await;
-    let mut node = RawNode::join(&s, "n1", 4).await;
+    let node = RawNode::join(&s, "n1", 4).await;
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..12 {
         let client = s.new_client();
@@ -220,12 +220,11 @@ async fn a_stop_under_load_answers_every_accepted_job_and_refuses_new_ones() {
     })
     .await;
     assert_eq!(refused.error(), (503, "SCHEDULER_DEPENDENCY_DOWN"), "{}", refused.body);
-    for _ in 0..12 {
-        node.work().await;
-    }
+    let node = node.serve(4, Duration::from_millis(1));
     while let Some(reply) = clients.join_next().await {
         let reply = reply.expect("a client");
         assert_eq!(reply.body["state"], "DONE", "{}", reply.body);
     }
     assert_eq!(s.exit_code().await, Some(0));
+    node.check();
 }

@@ -1,7 +1,7 @@
-//! Chores of the workspace: `cargo xtask tidy`, `ci`, `sim`, `chaos` and `figures`.
+//! Chores of the workspace: `cargo xtask ci`, `tidy`, `sim`, `chaos` and `figures`.
 //!
-//! Start at [`tidy`] for the rules that the compiler cannot check, at [`ci`] for the steps that a
-//! change has to pass.
+//! Start at [`ci`] for the steps that a change has to pass, at [`tidy`] for the rules that the
+//! compiler cannot check.
 //!
 //! Invariant: nothing here changes a source file.
 
@@ -9,6 +9,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod ci;
+mod setup;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -27,29 +28,25 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Check sizes, names, crate arrows and documents.
-    Tidy {
-        /// Also name the files that are longer than they should be, but still allowed.
-        #[arg(long)]
-        verbose: bool,
-    },
-    /// Run every check, in order, up to the first that fails.
+    /// Install what the tests need and run every check, up to the first that fails.
     Ci,
-    /// Run seeded worlds under faults; more than the tests do, or one of them again.
+    /// Check sizes, line lengths, type names, crate dependencies and links.
+    Tidy,
+    /// Run seeded worlds under faults: more than the tests do, or one of them again.
     Sim {
-        /// What to run: `--seeds N`, `--seed N`, `--planted`.
+        /// `--seeds N`, `--from N`, `--seed N`, `--speakers`, `--planted`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
     /// Kill and pause real instances, nodes and Redis while jobs are done.
     Chaos {
-        /// How: `--seed N`, `--jobs N`, `--nodes N`, `--rate N`, `--fault-every-ms N`.
+        /// `--seed N`, `--jobs N`, `--nodes N`, `--rate N`, `--fault-every-ms N`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
     /// Measure over a Redis and a Cluster of its own, and print tables.
     Figures {
-        /// Which: `jobs`, `load`, `instances`, `nodes`, `cluster`; all of them, unless it is said.
+        /// `jobs`, `load`, `instances`, `nodes`, `cluster`; all of them by default.
         parts: Vec<String>,
     },
 }
@@ -57,56 +54,81 @@ enum Chore {
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     let root = workspace_root()?;
+    let build = Cargo::new("build --quiet --locked --release --package lingua");
+    let program = root.join("target/release/lingua").display().to_string();
     let passed = match args.chore {
-        Chore::Tidy { verbose } => tidy::run(&root, verbose)?,
         Chore::Ci => ci::run(&root)?,
-        Chore::Sim { args } => simulate(&root, &args)?,
-        Chore::Chaos { args } => rage(&root, &args)?,
-        Chore::Figures { parts } => figures(&root, &parts)?,
+        Chore::Tidy => tidy::run(&root)?,
+        Chore::Sim { args } => {
+            let cargo = Cargo::new("run --quiet --locked --release --package lingua-sim -- world");
+            let is_planted = args.iter().any(|arg| arg == "--planted");
+            let cargo = if is_planted { cargo.planted() } else { cargo };
+            cargo.args(args).run(&root)?
+        }
+        Chore::Chaos { args } => {
+            let cargo = Cargo::new("run --quiet --locked --release --package lingua-chaos --");
+            build.run(&root)? && cargo.args(args).env("LINGUA_BIN", program).run(&root)?
+        }
+        Chore::Figures { parts } => {
+            // The bench only starts the program, so it is built as the tests are.
+            let bench = "bench --quiet --locked --profile test --package lingua --bench figures --";
+            let cargo = Cargo::new(bench).args(parts).env("LINGUA_BIN", program);
+            build.run(&root)? && cargo.run(&root)?
+        }
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Hands over to the simulation, built for speed.
-fn simulate(root: &Path, args: &[String]) -> anyhow::Result<bool> {
-    let status = Command::new("cargo")
-        .args(["run", "--quiet", "--locked", "--release", "--package", "lingua-sim", "--", "world"])
-        .args(args)
-        .current_dir(root)
-        .status()
-        .context("cargo")?;
-    Ok(status.success())
+/// A call of cargo.
+#[derive(Debug)]
+struct Cargo {
+    args: Vec<String>,
+    env: Vec<(&'static str, String)>,
 }
 
-/// Builds the program and lets a storm loose on it.
-fn rage(root: &Path, args: &[String]) -> anyhow::Result<bool> {
-    let storm = ["run", "--quiet", "--locked", "--release", "--package", "lingua-chaos", "--"];
-    Ok(build(root)? && cargo(root, &storm, args)?)
-}
+impl Cargo {
+    /// A call with these arguments, separated by spaces.
+    fn new(args: &str) -> Self {
+        Self { args: args.split(' ').map(str::to_owned).collect(), env: vec![] }
+    }
 
-/// Builds the program and measures it. What asks it to measure need not be fast: it is built as the tests are.
-fn figures(root: &Path, parts: &[String]) -> anyhow::Result<bool> {
-    let ask = ["bench", "--quiet", "--locked", "--profile", "test", "--package", "lingua"];
-    let ask = [ask.as_slice(), &["--bench", "figures", "--"]].concat();
-    Ok(build(root)? && cargo(root, &ask, parts)?)
-}
+    fn args(mut self, args: Vec<String>) -> Self {
+        self.args.extend(args);
+        self
+    }
 
-/// Builds the program for speed.
-fn build(root: &Path) -> anyhow::Result<bool> {
-    cargo(root, &["build", "--quiet", "--locked", "--release", "--package", "lingua"], &[])
-}
+    fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.env.push((name, value.into()));
+        self
+    }
 
-fn cargo(root: &Path, words: &[&str], more: &[String]) -> anyhow::Result<bool> {
-    let mut command = Command::new("cargo");
-    command.args(words).args(more).current_dir(root);
-    // Where the storm looks, too.
-    command.env("LINGUA_BIN", root.join("target/release/lingua"));
-    Ok(command.status().context("cargo")?.success())
+    /// Compiles the planted bugs in, into a target folder of its own.
+    fn planted(mut self) -> Self {
+        let at = self.args.iter().position(|arg| arg == "--package").unwrap_or(self.args.len());
+        let target_dir = ["--target-dir", "target/planted"].map(str::to_owned);
+        self.args.splice(at..at, target_dir);
+        self.env("RUSTFLAGS", "--cfg planted_bugs")
+    }
+
+    /// The call as one would type it.
+    fn title(&self) -> String {
+        let env: String =
+            self.env.iter().map(|(key, value)| format!("{key}=\"{value}\" ")).collect();
+        format!("{env}cargo {}", self.args.join(" "))
+    }
+
+    /// Runs it; whether it succeeded.
+    fn run(&self, root: &Path) -> anyhow::Result<bool> {
+        let mut command = Command::new("cargo");
+        command.args(&self.args).current_dir(root);
+        command.envs(self.env.iter().map(|(key, value)| (key, value)));
+        Ok(command.status().context("cargo")?.success())
+    }
 }
 
 /// The folder of the workspace manifest.
 ///
-/// Asked at run time, not compiled in: two checkouts may share one target folder.
+/// Read at run time, not compiled in: two checkouts may share one target folder.
 fn workspace_root() -> anyhow::Result<PathBuf> {
     let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR")
         .context("CARGO_MANIFEST_DIR is not set; run this as `cargo xtask`")?;

@@ -1,185 +1,127 @@
-//! The rules of the house that neither rustc nor clippy checks.
+//! Rules that neither rustc nor clippy checks.
 //!
-//! Start at [`check`]: it goes over a [`Workspace`], which is plain data, and each rule is a pure
-//! function in a file of its own below `tidy/`. Only `tidy/workspace.rs` touches the disk.
+//! Start at [`check`]: it applies every rule to a [`Workspace`], which is plain data.
 //!
 //! Invariant: every finding is reported, not only the first.
 
-mod arrows;
-mod docs;
-mod files;
-mod functions;
-mod lua;
-mod rust;
-mod tokens;
-mod workspace;
+mod crates;
+mod documents;
+mod sources;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use rust::RustFile;
-use workspace::Workspace;
+use anyhow::{Context, bail};
 
-/// A broken rule: where, what, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+use crates::Package;
+
+/// The limit for lines in Rust, Lua and Markdown.
+const COLUMNS_MAX: usize = 100;
+
+/// A broken rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     path: PathBuf,
     line: usize,
     message: String,
-    hint: &'static str,
 }
 
-/// What a run saw.
+/// The files and crates of the workspace; paths are relative to its root.
 #[derive(Debug, Default)]
-struct Report {
-    findings: Vec<Finding>,
-    /// Worth a thought, but no failure.
-    advice: Vec<Finding>,
-    files_count: usize,
-    functions_count: usize,
-    crates_count: usize,
+struct Workspace {
+    /// Files with their text, which is empty for kinds that no rule reads.
+    files: BTreeMap<PathBuf, String>,
+    packages: Vec<Package>,
 }
 
-/// Checks the workspace and prints the result; whether it is tidy.
-pub(crate) fn run(root: &Path, verbose: bool) -> anyhow::Result<bool> {
-    let report = check(&Workspace::load(root)?);
-    if verbose {
-        for advice in &report.advice {
-            println!("advice: {advice}");
-        }
-    }
-    for finding in &report.findings {
+/// Checks the workspace and prints the findings; whether there are none.
+pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+    let workspace = Workspace::load(root)?;
+    let findings = check(&workspace);
+    for finding in &findings {
         println!("{finding}");
     }
-    if report.findings.is_empty() {
-        println!("{report}: ok");
-    } else {
-        eprintln!("{report}: {} findings", report.findings.len());
-    }
-    Ok(report.findings.is_empty())
-}
-
-/// Applies every rule to the workspace.
-fn check(workspace: &Workspace) -> Report {
-    let mut report = Report { crates_count: workspace.packages.len(), ..Report::default() };
-    for (path, text) in workspace.with_extension("rs") {
-        check_rust(path, text, &mut report);
-    }
-    for (path, text) in workspace.with_extension("lua") {
-        report.findings.extend(files::check_name(path));
-        report.findings.extend(lua::check(path, text));
-    }
-    for (path, text) in workspace.with_extension("md") {
-        report.findings.extend(docs::check_links(path, text, workspace));
-    }
-    report.findings.extend(arrows::check(workspace));
-    report.findings.extend(docs::check_architecture(workspace));
-    report.findings.sort();
-    report.advice.sort();
-    report
-}
-
-fn check_rust(path: &Path, text: &str, report: &mut Report) {
-    report.files_count += 1;
-    report.findings.extend(files::check_name(path));
-    report.findings.extend(files::check_opening(path, text));
-    // A file that does not parse has no known functions; what it breaks otherwise shows later.
-    let file = match RustFile::parse(path, text) {
-        Ok(file) => file,
-        Err(finding) => return report.findings.push(finding),
+    let (files, crates) = (workspace.files.len(), workspace.packages.len());
+    println!("tidy: {files} files, {crates} crates, {} findings", findings.len());
+    // Until the whole tree follows them, these two rules only warn.
+    let is_warning = |finding: &Finding| {
+        finding.message.ends_with(" columns") || finding.message.starts_with("a second public type")
     };
-    match files::check_length(&file) {
-        Some(files::Length::TooLong(finding)) => report.findings.push(finding),
-        Some(files::Length::Long(advice)) => report.advice.push(advice),
-        None => {}
-    }
-    let functions = functions::list(&file);
-    report.functions_count += functions.len();
-    report.findings.extend(functions::check_lengths(path, &functions));
-    report.findings.extend(tokens::check(&file));
+    Ok(findings.iter().all(is_warning))
+}
+
+/// Applies every rule.
+fn check(workspace: &Workspace) -> Vec<Finding> {
+    let mut findings = crates::check(workspace);
+    findings.extend(documents::check(workspace));
+    findings.extend(sources::check(workspace));
+    findings.sort();
+    findings
 }
 
 impl Finding {
-    fn new(path: &Path, line: usize, message: impl Into<String>, hint: &'static str) -> Self {
-        Self { path: path.to_path_buf(), line, message: message.into(), hint }
+    fn new(path: &Path, line: usize, message: impl Into<String>) -> Self {
+        Self { path: path.to_path_buf(), line, message: message.into() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}; {}", self.path.display(), self.line, self.message, self.hint)
+        write!(f, "{}:{}: {}", self.path.display(), self.line, self.message)
     }
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "tidy: {} files, {} functions, {} crates",
-            self.files_count, self.functions_count, self.crates_count
-        )
+impl Workspace {
+    fn load(root: &Path) -> anyhow::Result<Self> {
+        let mut files = BTreeMap::new();
+        let names = output(root, "git", &["ls-files", "-co", "--exclude-standard"])
+            .context("tidy asks git which files are sources")?;
+        for path in names.lines().map(PathBuf::from) {
+            let absolute = root.join(&path);
+            // Git still lists a deleted file until the deletion is staged.
+            if !absolute.is_file() {
+                continue;
+            }
+            let is_read = path.extension().is_some_and(|ext| ext == "rs" || ext == "lua");
+            let text = match is_read || path.extension().is_some_and(|ext| ext == "md") {
+                true => std::fs::read_to_string(&absolute).with_context(|| format!("{path:?}"))?,
+                false => String::new(),
+            };
+            files.insert(path, text);
+        }
+        let args = ["metadata", "--format-version", "1", "--no-deps", "--locked"];
+        let metadata = output(root, "cargo", &args)?;
+        Ok(Self { files, packages: crates::parse_metadata(&metadata)? })
     }
+
+    /// The files with this extension, in the order of their paths.
+    fn with_extension(&self, extension: &str) -> impl Iterator<Item = (&Path, &str)> {
+        let files = self.files.iter();
+        files
+            .filter(move |(path, _)| path.extension().is_some_and(|found| found == extension))
+            .map(|(path, text)| (path.as_path(), text.as_str()))
+    }
+
+    /// Whether a path is a file of the workspace, or a folder that holds one.
+    fn contains(&self, path: &Path) -> bool {
+        self.files.keys().any(|file| file.starts_with(path))
+    }
+}
+
+fn output(root: &Path, program: &str, args: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(program);
+    let output = command.args(args).current_dir(root).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| program.to_owned())?;
+    if !output.status.success() {
+        bail!("`{program} {}` failed", args.join(" "));
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("the output of {program}"))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::workspace::Package;
-    use super::*;
-
-    const ARCHITECTURE: (&str, &str) = ("ARCHITECTURE.md", "`lingua-core` is pure.\n");
-
-    fn workspace(files: &[(&str, &str)]) -> Workspace {
-        Workspace::for_tests(files, vec![Package::for_tests("lingua-core", &[])])
-    }
-
-    #[test]
-    fn a_tidy_workspace_has_no_findings() {
-        let report = check(&workspace(&[
-            ARCHITECTURE,
-            ("src/lib.rs", "//! Adds.\n\nfn add() {}\n\nfn twice() {}\n"),
-        ]));
-        assert_eq!(report.findings, []);
-        assert_eq!(report.to_string(), "tidy: 1 files, 2 functions, 1 crates");
-    }
-
-    #[test]
-    fn every_kind_of_file_reaches_its_rules() {
-        let report = check(&workspace(&[
-            ("README.md", "[gone](gone.md)\n"),
-            ("scripts/reserve.lua", "return 1\n"),
-            ("src/broken.rs", "//! Breaks.\n\nfn {\n"),
-            ("src/utils.rs", "fn f() { todo!() }\n"),
-        ]));
-        let places: Vec<String> = report
-            .findings
-            .iter()
-            .map(|finding| format!("{}:{}", finding.path.display(), finding.line))
-            .collect();
-        assert_eq!(
-            places,
-            [
-                "ARCHITECTURE.md:1",     // missing
-                "README.md:1",           // broken link
-                "scripts/reserve.lua:1", // no header
-                "src/broken.rs:3",       // does not parse
-                "src/utils.rs:1",        // name
-                "src/utils.rs:1",        // no opening docs
-                "src/utils.rs:1",        // todo!
-            ]
-        );
-    }
-
-    #[test]
-    fn long_files_are_advice_until_they_break_the_limit() {
-        let text = format!("//! Long.\n{}", "// line\n".repeat(400));
-        let report = check(&workspace(&[ARCHITECTURE, ("src/long.rs", &text)]));
-        assert_eq!(report.findings, []);
-        assert_eq!(report.advice.len(), 1);
-    }
-
-    #[test]
-    fn a_finding_reads_as_place_message_hint() {
-        let finding = Finding::new(Path::new("src/a.rs"), 7, "too long", "split it");
-        assert_eq!(finding.to_string(), "src/a.rs:7: too long; split it");
-    }
+fn workspace(files: &[(&str, &str)], packages: Vec<Package>) -> Workspace {
+    let files = files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned()));
+    Workspace { files: files.collect(), packages }
 }

@@ -1,6 +1,6 @@
-//! Clients that do not give up: when their instance is gone, they ask any other by key or by id.
+//! Clients that repeat their request at any other instance until it succeeds.
 //!
-//! Start at [`speak`]. A job counts as accepted when somebody has named its id.
+//! Start at [`send_jobs`]. A job counts as accepted when an instance has returned its id.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,41 +13,41 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::fleet::PAIRS;
-use crate::http::ask;
-use crate::{World, luck};
+use crate::http::request;
+use crate::{ChaosRun, rng};
 
-/// How long an answer may take before another instance is asked: a little more than the longest wait.
-const ANSWER: Duration = Duration::from_secs(4);
+/// How long a response may take before the client tries another instance; longer than [`WAIT_MS`].
+const RESPONSE_LIMIT: Duration = Duration::from_secs(4);
 
-/// How long to be kept waiting for an end.
+/// How long an instance may hold a request for the end of a job.
 const WAIT_MS: u64 = 2_000;
 
-/// For how long an accepted job may be unknown to whoever is asked.
+/// For how long all instances may answer 404 for an accepted job.
 const UNKNOWN_MS: u64 = 10_000;
 
-/// Requests at a time when all is judged.
-const JUDGES: usize = 16;
+/// Parallel requests of the final check.
+const CHECKERS: usize = 16;
 
-/// What a client has seen of its job.
+/// What a client knows of its job.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Facts {
+pub(crate) struct ClientJob {
     pub(crate) id: Option<String>,
-    pub(crate) asked_ms: u64,
+    pub(crate) sent_ms: u64,
     pub(crate) accepted_ms: Option<u64>,
     pub(crate) ended_ms: Option<u64>,
-    pub(crate) seen: Option<Seen>,
+    pub(crate) seen: Option<JobEnd>,
 }
 
-/// How a job ended.
+/// How a job ended, as an instance reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct JobEnd {
     pub(crate) state: String,
     pub(crate) attempt: u64,
     pub(crate) error: Option<String>,
     pub(crate) result: Option<String>,
 }
 
-impl Seen {
+impl JobEnd {
     fn of(body: &Value) -> Option<Self> {
         let state = body["state"].as_str()?;
         ["DONE", "FAILED", "CANCELLED"].contains(&state).then(|| Self {
@@ -59,134 +59,151 @@ impl Seen {
     }
 }
 
-/// All of them.
+/// All clients, one for each job.
 pub(crate) struct Clients {
     seed: u64,
     addresses: Arc<[String]>,
-    asked: AtomicUsize,
-    pub(crate) facts: Vec<Mutex<Facts>>,
+    sent: AtomicUsize,
+    pub(crate) facts: Vec<Mutex<ClientJob>>,
 }
 
 impl Clients {
     pub(crate) fn new(seed: u64, jobs: usize, addresses: &Arc<[String]>) -> Self {
         let facts = (0..jobs).map(|_| Mutex::default()).collect();
-        Self { seed, addresses: Arc::clone(addresses), asked: AtomicUsize::new(0), facts }
+        Self { seed, addresses: Arc::clone(addresses), sent: AtomicUsize::new(0), facts }
     }
 
-    /// Whether every client has begun.
-    pub(crate) fn all_have_asked(&self) -> bool {
-        self.asked.load(Ordering::SeqCst) >= self.facts.len()
+    /// Whether every client has started.
+    pub(crate) fn all_sent(&self) -> bool {
+        self.sent.load(Ordering::SeqCst) >= self.facts.len()
     }
 
-    fn anybody(&self, luck: &mut ChaCha8Rng) -> &str {
-        &self.addresses[luck.random_range(0..self.addresses.len())]
+    fn any_instance(&self, rng: &mut ChaCha8Rng) -> &str {
+        &self.addresses[rng.random_range(0..self.addresses.len())]
     }
 
-    /// What a client was told of the end is what every instance says, for ever.
-    pub(crate) async fn judge(&self, world: &Arc<World>) {
-        let mut judges = JoinSet::new();
-        for from in 0..JUDGES {
-            let world = Arc::clone(world);
-            judges.spawn(async move {
-                for job in (from..world.clients.facts.len()).step_by(JUDGES) {
-                    world.clients.judge_job(&world, job).await;
+    /// Every instance reports the same end as the one that the client saw.
+    pub(crate) async fn check(&self, run: &Arc<ChaosRun>) {
+        let mut checks = JoinSet::new();
+        for from in 0..CHECKERS {
+            let run = Arc::clone(run);
+            checks.spawn(async move {
+                for job in (from..run.clients.facts.len()).step_by(CHECKERS) {
+                    run.clients.check_job(&run, job).await;
                 }
             });
         }
-        judges.join_all().await;
+        checks.join_all().await;
     }
 
-    async fn judge_job(&self, world: &World, job: usize) {
+    async fn check_job(&self, run: &ChaosRun, job: usize) {
         let facts = self.facts[job].lock().clone();
         let Some(id) = &facts.id else { return };
         let Some(seen) = &facts.seen else {
-            return world.broke(format!("job {job} ({id}) was accepted and has not ended"));
+            return run
+                .report_violation(format!("job {job} ({id}) was accepted and has not ended"));
         };
         if seen.state == "DONE" {
             let mine = format!("blob://{job} by node-");
             if !seen.result.as_ref().is_some_and(|result| result.starts_with(&mine)) {
-                world.broke(format!("job {job} ended with another one's result: {seen:?}"));
+                run.report_violation(format!(
+                    "job {job} ended with the result of another job: {seen:?}"
+                ));
             }
         }
         for (n, address) in self.addresses.iter().enumerate() {
             let path = format!("/v1/jobs/{id}");
-            let told = ask(address, ("GET", &path), None, "", ANSWER).await;
-            let told = told.as_ref().and_then(|(_, body)| Seen::of(body));
-            if told.as_ref() != Some(seen) {
-                world
-                    .broke(format!("the client saw job {job} end as {seen:?}, i{n} says {told:?}"));
+            let reply = request(address, ("GET", &path), None, "", RESPONSE_LIMIT).await;
+            let reported = reply.as_ref().and_then(|(_, body)| JobEnd::of(body));
+            if reported.as_ref() != Some(seen) {
+                run.report_violation(format!(
+                    "the client saw job {job} end as {seen:?}, i{n} reports {reported:?}"
+                ));
             }
         }
     }
 }
 
-/// Asks for all jobs at this rate and waits for their ends.
-pub(crate) async fn speak(world: Arc<World>, rate: f64) {
-    let mut luck = luck(world.clients.seed, 2);
+/// Sends all jobs at this rate and waits for their ends.
+pub(crate) async fn send_jobs(run: Arc<ChaosRun>, rate: f64) {
+    let mut rng = rng(run.clients.seed, 2);
     let mut clients = JoinSet::new();
-    for job in 0..world.clients.facts.len() {
-        clients.spawn(one(Arc::clone(&world), job));
-        world.clients.asked.fetch_add(1, Ordering::SeqCst);
-        let pause_s = luck.random_range(0.0..2.0) / rate;
+    for job in 0..run.clients.facts.len() {
+        clients.spawn(run_client(Arc::clone(&run), job));
+        run.clients.sent.fetch_add(1, Ordering::SeqCst);
+        let pause_s = rng.random_range(0.0..2.0) / rate;
         tokio::time::sleep(Duration::from_secs_f64(pause_s)).await;
     }
     clients.join_all().await;
 }
 
-async fn one(world: Arc<World>, job: usize) {
-    let clients = &world.clients;
-    let mut luck = luck(clients.seed, 1_000_000 + job as u64);
-    let (src, tgt) = PAIRS[luck.random_range(0..PAIRS.len())];
+async fn run_client(run: Arc<ChaosRun>, job: usize) {
+    let clients = &run.clients;
+    let mut rng = rng(clients.seed, 1_000_000 + job as u64);
+    let (src, tgt) = PAIRS[rng.random_range(0..PAIRS.len())];
     let body = json!({
         "session_id": format!("room-{job}"), "src_lang": src, "tgt_lang": tgt,
         "audio_ref": format!("blob://{job}"),
         "options": {"wait_ms": 2500, "deadline_ms": 30000},
     });
-    clients.facts[job].lock().asked_ms = world.now_ms();
+    clients.facts[job].lock().sent_ms = run.now_ms();
     let key = format!("utterance-{}-{job}", clients.seed);
     let id = loop {
-        let asked = ("POST", "/v1/dispatch/f2f");
-        let answer =
-            ask(clients.anybody(&mut luck), asked, Some(&key), &body.to_string(), ANSWER).await;
-        let id = answer.and_then(|(_, body)| Some(body["job_id"].as_str()?.to_owned()));
+        let route = ("POST", "/v1/dispatch/f2f");
+        let reply = request(
+            clients.any_instance(&mut rng),
+            route,
+            Some(&key),
+            &body.to_string(),
+            RESPONSE_LIMIT,
+        )
+        .await;
+        let id = reply.and_then(|(_, body)| Some(body["job_id"].as_str()?.to_owned()));
         if let Some(id) = id {
             break id;
         }
-        tokio::time::sleep(Duration::from_millis(luck.random_range(50..300))).await;
+        tokio::time::sleep(Duration::from_millis(rng.random_range(50..300))).await;
     };
     {
         let mut facts = clients.facts[job].lock();
         facts.id = Some(id.clone());
-        facts.accepted_ms = Some(world.now_ms());
+        facts.accepted_ms = Some(run.now_ms());
     }
-    let seen = ended(&world, job, &id, &mut luck).await;
+    let seen = wait_for_end(&run, job, &id, &mut rng).await;
     let mut facts = clients.facts[job].lock();
     facts.seen = seen;
-    facts.ended_ms = Some(world.now_ms());
+    facts.ended_ms = Some(run.now_ms());
 }
 
-/// Waits for the end of a job, wherever it is told.
-async fn ended(world: &World, job: usize, id: &str, luck: &mut ChaCha8Rng) -> Option<Seen> {
+/// Asks any instance until one reports the end of the job.
+async fn wait_for_end(
+    run: &ChaosRun,
+    job: usize,
+    id: &str,
+    rng: &mut ChaCha8Rng,
+) -> Option<JobEnd> {
     let path = format!("/v1/jobs/{id}?wait_ms={WAIT_MS}");
     let mut unknown_since_ms = None;
     loop {
-        let address = world.clients.anybody(luck);
-        match ask(address, ("GET", &path), None, "", ANSWER).await {
+        let address = run.clients.any_instance(rng);
+        match request(address, ("GET", &path), None, "", RESPONSE_LIMIT).await {
             Some((200, body)) => {
                 unknown_since_ms = None;
-                if let Some(seen) = Seen::of(&body) {
+                if let Some(seen) = JobEnd::of(&body) {
                     return Some(seen);
                 }
             }
             Some((404, _)) => {
-                let since_ms = *unknown_since_ms.get_or_insert(world.now_ms());
-                if world.now_ms() > since_ms + UNKNOWN_MS {
-                    world.broke(format!("job {job} ({id}) was accepted and nobody knows it"));
+                let since_ms = *unknown_since_ms.get_or_insert(run.now_ms());
+                if run.now_ms() > since_ms + UNKNOWN_MS {
+                    run.report_violation(format!(
+                        "job {job} ({id}) was accepted and no instance knows it"
+                    ));
                     return None;
                 }
             }
             _ => {}
         }
-        tokio::time::sleep(Duration::from_millis(luck.random_range(20..150))).await;
+        tokio::time::sleep(Duration::from_millis(rng.random_range(20..150))).await;
     }
 }

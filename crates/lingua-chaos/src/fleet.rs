@@ -1,7 +1,8 @@
-//! Nodes that count what they do, each behind a cable of its own.
+//! Nodes that count their jobs, each behind a proxy of its own.
 //!
-//! Start at [`Fleet::start`]. A node's process is a task with the node SDK in it; killing it drops everything that it had. Its cable leads to another
-//! instance with each connection, and can be held up: then the node is as good as stopped, and nobody is told.
+//! Start at [`ChaosFleet::start`]. A node is a task that uses the node SDK; killing it drops all of its
+//! state. Its proxy connects to another instance with each connection, and can be paused: then
+//! neither side gets anything, and the connection stays open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -19,23 +20,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::http::ask;
-use crate::{World, luck};
+use crate::http::request;
+use crate::{ChaosRun, rng};
 
-/// What nodes speak.
+/// The languages of node `n` are `LANGUAGES[n % 4]`.
 const LANGUAGES: [&[&str]; 4] =
     [&["zh", "en"], &["zh", "en", "ja"], &["en", "fr", "de"], &["zh", "ja", "fr", "en"]];
 
-/// How long all nodes may take to be there.
-const JOIN: Duration = Duration::from_secs(30);
+/// How long all nodes may take to register.
+const REGISTER_LIMIT: Duration = Duration::from_secs(30);
 
-const REQUEST: Duration = Duration::from_secs(5);
+const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 
-/// The directions that jobs are asked for in; several nodes serve each of them.
+/// The pairs of the jobs; several nodes serve each of them.
 pub(crate) const PAIRS: [(&str, &str); 5] =
     [("zh", "en"), ("en", "zh"), ("zh", "ja"), ("en", "fr"), ("ja", "en")];
 
-/// A node, in whichever life.
+/// A node over all of its restarts.
 struct Member {
     id: NodeId,
     langs: &'static [&'static str],
@@ -43,46 +44,48 @@ struct Member {
     work_ms: u64,
     seed: u64,
     url: String,
-    is_held: watch::Sender<bool>,
-    life: Mutex<Option<AbortHandle>>,
-    lives: AtomicU64,
-    most: Arc<AtomicI64>,
-    broken: Arc<AtomicU64>,
-    refused: Mutex<Vec<lingua_sdk::node::Stats>>,
+    is_paused: watch::Sender<bool>,
+    task: Mutex<Option<AbortHandle>>,
+    starts: AtomicU64,
+    /// The most jobs that it had at the same time.
+    running_max: Arc<AtomicI64>,
+    /// How often it had more jobs than slots.
+    oversold: Arc<AtomicU64>,
+    stats: Mutex<Vec<lingua_sdk::node::Stats>>,
 }
 
-/// All of them.
-pub(crate) struct Fleet {
+/// All nodes.
+pub(crate) struct ChaosFleet {
     members: Vec<Member>,
 }
 
-impl Fleet {
+impl ChaosFleet {
     pub(crate) async fn new(
         seed: u64,
         nodes: usize,
         addresses: &Arc<[String]>,
     ) -> anyhow::Result<Self> {
-        let mut luck = luck(seed, 1);
+        let mut rng = rng(seed, 1);
         let mut members = vec![];
         for n in 0..nodes {
-            let listener = TcpListener::bind("127.0.0.1:0").await.context("a port for a cable")?;
+            let listener = TcpListener::bind("127.0.0.1:0").await.context("a port for a proxy")?;
             let url = format!("ws://{}/v1/node/ws", listener.local_addr()?);
-            let (is_held, held) = watch::channel(false);
-            let ways = crate::luck(seed, 1_000 + n as u64);
-            tokio::spawn(lay_cable(listener, Arc::clone(addresses), held, ways));
+            let (is_paused, paused) = watch::channel(false);
+            let proxy_rng = crate::rng(seed, 1_000 + n as u64);
+            tokio::spawn(run_proxy(listener, Arc::clone(addresses), paused, proxy_rng));
             members.push(Member {
                 id: NodeId::new(&format!("node-{n}")).context("a name")?,
                 langs: LANGUAGES[n % LANGUAGES.len()],
-                slots: luck.random_range(1..=4),
-                work_ms: luck.random_range(20..=120),
-                seed: luck.next_u64(),
+                slots: rng.random_range(1..=4),
+                work_ms: rng.random_range(20..=120),
+                seed: rng.next_u64(),
                 url,
-                is_held,
-                life: Mutex::new(None),
-                lives: AtomicU64::new(0),
-                most: Arc::default(),
-                broken: Arc::default(),
-                refused: Mutex::default(),
+                is_paused,
+                task: Mutex::new(None),
+                starts: AtomicU64::new(0),
+                running_max: Arc::default(),
+                oversold: Arc::default(),
+                stats: Mutex::default(),
             });
         }
         Ok(Self { members })
@@ -96,57 +99,57 @@ impl Fleet {
         (0..self.len()).for_each(|n| self.start(n));
     }
 
-    /// Begins a life of a node, unless it has one.
+    /// Starts a node, unless it runs.
     pub(crate) fn start(&self, n: usize) {
         let member = &self.members[n];
-        let mut life = member.life.lock();
-        if life.is_some() {
+        let mut task = member.task.lock();
+        if task.is_some() {
             return;
         }
-        let lives = member.lives.fetch_add(1, Ordering::Relaxed);
+        let starts = member.starts.fetch_add(1, Ordering::Relaxed);
         let options = NodeOptions::new(member.url.clone())
             .node_id(member.id.clone())
             .languages(member.langs, member.langs, member.langs)
             .slots(member.slots)
             .backoff(Duration::from_millis(50), Duration::from_millis(500))
-            .seed(member.seed.wrapping_add(lives));
+            .seed(member.seed.wrapping_add(starts));
         let work = Work {
             id: member.id.to_string(),
             slots: member.slots.into(),
             work_ms: member.work_ms,
-            luck: Mutex::new(luck(member.seed, lives)),
+            rng: Mutex::new(rng(member.seed, starts)),
             running: AtomicI64::new(0),
-            most: Arc::clone(&member.most),
-            broken: Arc::clone(&member.broken),
+            running_max: Arc::clone(&member.running_max),
+            oversold: Arc::clone(&member.oversold),
         };
         let work = Arc::new(work);
         let handler = move |job: Job, context: Context| {
             let work = Arc::clone(&work);
-            async move { work.on(job, context).await }
+            async move { work.handle(job, context).await }
         };
         let node = Node::new(options, handler);
-        member.refused.lock().push(node.stats());
+        member.stats.lock().push(node.stats());
         let running = tokio::spawn(async move {
             node.run(std::future::pending()).await.ok();
         });
-        *life = Some(running.abort_handle());
+        *task = Some(running.abort_handle());
     }
 
-    /// Ends a node's life as `kill -9` does.
+    /// Ends a node at once, as `kill -9` does.
     pub(crate) fn kill(&self, n: usize) {
-        if let Some(life) = self.members[n].life.lock().take() {
-            life.abort();
+        if let Some(task) = self.members[n].task.lock().take() {
+            task.abort();
         }
     }
 
-    /// Holds up everything that a node says and hears, or lets it through again.
-    pub(crate) fn hold(&self, n: usize, is_held: bool) {
-        self.members[n].is_held.send_replace(is_held);
+    /// Stops passing on the messages of a node in both directions, or resumes it.
+    pub(crate) fn pause(&self, n: usize, is_paused: bool) {
+        self.members[n].is_paused.send_replace(is_paused);
     }
 
-    /// Waits until all nodes take jobs.
-    pub(crate) async fn all_are_there(&self, address: &str) -> anyhow::Result<()> {
-        let there = async {
+    /// Waits until all nodes are ready.
+    pub(crate) async fn until_ready(&self, address: &str) -> anyhow::Result<()> {
+        let ready = async {
             loop {
                 let nodes = nodes(address).await.unwrap_or_default();
                 let is_ready = |node: &&serde_json::Value| node["state"] == "ready";
@@ -156,21 +159,21 @@ impl Fleet {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        match tokio::time::timeout(JOIN, there).await {
+        match tokio::time::timeout(REGISTER_LIMIT, ready).await {
             Ok(()) => Ok(()),
-            Err(_) => bail!("not all nodes have registered within {JOIN:?}"),
+            Err(_) => bail!("not all nodes have registered within {REGISTER_LIMIT:?}"),
         }
     }
 
-    /// Slots that are taken, as an instance sees it.
+    /// Slots in use, as an instance reports them.
     pub(crate) async fn used(&self, address: &str) -> Option<u64> {
         let nodes = nodes(address).await?;
         Some(nodes.iter().map(|node| node["used"].as_u64().unwrap_or(0)).sum())
     }
 
-    /// How often nodes refused a job for want of room, or because it was overtaken.
+    /// How often nodes refused a job as `BUSY` or `STALE_FENCE`.
     pub(crate) fn refusals(&self) -> u64 {
-        let of = |member: &Member| member.refused.lock().iter().map(|s| s.refused()).sum::<u64>();
+        let of = |member: &Member| member.stats.lock().iter().map(|s| s.refused()).sum::<u64>();
         self.members.iter().map(of).sum()
     }
 
@@ -179,74 +182,77 @@ impl Fleet {
     }
 
     /// No node ever had more jobs than slots.
-    pub(crate) fn judge(&self, world: &World) {
+    pub(crate) fn check(&self, run: &ChaosRun) {
         for member in &self.members {
-            if member.broken.load(Ordering::SeqCst) > 0 {
-                let most = member.most.load(Ordering::SeqCst);
-                world.broke(format!("{} had {most} jobs in {} slots", member.id, member.slots));
+            if member.oversold.load(Ordering::SeqCst) > 0 {
+                let most = member.running_max.load(Ordering::SeqCst);
+                run.report_violation(format!(
+                    "{} had {most} jobs in {} slots",
+                    member.id, member.slots
+                ));
             }
         }
     }
 }
 
 async fn nodes(address: &str) -> Option<Vec<serde_json::Value>> {
-    let (status, body) = ask(address, ("GET", "/v1/nodes"), None, "", REQUEST).await?;
+    let (status, body) = request(address, ("GET", "/v1/nodes"), None, "", REQUEST_LIMIT).await?;
     (status == 200).then(|| body["nodes"].as_array().cloned()).flatten()
 }
 
-/// What one process of a node does, and how much of it at once.
+/// The job handler of a node, which counts the jobs that run.
 struct Work {
     id: String,
     slots: i64,
     work_ms: u64,
-    luck: Mutex<ChaCha8Rng>,
+    rng: Mutex<ChaCha8Rng>,
     running: AtomicI64,
-    most: Arc<AtomicI64>,
-    broken: Arc<AtomicU64>,
+    running_max: Arc<AtomicI64>,
+    oversold: Arc<AtomicU64>,
 }
 
 /// Counts down however a job ends.
-struct Running<'a>(&'a AtomicI64);
+struct RunningJob<'a>(&'a AtomicI64);
 
-impl Drop for Running<'_> {
+impl Drop for RunningJob<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Work {
-    async fn on(&self, job: Job, context: Context) -> Result<Output, Failure> {
+    async fn handle(&self, job: Job, context: Context) -> Result<Output, Failure> {
         let now = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-        let _running = Running(&self.running);
-        self.most.fetch_max(now, Ordering::SeqCst);
+        let _running = RunningJob(&self.running);
+        self.running_max.fetch_max(now, Ordering::SeqCst);
         if now > self.slots {
-            self.broken.fetch_add(1, Ordering::SeqCst);
+            self.oversold.fetch_add(1, Ordering::SeqCst);
         }
         let (ms, nonce) = {
-            let mut luck = self.luck.lock();
-            (luck.random_range(self.work_ms / 2..=self.work_ms * 2), luck.next_u32())
+            let mut rng = self.rng.lock();
+            (rng.random_range(self.work_ms / 2..=self.work_ms * 2), rng.next_u32())
         };
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(ms)) => {}
             _ = context.cancelled() => return Err(Failure::permanent(Failure::CANCELLED)),
         }
-        // A result that nobody else gives: one that is delivered twice, or swapped, is seen.
-        let said = job.audio_ref.unwrap_or_default();
-        Ok(Output::translated(format!("{said} by {} {nonce:08x}", self.id)))
+        // Each result is unique, so a result that is delivered twice or swapped is noticed.
+        let audio_ref = job.audio_ref.unwrap_or_default();
+        Ok(Output::translated(format!("{audio_ref} by {} {nonce:08x}", self.id)))
     }
 }
 
-/// Connects a node to one instance after the other.
-async fn lay_cable(
+/// Accepts connections of a node and connects each to a random instance.
+async fn run_proxy(
     listener: TcpListener,
     addresses: Arc<[String]>,
-    held: watch::Receiver<bool>,
-    mut luck: ChaCha8Rng,
+    paused: watch::Receiver<bool>,
+    mut rng: ChaCha8Rng,
 ) {
     loop {
         let Ok((node, _)) = listener.accept().await else { return };
-        let to = addresses[luck.random_range(0..addresses.len())].clone();
-        let held = held.clone();
+        let to = addresses[rng.random_range(0..addresses.len())].clone();
+        let paused = paused.clone();
         tokio::spawn(async move {
             let Ok(instance) = TcpStream::connect(to).await else { return };
             node.set_nodelay(true).ok();
@@ -254,18 +260,20 @@ async fn lay_cable(
             let (from_node, to_node) = node.into_split();
             let (from_instance, to_instance) = instance.into_split();
             tokio::select! {
-                () = pass(from_node, to_instance, held.clone()) => {}
-                () = pass(from_instance, to_node, held) => {}
+                () = copy(from_node, to_instance, paused.clone()) => {}
+                () = copy(from_instance, to_node, paused) => {}
             }
         });
     }
 }
 
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut held: watch::Receiver<bool>) {
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut paused: watch::Receiver<bool>) {
     let mut buffer = vec![0; 16 << 10];
     loop {
         let Ok(n @ 1..) = from.read(&mut buffer).await else { return };
-        if held.wait_for(|held| !held).await.is_err() || to.write_all(&buffer[..n]).await.is_err() {
+        if paused.wait_for(|paused| !paused).await.is_err()
+            || to.write_all(&buffer[..n]).await.is_err()
+        {
             return;
         }
     }

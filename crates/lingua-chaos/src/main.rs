@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: a storm, as long as one likes.
+//! `cargo xtask chaos`: a chaos run of any length.
 
 // The lints keep libraries from printing; printing is what this program is for.
 #![allow(clippy::print_stdout)]
@@ -7,24 +7,24 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use lingua_chaos::{Options, run};
+use lingua_chaos::{ChaosOptions, run};
 
-/// Kills and pauses everything while jobs are done, and judges from the outside.
+/// Kills and pauses instances, nodes and Redis while jobs run, and checks every rule.
 #[derive(Debug, Parser)]
 struct Args {
-    /// What goes wrong and when.
+    /// Decides which faults are injected and when.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many jobs are asked for.
+    /// The number of jobs.
     #[arg(long, default_value_t = 5_000)]
     jobs: usize,
-    /// How many nodes there are.
+    /// The number of nodes.
     #[arg(long, default_value_t = 60)]
     nodes: usize,
-    /// How many jobs are asked for in a second.
+    /// Jobs per second.
     #[arg(long, default_value_t = 60.0)]
     rate: f64,
-    /// Mean time between two faults.
+    /// Mean time between two faults, in milliseconds.
     #[arg(long, default_value_t = 700)]
     fault_every_ms: u64,
     /// The program under test.
@@ -35,7 +35,7 @@ struct Args {
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let Args { seed, jobs, nodes, rate, fault_every_ms, program } = Args::parse();
-    let report = run(&Options { program, seed, jobs, nodes, rate, fault_every_ms }).await?;
+    let report = run(&ChaosOptions { program, seed, jobs, nodes, rate, fault_every_ms }).await?;
     println!("{report}");
-    Ok(if report.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,4 +1,4 @@
-//! Redis and instances: started, killed, paused, started again.
+//! Redis and instances as processes that are started, killed, paused and started again.
 //!
 //! Invariant: no process outlives this one, unless this one is killed itself.
 
@@ -12,10 +12,10 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-/// How long a process may take until it listens.
-const START: Duration = Duration::from_secs(20);
+/// How long a process may take to listen.
+const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// A port that is free now, below those that the system gives to outgoing connections.
+/// A port that is free now, below the ports of outgoing connections.
 fn free_port() -> anyhow::Result<u16> {
     static TRIED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     for _ in 0..1000 {
@@ -26,7 +26,7 @@ fn free_port() -> anyhow::Result<u16> {
             return Ok(port);
         }
     }
-    bail!("no free port; end what listens on 16000 to 31000")
+    bail!("no free port between 16000 and 31000; stop a process that uses one")
 }
 
 /// A process that listens on a port.
@@ -57,7 +57,7 @@ impl Process {
             }
         };
         let late = || format!("{} does not listen on port {}", self.name, self.port);
-        tokio::time::timeout(START, listens).await.with_context(late)
+        tokio::time::timeout(START_LIMIT, listens).await.with_context(late)
     }
 
     async fn kill(&self) {
@@ -74,7 +74,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end and waits for that.
+    /// Sends SIGTERM and waits for the end.
     async fn terminate(&self) {
         self.signal("TERM").await;
         if let Some(mut child) = self.child.lock().await.take() {
@@ -83,13 +83,13 @@ impl Process {
     }
 }
 
-/// The store.
-pub(crate) struct Redis {
+/// The Redis server of the run; it keeps its data over a restart.
+pub(crate) struct ChaosRedis {
     process: Process,
     _dir: TempDir,
 }
 
-impl Redis {
+impl ChaosRedis {
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let (port, dir) = (free_port()?, TempDir::new()?);
         let text = |text: &str| text.to_owned();
@@ -132,11 +132,11 @@ impl Redis {
 }
 
 /// An instance of the scheduler.
-pub(crate) struct Instance {
+pub(crate) struct ChaosInstance {
     process: Process,
 }
 
-impl Instance {
+impl ChaosInstance {
     pub(crate) fn new(n: usize, program: &Path, store: &str) -> anyhow::Result<Self> {
         let port = free_port()?;
         let listen = format!("127.0.0.1:{port}");

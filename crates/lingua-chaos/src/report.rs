@@ -1,47 +1,48 @@
-//! What came of a storm: a timeline, recovery times, a verdict.
+//! The report of a chaos run: timeline, recovery times, broken rules.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use comfy_table::{Table, presets};
 
-use crate::World;
-use crate::client::Facts;
-use crate::storm::Fault;
+use crate::ChaosRun;
+use crate::client::ClientJob;
+use crate::faults::ChaosFault;
 
-/// What is written down while the storm goes on.
+/// What is logged during the run.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct ChaosLog {
     lines: Vec<(u64, String)>,
-    pub(crate) faults: Vec<(Fault, u64, u64)>,
-    broken: Vec<String>,
+    /// Each fault with the times of its begin and end, in milliseconds.
+    pub(crate) faults: Vec<(ChaosFault, u64, u64)>,
+    violations: Vec<String>,
 }
 
-impl Notes {
+impl ChaosLog {
     pub(crate) fn note(&mut self, at_ms: u64, what: String) {
         self.lines.push((at_ms, what));
     }
 
-    pub(crate) fn broke(&mut self, rule: String) {
-        self.broken.push(rule);
+    pub(crate) fn add_violation(&mut self, rule: String) {
+        self.violations.push(rule);
     }
 }
 
-/// What came of a storm.
+/// The result of a chaos run; `Display` shows all of it.
 #[derive(Debug, Clone)]
-pub struct Report {
-    /// Rules that were broken; none if all is well.
-    pub broken: Vec<String>,
-    /// Jobs that were accepted.
+pub struct ChaosReport {
+    /// The rules that were broken.
+    pub violations: Vec<String>,
+    /// Accepted jobs.
     pub accepted: usize,
-    /// Jobs that were done.
+    /// Jobs that ended as DONE.
     pub done: usize,
-    /// Faults that struck.
+    /// Injected faults.
     pub faults: usize,
     text: String,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ChaosReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -51,21 +52,21 @@ fn seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-fn sheet(head: &[&str]) -> Table {
-    let mut sheet = Table::new();
-    sheet.load_style(presets::UTF8_FULL_CONDENSED);
-    sheet.set_header(head.to_vec());
-    sheet
+fn table(head: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header(head.to_vec());
+    table
 }
 
-impl Report {
-    pub(crate) fn of(world: &World) -> Self {
-        let notes = world.notes.lock();
-        let facts: Vec<Facts> =
-            world.clients.facts.iter().map(|facts| facts.lock().clone()).collect();
+impl ChaosReport {
+    pub(crate) fn of(run: &ChaosRun) -> Self {
+        let log = run.log.lock();
+        let facts: Vec<ClientJob> =
+            run.clients.facts.iter().map(|facts| facts.lock().clone()).collect();
         let mut text = String::new();
-        for (at_ms, line) in &notes.lines {
-            // Writing to a text does not fail.
+        for (at_ms, line) in &log.lines {
+            // Writing to a string does not fail.
             writeln!(text, "{:>8}  {line}", seconds(*at_ms)).ok();
         }
         let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
@@ -82,7 +83,7 @@ impl Report {
         }
         let accepted = facts.iter().filter(|facts| facts.id.is_some()).count();
         let done = outcomes.get("DONE").copied().unwrap_or(0);
-        let mut table = sheet(&["jobs", "count"]);
+        let mut table = table(&["jobs", "count"]);
         for (outcome, count) in &outcomes {
             table.add_row([outcome.clone(), count.to_string()]);
         }
@@ -91,46 +92,46 @@ impl Report {
             .filter_map(|facts| facts.seen.as_ref())
             .filter(|seen| seen.attempt > 1)
             .count();
-        writeln!(text, "\n{}\n{table}", recovery(&notes.faults, &facts)).ok();
+        writeln!(text, "\n{}\n{table}", recovery(&log.faults, &facts)).ok();
         writeln!(
             text,
-            "{} nodes with {} slots; {again} jobs took more than one attempt; nodes refused {} orders",
-            world.fleet.len(),
-            world.fleet.slots(),
-            world.fleet.refusals()
+            "{} nodes with {} slots; {again} jobs needed a retry; nodes refused {} jobs",
+            run.fleet.len(),
+            run.fleet.slots(),
+            run.fleet.refusals()
         )
         .ok();
-        match notes.broken.len() {
+        match log.violations.len() {
             0 => writeln!(text, "every rule held").ok(),
-            count => writeln!(text, "{count} times a rule was broken:").ok(),
+            count => writeln!(text, "{count} violations:").ok(),
         };
-        for rule in notes.broken.iter().take(20) {
+        for rule in log.violations.iter().take(20) {
             writeln!(text, "  {rule}").ok();
         }
-        let (broken, faults) = (notes.broken.clone(), notes.faults.len());
-        Self { broken, accepted, done, faults, text }
+        let (violations, faults) = (log.violations.clone(), log.faults.len());
+        Self { violations, accepted, done, faults, text }
     }
 }
 
-/// For each kind of fault: how soon after it a new job was done, and when all jobs that it met had ended.
-fn recovery(faults: &[(Fault, u64, u64)], facts: &[Facts]) -> Table {
+/// For each kind of fault: how soon a new job was done, and when all jobs that were open had ended.
+fn recovery(faults: &[(ChaosFault, u64, u64)], facts: &[ClientJob]) -> Table {
     let mut kinds: BTreeMap<&str, (usize, Vec<u64>, u64)> = BTreeMap::new();
     for &(fault, at_ms, healed_ms) in faults {
         let (count, firsts, last_ms) = kinds.entry(fault.kind()).or_default();
         *count += 1;
-        let is_done = |facts: &&Facts| facts.seen.as_ref().is_some_and(|s| s.state == "DONE");
-        let new = facts.iter().filter(is_done).filter(|facts| facts.asked_ms >= healed_ms);
+        let is_done = |facts: &&ClientJob| facts.seen.as_ref().is_some_and(|s| s.state == "DONE");
+        let new = facts.iter().filter(is_done).filter(|facts| facts.sent_ms >= healed_ms);
         firsts.extend(new.filter_map(|facts| Some(facts.ended_ms? - healed_ms)).min());
-        let met = facts.iter().filter(|facts| facts.asked_ms <= at_ms);
-        let ends = met.filter_map(|facts| facts.ended_ms).filter(|ended_ms| *ended_ms > at_ms);
+        let open = facts.iter().filter(|facts| facts.sent_ms <= at_ms);
+        let ends = open.filter_map(|facts| facts.ended_ms).filter(|ended_ms| *ended_ms > at_ms);
         *last_ms = (*last_ms).max(ends.max().map_or(0, |ended_ms| ended_ms - at_ms));
     }
-    let mut table = sheet(&[
+    let mut table = table(&[
         "fault",
-        "times",
-        "a new job was done after it, median",
+        "count",
+        "new job done after, median",
         "longest",
-        "all jobs that it met had ended after",
+        "all open jobs ended after",
     ]);
     for (kind, (count, mut firsts, last_ms)) in kinds {
         firsts.sort_unstable();
