@@ -70,10 +70,12 @@ fn main() -> anyhow::Result<ExitCode> {
             build.run(&root)? && cargo.args(args).env("LINGUA_BIN", program).run(&root)?
         }
         Chore::Figures { parts } => {
-            // The bench only starts the program, so it is built as the tests are.
-            let bench = "bench --quiet --locked --profile test --package lingua --bench figures --";
-            let cargo = Cargo::new(bench).args(parts).env("LINGUA_BIN", program);
-            build.run(&root)? && cargo.run(&root)?
+            let bench = Cargo::new("build --quiet --locked --release --package lingua-bench");
+            // The figures only start these two, so they are built as the tests are.
+            let figures = "bench --quiet --locked --profile test --package lingua-bench --bench";
+            let figures = Cargo::new(&format!("{figures} figures --")).args(parts);
+            let figures = figures.env("LINGUA_BIN", program);
+            build.run(&root)? && bench.run(&root)? && figures.run(&root)?
         }
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

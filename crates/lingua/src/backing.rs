@@ -1,7 +1,7 @@
 //! Opens the store that the configuration names.
 //!
-//! Start at [`Backing::open`]. A shared store that does not answer is no reason not to start: until it
-//! does, `/readyz` says no and new work is refused.
+//! Start at [`Backing::open`]. A shared store that does not answer is no reason not to start: until
+//! it does, `/readyz` says no and new work is refused.
 
 use anyhow::Context;
 use lingua_engine::TokioTimer;

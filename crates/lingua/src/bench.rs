@@ -1,171 +1,213 @@
-//! `lingua bench`: how many jobs a second a scheduler carries, and how long they take.
+//! `lingua bench`: a load on a running scheduler, and how many jobs a second it carries.
 //!
-//! | file | what |
-//! |---|---|
-//! | `args.rs` | the flags |
-//! | `compare.rs` | `--compare`: scheduler, bare relay and Gearman in turn |
-//! | `own.rs` | a scheduler of its own under one load |
-//! | `fleet.rs` | `--fleet`: many nodes at once |
-//! | `tape.rs` | `--tape`: what the server of a shared store could do |
-//! | `talk.rs` | `--sessions`: people who talk at real time |
-//! | `remote.rs`, `load.rs` | `--url`: a scheduler that runs already, through the SDK |
-//! | `broker.rs` | what is measured, in a process of its own |
-//! | `relay.rs` | the bare relay, which is that process, too |
-//! | `lean.rs`, `crew.rs`, `gearman.rs` | clients and nodes that cost little |
-//! | `score.rs`, `timeline.rs` | what came of it |
-//! | `report.rs` | the same as a page |
-//! | `shared.rs` | what the servers of a shared store do for the jobs |
-//! | `machine.rs` | cores, CPU times, memory |
-//!
-//! Start at [`run`]. Nodes answer at once, so that what is measured is the broker and the sockets.
+//! Start at [`run`]. It connects simulated nodes through the SDK and sends jobs over HTTP
+//! (`bench/load.rs`); `bench/stats.rs` counts. The nodes have languages for private use, so that a
+//! scheduler with real nodes and jobs does not mix them with these.
 
-use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
+use bytes::Bytes;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use lingua_core::NodeId;
+use lingua_sdk::{Node, NodeOptions};
+use lingua_wire::client::Dispatch;
+use lingua_wire::to_json;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, timeout};
 
+use crate::api::{Api, Target};
 use crate::screen::{colours, say};
 use crate::serve::stop_signal;
+use crate::simulated::{Quit, Simulated, node_url, until_registered};
 
-mod args;
-mod broker;
-mod compare;
-mod crew;
-mod fleet;
-mod gearman;
-mod lean;
 mod load;
-mod machine;
-mod own;
-mod progress;
-mod relay;
-mod remote;
-mod report;
-mod score;
-mod shared;
-mod talk;
-mod tape;
-mod timeline;
+mod stats;
 
-pub(crate) use args::BenchArgs;
-use args::{Part, SECONDS};
-use machine::{Machine, Pins, Usage};
-use progress::Progress;
-use report::Page;
+use load::{ClientLoad, ClientMode};
+use stats::{ClientStats, StatsSetup};
 
-/// How much others may have of the machine before the figures are doubted.
-const OTHERS_MAX: f64 = 0.1;
+/// Languages for private use.
+const SRC: &str = "qaa";
+const TGT: &str = "qab";
 
-/// What came of a benchmark, in the forms that people ask for.
-struct Findings {
-    text: String,
-    json: Value,
-    page: Page,
+/// Time before jobs count: connections open, caches fill.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// How long the nodes may take to leave.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// Flags of `lingua bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Send this many jobs a second; latencies count from when each should have been sent.
+    #[arg(long, conflicts_with = "concurrency", value_parser = positive)]
+    rate: Option<f64>,
+    /// Let this many clients send jobs, each one at a time.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    concurrency: u32,
+    /// How long to measure, after a second of warming up.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// How many simulated nodes to connect; 0 uses the nodes that are there. Needs a token that
+    /// may register nodes.
+    #[arg(long, default_value_t = 4)]
+    nodes: u16,
+    /// How many jobs each simulated node does at once.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
+    slots: u16,
+    /// Source language of the jobs [default: one for private use].
+    #[arg(long, default_value = SRC, hide_default_value = true)]
+    src: String,
+    /// Target language of the jobs [default: one for private use].
+    #[arg(long, default_value = TGT, hide_default_value = true)]
+    tgt: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let found = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    found.ok_or_else(|| "give a number above 0".to_owned())
+}
+
+impl BenchArgs {
+    fn mode(&self) -> ClientMode {
+        match self.rate {
+            Some(per_s) => ClientMode::Open { per_s },
+            None => ClientMode::Closed { clients: self.concurrency },
+        }
+    }
+
+    fn body(&self) -> Bytes {
+        Bytes::from(to_json(&Dispatch {
+            src_lang: self.src.as_str().into(),
+            tgt_lang: self.tgt.as_str().into(),
+            text: Some("Where is the nearest station?".into()),
+            ..Dispatch::default()
+        }))
+    }
 }
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
-    if let Some(Part::Relay(args)) = args.part {
-        return relay::run(args).await;
+    if args.nodes == 0 && args.src == SRC {
+        bail!("with '--nodes 0', name the languages of your nodes, such as --src zh --tgt en");
     }
-    if let Some(file) = &args.report {
-        // Rather now than when the figures are there.
-        write_page(file, "")?;
-    }
-    let progress = Progress::new(args.json);
-    let machine = Machine::here();
-    let is_own = args.url.is_none();
-    // The servers of a shared store need a core, too, and who needs how much of one is not known before.
-    let pins = machine.pins().filter(|_| is_own && !args.no_pin && !args.is_shared());
-    if let Some(pins) = &pins {
-        pins.pin_self()?;
-    }
-    let before = Usage::now();
-    let found = tokio::select! {
-        found = measure(&args, pins.as_ref(), &progress) => found?,
-        // The one with --url ends early with what it has.
-        () = stop_signal(), if is_own => bail!("stopped"),
+    let api = args.target.api()?;
+    let quit = Quit::new();
+    // Two runs at the same time must not take over each other's nodes.
+    let prefix = format!("bench-{:08x}-", rand::random::<u32>());
+    let mut nodes = start_nodes(&args, &prefix, &quit)?;
+    let measured = tokio::select! {
+        measured = measure(&args, &prefix, &api) => measured,
+        Some(ended) = nodes.join_next() => match ended.context("a task failed")? {
+            Err(error) => Err(error.into()),
+            Ok(()) => bail!("a node ended early"),
+        },
     };
-    progress.finish();
-    let mut facts = machine.facts(pins.as_ref());
-    let others = Usage::now().zip(before).map(|(now, then)| now.others_since(&then));
-    // The servers of a shared store are others, and have to be there.
-    let others = others.filter(|_| !args.is_shared());
-    facts
-        .extend(others.map(|share| ("other load", format!("{:.0} % of all cores", share * 100.0))));
-    if let Some(file) = &args.report {
-        write_page(file, &found.page.html(&facts))?;
+    quit.now();
+    // Nodes that do not leave in time end with the process.
+    timeout(END_MAX, async { while nodes.join_next().await.is_some() {} }).await.ok();
+    let (stats, setup) = measured?;
+    match args.target.json {
+        true => say(stats.json(&setup)),
+        false => say(stats.table(&setup, colours())),
     }
-    match (args.json, found.json) {
-        (true, mut json) => {
-            json["machine"] = machine::facts_json(&facts);
-            say(json);
-        }
-        (false, _) => {
-            say(found.text);
-            if let Some(share) = others.filter(|share| *share > OTHERS_MAX) {
-                say(format_args!(
-                    "\nOther programs had {:.0} % of this machine meanwhile: repeat it when it is quiet.",
-                    share * 100.0
-                ));
-            }
-            if let Some(file) = &args.report {
-                say(format_args!("\nreport: {}", file.display()));
-            }
-        }
+    if stats.done() == 0 {
+        bail!("not a single job was done; the errors are above");
     }
     Ok(())
 }
 
-fn write_page(file: &Path, html: &str) -> anyhow::Result<()> {
-    std::fs::write(file, html).with_context(|| {
-        format!("cannot write the report to {}; give another file with --report", file.display())
-    })
+fn start_nodes(
+    args: &BenchArgs,
+    prefix: &str,
+    quit: &Quit,
+) -> anyhow::Result<JoinSet<Result<(), lingua_sdk::node::Error>>> {
+    let mut nodes = JoinSet::new();
+    for number in 1..=args.nodes {
+        let name = NodeId::new(&format!("{prefix}{number}")).context("no name for a node")?;
+        let langs = [args.src.as_str(), args.tgt.as_str()];
+        let mut options = NodeOptions::new(node_url(&args.target.url))
+            .node_id(name)
+            .languages(&langs, &langs, &langs)
+            .slots(args.slots)
+            .grace(Duration::from_secs(1));
+        if let Some(token) = &args.target.token {
+            options = options.token(token);
+        }
+        if let Some(ca) = &args.target.ca {
+            options = options.ca(ca)?;
+        }
+        nodes.spawn(Node::new(options, Simulated::new(0, 0.0, 0)).run(quit.wait()));
+    }
+    Ok(nodes)
 }
 
+/// Waits for the nodes, warms up, measures; Ctrl-C ends it early with the figures so far.
 async fn measure(
     args: &BenchArgs,
-    pins: Option<&Pins>,
-    progress: &Progress,
-) -> anyhow::Result<Findings> {
-    if let Some(sessions) = args.sessions {
-        let length = args.length(SECONDS);
-        let talk = talk::run(sessions, length, &args.state(), pins, progress).await?;
-        let (text, json) = (talk.table(colours()), json!({"talk": talk.json()}));
-        return Ok(Findings { text, json, page: Page::of_talk(&talk) });
+    prefix: &str,
+    api: &Api,
+) -> anyhow::Result<(ClientStats, StatsSetup)> {
+    until_registered(api, args.nodes.into(), |name| name.starts_with(prefix)).await?;
+    let length = Duration::from_secs(args.seconds);
+    let start = Instant::now();
+    let stats = Arc::new(Mutex::new(ClientStats::new()?));
+    let load = ClientLoad {
+        api: api.clone(),
+        body: args.body(),
+        stats: Arc::clone(&stats),
+        count_from: start + WARM_UP,
+        until: start + WARM_UP + length,
+    };
+    tokio::select! {
+        () = load.run(args.mode()) => {}
+        () = show_progress(args.target.json, &stats, start, WARM_UP + length) => {}
+        () = stop_signal() => {}
     }
-    match (args.compare, args.fleet, &args.url) {
-        (true, ..) => {
-            let compared = compare::run(args.comparison(), pins, progress).await?;
-            let (text, json) = (compared.table(colours()), json!({"comparison": compared.json()}));
-            Ok(Findings { text, json, page: Page::of_comparison(&compared) })
-        }
-        (_, Some(nodes), _) => {
-            let fleet = fleet::run(args.fleet(nodes), pins, progress).await?;
-            let (text, json) = (fleet.table(colours()), json!({"fleet": fleet.json()}));
-            Ok(Findings { text, json, page: Page::of_fleet(&fleet) })
-        }
-        (.., url) => {
-            let own::Found { score, setup, share, tape } = match url {
-                Some(url) => {
-                    let (score, setup) = remote::run(args.remote(url), progress).await?;
-                    own::Found { score, setup, share: None, tape: None }
-                }
-                None => own::run(args.own()?, pins, progress).await?,
-            };
-            if score.done() == 0 {
-                say(score.table(&setup, colours()));
-                bail!("not a single job was done; see the errors above");
-            }
-            let (mut text, mut json) = (score.table(&setup, colours()), score.json(&setup));
-            if let Some(share) = share {
-                text = format!("{text}\n\n{}", share.table());
-                json["store"] = share.json();
-            }
-            if let Some(tape) = tape {
-                text = format!("{text}\n\n{}", tape.table(colours()));
-                json["tape"] = tape.json();
-            }
-            Ok(Findings { text, json, page: Page::of_load(&score, &setup) })
-        }
+    let seconds = start.elapsed().saturating_sub(WARM_UP).min(length).as_secs_f64();
+    let stats = std::mem::replace(&mut *stats.lock(), ClientStats::new()?);
+    Ok((stats, StatsSetup { mode: args.mode(), seconds, nodes: args.nodes.into() }))
+}
+
+/// Draws a bar until it is dropped.
+async fn show_progress(
+    is_hidden: bool,
+    stats: &Mutex<ClientStats>,
+    start: Instant,
+    length: Duration,
+) {
+    let total = length.as_millis() as u64;
+    let bar = if is_hidden { ProgressBar::hidden() } else { ProgressBar::new(total) };
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}") {
+        bar.set_style(style);
+    }
+    let mut ticks = interval(Duration::from_millis(200));
+    while start.elapsed() < length {
+        ticks.tick().await;
+        bar.set_position(start.elapsed().as_millis() as u64);
+        bar.set_message(stats.lock().progress());
+    }
+    bar.finish_and_clear();
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_private_languages_are_languages() {
+        assert!(lingua_wire::lang::pool("pair", &format!("{SRC}:{TGT}")).is_ok());
+    }
+
+    #[test]
+    fn a_rate_is_above_zero() {
+        assert_eq!(positive("0.5"), Ok(0.5));
+        assert!(["0", "-1", "inf", "NaN", "x"].iter().all(|text| positive(text).is_err()));
     }
 }

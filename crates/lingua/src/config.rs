@@ -142,7 +142,8 @@ pub(crate) struct Auth {
     pub(crate) tokens: Vec<Token>,
 }
 
-/// How often one caller (a token, else an address) may ask; `requests_per_second = 0` means without limit.
+/// How often one caller (a token, else an address) may ask; `requests_per_second = 0` means without
+/// limit.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {

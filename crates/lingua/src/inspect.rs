@@ -1,7 +1,7 @@
 //! `lingua inspect`: what a shared store holds, read from the store itself.
 //!
-//! For when the schedulers are down or are not believed. Everything goes through the store contract, so
-//! what is shown is what an instance would see; nothing is changed.
+//! For when the schedulers are down or are not believed. Everything goes through the store
+//! contract, so what is shown is what an instance would see; nothing is changed.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! The `lingua` program: the scheduler, simulated nodes, and tools for people.
 //!
-//! Start at [`Command`]; each command has a file of its own. Exit codes: 0 ok, 1 failed, 2 usage, 64
-//! bad configuration. What people read goes to stdout, errors to stderr, and every error says what
-//! to do.
+//! Start at [`Command`]; each command has a file of its own. Exit codes: 0 ok, 1 failed, 2 usage,
+//! 64 bad configuration. What people read goes to stdout, errors to stderr, and every error says
+//! what to do.
 
 // The lints keep libraries from printing; a program prints.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -35,7 +35,8 @@ mod serve;
 mod simulated;
 mod token;
 
-/// A job is a few dozen small allocations on one thread, freed on the same: jemalloc is made for it.
+/// A job is a few dozen small allocations on one thread, freed on the same: jemalloc is made for
+/// it.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

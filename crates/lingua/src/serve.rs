@@ -62,8 +62,8 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     }))
 }
 
-/// What an instance runs on. One thread of its own is faster than several that wake each other: what
-/// is ready in one turn of its loop leaves together.
+/// What an instance runs on. One thread of its own is faster than several that wake each other:
+/// what is ready in one turn of its loop leaves together.
 pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
     let mut builder = match threads {
         0 | 1 => Builder::new_current_thread(),

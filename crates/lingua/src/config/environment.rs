@@ -10,9 +10,9 @@ pub(crate) fn strays_here() -> Vec<String> {
     stray_variables(names, &crate::known_variables())
 }
 
-/// Variables that look like settings and are none, each with what to do: a typing mistake must not be a
-/// silent default. They are no errors, because whoever runs this process may set variables for reasons
-/// of its own (a service called `lingua` gets `LINGUA_PORT` in every pod beside it).
+/// Variables that look like settings and are none, each with what to do: a typing mistake must not
+/// be a silent default. They are no errors, because whoever runs this process may set variables for
+/// reasons of its own (a service called `lingua` gets `LINGUA_PORT` in every pod beside it).
 fn stray_variables(names: impl IntoIterator<Item = String>, known: &[String]) -> Vec<String> {
     let sections = toml::Table::try_from(Config::default()).unwrap_or_default();
     let mut strays = vec![];
