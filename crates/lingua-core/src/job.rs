@@ -1,6 +1,6 @@
 //! The life of a job: `NEW → SELECTING → RESERVED → DISPATCHED → ACKED → DONE`, and the ways off it.
 //!
-//! Start at [`Job::apply`]: a state and an event give the next state and the effects that its owner
+//! Start at [`JobMachine::apply`]: a state and an event give the next state and the effects that its owner
 //! has to carry out, in order. [`Stage::may_become`] is the same map without the reasons; stores use
 //! it to refuse what no event could have caused.
 //!
@@ -17,11 +17,13 @@ use crate::id::{Attempt, CellId, Epoch, Fence, InstanceId, NodeId, Slot};
 use crate::planted::{self, Bug};
 
 mod event;
+mod spec;
 mod stage;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Cause, Effect, Event, Failure, Refusal, Report};
+pub use event::{AttemptReport, Cause, Effect, JobEvent, JobFailure, Refusal};
+pub use spec::{JobSpec, Payload};
 pub use stage::{JobState, Stage};
 
 /// Most times that nodes may refuse a job for want of room before it counts as failed. A refusal
@@ -60,7 +62,7 @@ impl Default for RetryPolicy {
 
 /// A job in the hands of its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
+pub struct JobMachine {
     stage: Stage,
     grant: Option<Grant>,
     failures: u32,
@@ -68,13 +70,13 @@ pub struct Job {
     tried: Vec<(CellId, Slot)>,
 }
 
-impl Default for Job {
+impl Default for JobMachine {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Job {
+impl JobMachine {
     /// A job that was accepted and nothing more.
     pub fn new() -> Self {
         let stage = Stage { state: JobState::New, attempt: Attempt::FIRST };
@@ -103,71 +105,73 @@ impl Job {
 
     /// Takes what happened and gives what is to be done about it, in order. If the event is
     /// refused, nothing has changed.
-    pub fn apply(&mut self, event: Event, retry: RetryPolicy) -> Result<Vec<Effect>, Refusal> {
+    pub fn apply(&mut self, event: JobEvent, retry: RetryPolicy) -> Result<Vec<Effect>, Refusal> {
         use JobState::{Acked, Dispatched, Reserved, Retrying, Selecting};
 
         self.check(&event)?;
         let state = self.stage.state;
         match event {
-            Event::Select => {
+            JobEvent::Select => {
                 self.stage.state = Selecting;
-                Ok(vec![Effect::Reserve { attempt: self.stage.attempt }])
+                Ok(vec![])
             }
-            Event::Granted(grant) => {
+            JobEvent::Granted(grant) => {
                 self.stage.state = Reserved;
                 self.grant = Some(grant);
                 Ok(vec![])
             }
-            Event::NoSlot(failure) => Ok(self.end(JobState::Failed, Effect::Fail(failure))),
-            Event::Dispatch => {
+            JobEvent::NoSlot(failure) => {
+                Ok(self.end(JobState::Failed, Some(Effect::Fail(failure))))
+            }
+            JobEvent::Dispatch => {
                 self.stage.state = Dispatched;
                 Ok(vec![Effect::Send])
             }
             // The node may say it twice, or say it after its result overtook it.
-            Event::Acked(_) if state == Acked => Ok(vec![]),
-            Event::Acked(_) => {
+            JobEvent::Acked(_) if state == Acked => Ok(vec![]),
+            JobEvent::Acked(_) => {
                 self.stage.state = Acked;
                 Ok(vec![Effect::Commit])
             }
-            Event::Done(_) => Ok(self.end(JobState::Done, Effect::Deliver)),
-            Event::NodeFailed { retryable: false, .. } => {
-                Ok(self.end(JobState::Failed, Effect::Fail(Failure::NotRetryable)))
+            JobEvent::Done(_) => Ok(self.end(JobState::Done, None)),
+            JobEvent::NodeFailed { retryable: false, .. } => {
+                Ok(self.end(JobState::Failed, Some(Effect::Fail(JobFailure::NotRetryable))))
             }
-            Event::NodeFailed { .. } => Ok(self.retry(Cause::NodeFailed, retry)),
-            Event::Refused(_) => Ok(self.retry(Cause::Refused, retry)),
-            Event::Overtaken(_) => {
+            JobEvent::NodeFailed { .. } => Ok(self.retry(Cause::NodeFailed, retry)),
+            JobEvent::Refused(_) => Ok(self.retry(Cause::Refused, retry)),
+            JobEvent::Overtaken(_) => {
                 let effects = self.retry(Cause::Refused, retry);
                 self.tried.pop();
                 Ok(effects)
             }
-            Event::SendFailed { .. } => Ok(self.retry(Cause::SendFailed, retry)),
-            Event::AckTimeout { .. } => Ok(self.retry(Cause::AckTimeout, retry)),
-            Event::RunTimeout { .. } => Ok(self.retry(Cause::RunTimeout, retry)),
-            Event::NodeLost { .. } => Ok(self.retry(Cause::NodeLost, retry)),
-            Event::Reclaimed => {
+            JobEvent::SendFailed { .. } => Ok(self.retry(Cause::SendFailed, retry)),
+            JobEvent::AckTimeout { .. } => Ok(self.retry(Cause::AckTimeout, retry)),
+            JobEvent::RunTimeout { .. } => Ok(self.retry(Cause::RunTimeout, retry)),
+            JobEvent::NodeLost { .. } => Ok(self.retry(Cause::NodeLost, retry)),
+            JobEvent::Reclaimed => {
                 let mut effects = self.give_back();
                 self.stage = Stage { state: Retrying, attempt: self.stage.attempt.next() };
                 effects.push(Effect::Retry { cause: Cause::Reclaimed });
                 Ok(effects)
             }
-            Event::DeadlinePassed => {
-                Ok(self.stop(JobState::Failed, Effect::Fail(Failure::Deadline)))
+            JobEvent::DeadlinePassed => {
+                Ok(self.stop(JobState::Failed, Effect::Fail(JobFailure::Deadline)))
             }
-            Event::InstanceLost => {
-                Ok(self.stop(JobState::Failed, Effect::Fail(Failure::InstanceLost)))
+            JobEvent::InstanceLost => {
+                Ok(self.stop(JobState::Failed, Effect::Fail(JobFailure::InstanceLost)))
             }
-            Event::Cancel => Ok(self.stop(JobState::Cancelled, Effect::ConfirmCancel)),
+            JobEvent::Cancel => Ok(self.stop(JobState::Cancelled, Effect::ConfirmCancel)),
         }
     }
 
     /// Whether a node's word about its attempt would be heard now. Nothing is changed.
-    pub fn would_hear(&self, report: &Report) -> Result<(), Refusal> {
-        self.check(&Event::Acked(report.clone()))
+    pub fn would_hear(&self, report: &AttemptReport) -> Result<(), Refusal> {
+        self.check(&JobEvent::Acked(report.clone()))
     }
 
-    /// Whether the event speaks of this attempt and may happen in this state: what [`Job::apply`]
+    /// Whether the event speaks of this attempt and may happen in this state: what [`JobMachine::apply`]
     /// would say, without doing anything.
-    pub fn check(&self, event: &Event) -> Result<(), Refusal> {
+    pub fn check(&self, event: &JobEvent) -> Result<(), Refusal> {
         let stage = self.stage;
         let is_other = event.attempt().is_some_and(|attempt| attempt != stage.attempt);
         if is_other && !planted::is(Bug::ReportIgnoresAttempt) {
@@ -199,7 +203,7 @@ impl Job {
         };
         *count += 1;
         if *count > limit {
-            let failure = Failure::RetriesExhausted { last: cause };
+            let failure = JobFailure::RetriesExhausted { last: cause };
             return self.stop_because(cause, JobState::Failed, Effect::Fail(failure));
         }
         if let Some(grant) = &self.grant {
@@ -212,22 +216,25 @@ impl Job {
     }
 
     /// Ends the job when the node has nothing left to do for it.
-    fn end(&mut self, state: JobState, last: Effect) -> Vec<Effect> {
+    fn end(&mut self, state: JobState, last: Option<Effect>) -> Vec<Effect> {
         let mut effects = self.give_back();
         self.stage.state = state;
-        effects.push(last);
+        effects.extend(last);
         effects
     }
 
     /// Ends the job while a node may still be working on it.
     fn stop(&mut self, state: JobState, last: Effect) -> Vec<Effect> {
         let mut effects = self.tell_node_to_stop();
-        effects.extend(self.end(state, last));
+        effects.extend(self.end(state, Some(last)));
         effects
     }
 
     fn stop_because(&mut self, cause: Cause, state: JobState, last: Effect) -> Vec<Effect> {
-        if cause.leaves_node_working() { self.stop(state, last) } else { self.end(state, last) }
+        match cause.leaves_node_working() {
+            true => self.stop(state, last),
+            false => self.end(state, Some(last)),
+        }
     }
 
     fn give_back_because(&mut self, cause: Cause) -> Vec<Effect> {

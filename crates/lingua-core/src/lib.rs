@@ -12,7 +12,7 @@
 //! | [`session`] | turns, segments, and the order of their results |
 //! | [`planted`] | deliberate bugs for the simulation's tests (`--cfg planted_bugs`) |
 //!
-//! Start at [`roster::Roster::choose`] and [`job::Job::apply`].
+//! Start at [`roster::Roster::choose`] and [`job::JobMachine::apply`].
 //!
 //! Architecture invariant: no IO, no clock, no random number generator and nothing asynchronous.
 //! Time and random numbers come in as arguments.

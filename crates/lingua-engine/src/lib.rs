@@ -6,6 +6,7 @@
 //! | [`service`] | [`EngineService`]: the background work; made together with its [`Handle`] |
 //! | [`handle`] | [`Handle`]: what the edge calls for nodes, clients and operators |
 //! | [`request`] | what a job asks for, and what came of it |
+//! | `job_spec_codec` | the bytes of a job's spec, with a version |
 //! | [`node`] | the nodes that are connected here |
 //! | `runner` | one job's life: the core's state machine, its effects, its timers |
 //! | `live` | the jobs that run here: how to tell them something, and how to wait for them |
@@ -39,6 +40,7 @@ pub mod error;
 pub mod events;
 mod failover_guard;
 pub mod handle;
+mod job_spec_codec;
 mod live;
 pub mod metrics;
 pub mod node;

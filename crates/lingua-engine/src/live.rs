@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use hashbrown::HashMap;
-use lingua_core::job::{Refusal, Report};
+use lingua_core::job::{AttemptReport, Refusal};
 use lingua_core::{Attempt, InstanceId, JobId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::{Notify, oneshot};
 
 use crate::queue::Wake;
-use crate::request::{JobRequest, JobResult, Progress, Try};
+use crate::request::{AttemptRecord, JobRequest, Progress, ResultJson};
 
 /// Tells a node that asked whether its word counted.
 #[derive(Debug)]
@@ -49,21 +49,21 @@ pub(crate) enum ToJob {
 /// What a node has of a job's text so far.
 #[derive(Debug)]
 pub(crate) struct Partial {
-    pub(crate) report: Report,
+    pub(crate) report: AttemptReport,
     pub(crate) text: Arc<str>,
 }
 
 /// What a node says about a job.
 #[derive(Debug)]
 pub(crate) struct NodeReport {
-    pub(crate) report: Report,
+    pub(crate) report: AttemptReport,
     pub(crate) kind: ReportKind,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum ReportKind {
     Acked,
-    Done { result: JobResult },
+    Done { result: ResultJson },
     Failed { reason: String, retryable: bool },
     Refused,
     Overtaken,
@@ -96,7 +96,7 @@ pub(crate) enum Unheard {
 /// How to reach a job's runner, and how to watch it.
 #[derive(Debug)]
 pub(crate) struct LiveJob {
-    pub(crate) request: Arc<JobRequest>,
+    pub(crate) request: JobRequest,
     pub(crate) accepted_ms: u64,
     inbox: Mutex<Inbox>,
     progress: Mutex<Progress>,
@@ -132,7 +132,7 @@ pub(crate) enum Heard {
 
 impl LiveJob {
     pub(crate) fn new(
-        request: Arc<JobRequest>,
+        request: JobRequest,
         accepted_ms: u64,
         progress: Progress,
         words_max: usize,
@@ -215,7 +215,7 @@ impl LiveJob {
     }
 
     /// The runner notes something of its tries. Nobody is woken for that.
-    pub(crate) fn edit_tries<R>(&self, edit: impl FnOnce(&mut Vec<Try>) -> R) -> R {
+    pub(crate) fn edit_attempts<R>(&self, edit: impl FnOnce(&mut Vec<AttemptRecord>) -> R) -> R {
         edit(&mut self.progress.lock().so_far)
     }
 
@@ -347,16 +347,15 @@ impl LiveJobs {
 
 #[cfg(test)]
 mod tests {
-    use lingua_core::job::Job;
+    use lingua_core::job::{JobMachine, JobSpec, Payload};
 
     use super::*;
-    use crate::request::Input;
 
     fn live(words_max: usize) -> LiveJob {
-        let input = Input::Text(Arc::from(""));
-        let request = JobRequest::plain(JobId::new(1), "zh:en".parse().unwrap(), input);
-        let progress = Progress::at(Job::new().stage());
-        LiveJob::new(Arc::new(request), 0, progress, words_max)
+        let spec = JobSpec::new("zh:en".parse().unwrap(), Payload::Absent);
+        let request = JobRequest::new(JobId::new(1), spec);
+        let progress = Progress::at(JobMachine::new().stage());
+        LiveJob::new(request, 0, progress, words_max)
     }
 
     #[tokio::test(start_paused = true)]

@@ -68,7 +68,7 @@ pub struct Assignment {
     /// Refuse it if a later one was seen.
     pub fence: Fence,
     /// What is to be done.
-    pub request: Arc<JobRequest>,
+    pub request: JobRequest,
     /// When it is too late.
     pub deadline_ms: u64,
     /// Whether segments bound to one node had to move to this one.

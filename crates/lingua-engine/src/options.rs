@@ -2,8 +2,6 @@
 
 use lingua_core::{InstanceId, Policy, Rules};
 
-use crate::request::Decode;
-
 /// Everything that can be set.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
@@ -23,15 +21,13 @@ pub struct EngineOptions {
     pub bounds: Bounds,
     /// What the pool table shows.
     pub pools: PoolOptions,
-    /// Reads back what a job asked for, when it is taken over from a dead instance.
-    pub decode: Decode,
     /// The seed of its luck.
     pub seed: u64,
 }
 
 impl EngineOptions {
     /// The defaults.
-    pub fn new(instance: InstanceId, decode: Decode, seed: u64) -> Self {
+    pub fn new(instance: InstanceId, seed: u64) -> Self {
         Self {
             instance,
             address: String::new(),
@@ -41,7 +37,6 @@ impl EngineOptions {
             max_retry: 2,
             bounds: Bounds::default(),
             pools: PoolOptions::default(),
-            decode,
             seed,
         }
     }

@@ -8,21 +8,21 @@
 //! Invariant: a job in the store is run by its owner, or its owner will look for it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashSet;
-use lingua_core::job::{Job, JobState, Stage};
+use lingua_core::job::{JobMachine, JobState, Stage};
 use lingua_core::planted::{self, Bug};
 use lingua_core::{Attempt, JobId};
 use lingua_store::Store;
 use lingua_store::contract::{
-    Advance, AdvanceReply, CreateReply, Identity, JobFilter, JobRecord, NewJob, Outcome,
+    Advance, AdvanceReply, Bytes, CreateReply, Identity, JobFilter, JobRecord, NewJob,
 };
 use parking_lot::Mutex;
 
 use crate::clock::Timer;
 use crate::handle::Handle;
+use crate::job_spec_codec;
 use crate::request::JobRequest;
 use crate::state::EngineState;
 
@@ -43,7 +43,7 @@ pub(crate) const FIRST: Stage = Stage { state: JobState::New, attempt: Attempt::
 pub(crate) struct End {
     pub(crate) job: NewJob,
     pub(crate) stage: Stage,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: Bytes,
     pub(crate) token: u64,
     pub(crate) written_ms: u64,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Reconciler {
     /// Jobs that are being handed in: they are not live yet, and not lost either.
     submitting: Mutex<HashSet<JobId>>,
     /// Jobs that could not be written, and when they were accepted.
-    released: Mutex<Vec<(Arc<JobRequest>, u64)>>,
+    released: Mutex<Vec<(JobRequest, u64)>>,
     ends: Mutex<Ends>,
     /// The store that all this was last held against.
     known: Mutex<Identity>,
@@ -91,7 +91,7 @@ impl Reconciler {
 
     /// Keeps a job that its runner has to let go of because the store does not answer. Bounded by the number of live
     /// jobs, of which it was one.
-    pub(crate) fn release(&self, request: Arc<JobRequest>, accepted_ms: u64) {
+    pub(crate) fn release(&self, request: JobRequest, accepted_ms: u64) {
         self.released.lock().push((request, accepted_ms));
         self.request_scan();
     }
@@ -164,9 +164,9 @@ impl<S: Store, T: Timer> EngineState<S, T> {
         NewJob {
             id: request.id,
             owner: self.options.instance.clone(),
-            spec: Arc::clone(&request.spec),
-            deadline_ms: request.deadline_ms.map(|ms| accepted_ms.saturating_add(ms)),
-            recoverable: request.is_recoverable(),
+            spec: job_spec_codec::encode(&request.spec).into(),
+            deadline_ms: request.spec.deadline_ms.map(|ms| accepted_ms.saturating_add(ms)),
+            recoverable: request.spec.is_recoverable(),
         }
     }
 }
@@ -207,7 +207,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 && shared.is_unowned(request.id)
                 && !shared.reconciler.has_ended(request.id)
             {
-                self.start(Arc::clone(&request), Job::new(), accepted_ms, None);
+                self.start(request.clone(), JobMachine::new(), accepted_ms, None);
             }
             shared.reconciler.released.lock().retain(|(kept, _)| kept.id != request.id);
         }

@@ -15,7 +15,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use lingua_core::job::{Cause, Effect, Event, Grant, Job, JobState, Refusal, RetryPolicy, Stage};
+use lingua_core::job::{
+    Cause, Effect, Grant, JobEvent, JobMachine, JobSpec, JobState, Refusal, RetryPolicy, Stage,
+};
 use lingua_core::planted::{self, Bug};
 use lingua_core::{JobId, NodeId};
 use lingua_store::Store;
@@ -26,7 +28,7 @@ use crate::alarm::Alarm;
 use crate::clock::Timer;
 use crate::live::{Answer, Heard, LiveJob, NodeReport, ReportKind, ToJob};
 use crate::node::{Assignment, LocalNode, ToNode};
-use crate::request::{Ended, JobRequest, Try};
+use crate::request::{AttemptRecord, JobEnd};
 use crate::state::{EngineState, timed};
 
 mod listen;
@@ -44,20 +46,20 @@ pub(crate) const SEND_TICKET_MS: u64 = 20;
 
 pub(crate) struct Runner<S, T> {
     shared: Arc<EngineState<S, T>>,
-    request: Arc<JobRequest>,
-    job: Job,
+    spec: Arc<JobSpec>,
+    job: JobMachine,
     /// What the store knows.
     written: Stage,
     live: Arc<LiveJob>,
     /// What is known of its end so far; its tries are in `live`.
-    ended: Ended,
+    ended: JobEnd,
     /// Its end, as it is being written.
-    over: Option<Arc<Ended>>,
+    over: Option<Arc<JobEnd>>,
     deadline_ms: u64,
     /// Until then nodes may still be on their way back, so that none is no answer.
     patient_until_ms: u64,
     /// What happens to a job that was taken over, unless its node speaks up.
-    unless_heard: Option<Event>,
+    unless_heard: Option<JobEvent>,
     /// What was said died with the instance that had it: there is nothing to send again.
     input_lost: bool,
     /// The job could not be written, so it is not ours to go on with.
@@ -81,18 +83,18 @@ impl<S, T> Drop for Runner<S, T> {
 }
 
 impl<S: Store, T: Timer> Runner<S, T> {
-    pub(crate) fn new(shared: Arc<EngineState<S, T>>, live: Arc<LiveJob>, job: Job) -> Self {
-        let (request, accepted_ms) = (Arc::clone(&live.request), live.accepted_ms);
-        let deadline_ms = match request.deadline_ms {
+    pub(crate) fn new(shared: Arc<EngineState<S, T>>, live: Arc<LiveJob>, job: JobMachine) -> Self {
+        let (spec, accepted_ms) = (Arc::clone(&live.request.spec), live.accepted_ms);
+        let deadline_ms = match spec.deadline_ms {
             Some(ms) => accepted_ms.saturating_add(ms),
             None => u64::MAX,
         };
-        let ended = Ended { accepted_ms, ..Ended::default() };
+        let ended = JobEnd { accepted_ms, ..JobEnd::default() };
         let written = job.stage();
-        let alarm = Alarm::new(Arc::clone(&shared.crew(request.id).alarms));
+        let alarm = Alarm::new(Arc::clone(&shared.crew(live.request.id).alarms));
         Self {
             shared,
-            request,
+            spec,
             job,
             written,
             live,
@@ -114,28 +116,28 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     /// Lives the job's life, after something that has happened to it before. In a box from the start:
     /// it is large, and it is handed on before it begins.
-    pub(crate) fn run(self, before: Option<Event>) -> Life {
+    pub(crate) fn run(self, before: Option<JobEvent>) -> Life {
         Box::pin(self.live_through(before))
     }
 
-    async fn live_through(mut self, before: Option<Event>) {
+    async fn live_through(mut self, before: Option<JobEvent>) {
         if let Some(event) = before {
             Box::pin(self.take_over(event)).await;
         }
         while !self.job.stage().state.is_terminal() && !self.abandoned {
             match self.job.stage().state {
                 JobState::New | JobState::Retrying if self.input_lost => {
-                    self.apply(Event::InstanceLost).await;
+                    self.apply(JobEvent::InstanceLost).await;
                 }
                 JobState::New | JobState::Retrying => {
-                    self.apply(Event::Select).await;
+                    self.apply(JobEvent::Select).await;
                 }
                 JobState::Selecting => self.select().await,
                 JobState::Reserved => self.dispatch().await,
                 _ => self.attend().await,
             }
         }
-        self.shared.live.remove(self.request.id);
+        self.shared.live.remove(self.id());
         for word in self.live.close() {
             if let ToJob::Node(word, answer) = word {
                 self.refuse(&word, answer);
@@ -143,17 +145,17 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         if self.given_up {
             // Not before it is gone from the live ones: nobody takes up a job that somebody has.
-            self.shared.reconciler.release(Arc::clone(&self.request), self.live.accepted_ms);
+            self.shared.reconciler.release(self.live.request.clone(), self.live.accepted_ms);
         }
         self.shared.ended_bell.notify_waiters();
     }
 
     /// Goes on with a job of an instance that is gone. The instance may just have started, and the
     /// nodes come after it: one of them may have the result already.
-    async fn take_over(&mut self, event: Event) {
+    async fn take_over(&mut self, event: JobEvent) {
         let times = self.shared.options.times;
         let now_ms = self.shared.now_ms();
-        self.input_lost = event == Event::InstanceLost;
+        self.input_lost = event == JobEvent::InstanceLost;
         self.patient_until_ms = now_ms.saturating_add(times.ack_ms + times.stale_ms);
         if self.job.stage().state == JobState::Dispatched {
             self.sent_ms = now_ms;
@@ -164,7 +166,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     fn id(&self) -> JobId {
-        self.request.id
+        self.live.request.id
     }
 
     fn key(&self) -> LeaseKey {
@@ -180,7 +182,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         match found {
             Ok(Found { grant, used, .. }) => {
                 self.used = used;
-                let this = Try {
+                let this = AttemptRecord {
                     attempt: self.job.stage().attempt.0,
                     node: grant.node.clone(),
                     reserved_ms: started_ms + waited_ms,
@@ -188,12 +190,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     ended_ms: None,
                     reason: None,
                 };
-                self.live.edit_tries(|tries| tries.push(this));
-                self.apply(Event::Granted(grant)).await;
+                self.live.edit_attempts(|attempts| attempts.push(this));
+                self.apply(JobEvent::Granted(grant)).await;
             }
             Err(NoSlot::Failed(failure, detail)) => {
                 self.ended.detail = detail;
-                self.apply(Event::NoSlot(failure)).await;
+                self.apply(JobEvent::NoSlot(failure)).await;
             }
             Err(NoSlot::Interrupted(event)) => {
                 self.apply(event).await;
@@ -206,7 +208,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Some(grant) = self.job.grant().cloned() else { return };
         let attempt = self.job.stage().attempt;
         let ticket = self.shared.nodes.get(&grant.node).map(|node| node.queue_send(grant.fence));
-        let effects = self.apply(Event::Dispatch).await;
+        let effects = self.apply(JobEvent::Dispatch).await;
         if !effects.contains(&Effect::Send) {
             return;
         }
@@ -226,7 +228,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             job: self.id(),
             attempt,
             fence: grant.fence,
-            request: Arc::clone(&self.request),
+            request: self.live.request.clone(),
             deadline_ms: self.deadline_ms.min(now_ms + self.shared.options.times.run_ms),
             moved,
             stream: self.feed.is_on,
@@ -253,17 +255,17 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if sent {
             self.publish();
         } else {
-            if let (Some((_, before)), Some(key)) = (bound, &self.request.bind_key) {
+            if let (Some((_, before)), Some(key)) = (bound, &self.spec.bind_key) {
                 self.shared.bindings.take_back(key, &grant, before);
             }
-            self.apply(Event::SendFailed { attempt }).await;
+            self.apply(JobEvent::SendFailed { attempt }).await;
         }
     }
 
     /// Binds the turn to this node, if it is to be bound; says whether it moves, and from where. Told and remembered in one
     /// breath: jobs of one key may be on their way together.
     fn bind(&self, grant: &Grant) -> Option<(bool, Option<Place>)> {
-        let key = self.request.bind_key.as_ref()?;
+        let key = self.spec.bind_key.as_ref()?;
         let (moved, before) =
             (self.shared.bindings.moves(key, grant), self.shared.bindings.get(key));
         self.shared.bindings.remember(key, grant);
@@ -279,13 +281,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Stage { state, attempt } = self.job.stage();
         let (limit_ms, too_late) = match (state, &self.unless_heard) {
             (_, Some(event)) => (times.ack_ms, event.clone()),
-            (JobState::Dispatched, None) => (times.ack_ms, Event::AckTimeout { attempt }),
-            (_, None) => (times.run_ms, Event::RunTimeout { attempt }),
+            (JobState::Dispatched, None) => (times.ack_ms, JobEvent::AckTimeout { attempt }),
+            (_, None) => (times.run_ms, JobEvent::RunTimeout { attempt }),
         };
         let end_ms = self.sent_ms.saturating_add(limit_ms);
         let (end_ms, too_late) = match end_ms <= self.deadline_ms {
             true => (end_ms, too_late),
-            false => (self.deadline_ms, Event::DeadlinePassed),
+            false => (self.deadline_ms, JobEvent::DeadlinePassed),
         };
         let word = tokio::select! {
             biased;
@@ -303,16 +305,16 @@ impl<S: Store, T: Timer> Runner<S, T> {
             ToJob::Partial(_) if self.shared.now_ms() >= end_ms => self.time_is_up(too_late).await,
             ToJob::Partial(partial) => self.hear_partial(*partial),
             ToJob::Cancel => {
-                self.apply(Event::Cancel).await;
+                self.apply(JobEvent::Cancel).await;
             }
             ToJob::NodeLost(lost) => {
                 if lost == attempt {
-                    self.apply(Event::NodeLost { attempt }).await;
+                    self.apply(JobEvent::NodeLost { attempt }).await;
                 }
             }
             ToJob::NotSent(unsent) => {
                 if unsent == attempt && state == JobState::Dispatched {
-                    self.apply(Event::SendFailed { attempt }).await;
+                    self.apply(JobEvent::SendFailed { attempt }).await;
                 }
             }
             // Whoever has it now has its slot, too.
@@ -321,8 +323,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    async fn time_is_up(&mut self, event: Event) {
-        if matches!(event, Event::AckTimeout { .. }) {
+    async fn time_is_up(&mut self, event: JobEvent) {
+        if matches!(event, JobEvent::AckTimeout { .. }) {
             self.shared.metrics.ack_timeouts.inc();
         }
         self.unless_heard = None;
@@ -337,20 +339,20 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let now_ms = self.shared.now_ms();
         let took_ms = now_ms - self.sent_ms;
         let (event, reason, result) = match kind {
-            ReportKind::Acked => (Event::Acked(report), None, None),
-            ReportKind::Done { result } => (Event::Done(report), None, Some(result)),
-            ReportKind::Refused => (Event::Refused(report), Some("refused".to_owned()), None),
-            ReportKind::Overtaken => (Event::Overtaken(report), Some("overtaken".to_owned()), None),
+            ReportKind::Acked => (JobEvent::Acked(report), None, None),
+            ReportKind::Done { result } => (JobEvent::Done(report), None, Some(result)),
+            ReportKind::Refused => (JobEvent::Refused(report), Some("refused".to_owned()), None),
+            ReportKind::Overtaken => (JobEvent::Overtaken(report), Some("overtaken".to_owned()), None),
             ReportKind::Failed { reason, retryable } => {
-                (Event::NodeFailed { report, retryable }, Some(reason), None)
+                (JobEvent::NodeFailed { report, retryable }, Some(reason), None)
             }
         };
         // What is refused must leave no trace.
         let heard = self.job.check(&event);
         if heard.is_ok() {
             self.unless_heard = None;
-            let is_ack = matches!(event, Event::Acked(_));
-            self.live.edit_tries(|tries| match tries.last_mut() {
+            let is_ack = matches!(event, JobEvent::Acked(_));
+            self.live.edit_attempts(|attempts| match attempts.last_mut() {
                 Some(last) if is_ack => last.acked_ms = Some(now_ms),
                 Some(last) => last.reason = reason.clone(),
                 None => {}
@@ -358,7 +360,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             if is_ack {
                 self.shared.metrics.stage("ack", took_ms);
             }
-            if matches!(event, Event::NodeFailed { .. })
+            if matches!(event, JobEvent::NodeFailed { .. })
                 && let Some(local) = self.link_to(&node)
             {
                 local.failed();
@@ -369,7 +371,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 if let Some(local) = self.link_to(&node) {
                     local.learn(took_ms, self.used);
                 }
-            } else if matches!(event, Event::NodeFailed { retryable: false, .. }) {
+            } else if matches!(event, JobEvent::NodeFailed { retryable: false, .. }) {
                 self.ended.detail = reason;
             }
             self.apply(event).await;
@@ -430,7 +432,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     /// Takes an event and carries out what follows from it. Effects that the caller has to carry out
     /// are given back.
-    async fn apply(&mut self, event: Event) -> Vec<Effect> {
+    async fn apply(&mut self, event: JobEvent) -> Vec<Effect> {
         let Ok(effects) = self.job.apply(event, self.retry_policy()) else {
             tracing::debug!(job_id = %self.id(), stage = %self.job.stage(), "event out of place");
             return vec![];
@@ -444,7 +446,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 }
                 Effect::ConfirmCancel => self.ended.detail = Some("cancelled".to_owned()),
                 Effect::Retry { cause } => self.note_retry(*cause),
-                _ => {}
+                // After the write.
+                Effect::Commit | Effect::CancelOnNode { .. } | Effect::Release { .. } => {}
+                // By the caller.
+                Effect::Send => {}
             }
         }
         let state = self.job.stage().state;
@@ -475,8 +480,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.shared.metrics.retries.count(cause.as_str());
         self.forget_partial();
         let now_ms = self.shared.now_ms();
-        self.live.edit_tries(|tries| {
-            if let Some(last) = tries.last_mut() {
+        self.live.edit_attempts(|attempts| {
+            if let Some(last) = attempts.last_mut() {
                 last.ended_ms = Some(now_ms);
                 last.reason.get_or_insert_with(|| cause.as_str().to_owned());
             }
@@ -515,15 +520,18 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 let store = &self.shared.store;
                 let (freed, _) = timed!(self.shared, "finish", store.finish(grant.cell, key));
                 if let Ok(Some(_)) = freed {
-                    self.shared.routes.freed(self.request.pair, grant.cell);
+                    self.shared.routes.freed(self.spec.pair, grant.cell);
                     match self.link_to(&grant.node) {
                         Some(local) => self.shared.queue.wake_for(&local.profile()),
                         // What else that node can do is not known here.
-                        None => self.shared.queue.wake_pair(self.request.pair),
+                        None => self.shared.queue.wake_pair(self.spec.pair),
                     }
                 }
             }
-            _ => {}
+            // By the caller.
+            Effect::Send => {}
+            // Before the write.
+            Effect::Fail(_) | Effect::ConfirmCancel | Effect::Retry { .. } => {}
         }
     }
 }

@@ -25,4 +25,4 @@ mod talk;
 
 pub use attached::{Attached, Delivered, Over, ToClient, What};
 pub use hub::{Holder, NewSession, Sessions};
-pub use options::{Compose, SegmentAsk, SessionError, SessionOptions};
+pub use options::{Compose, SegmentAsk, SegmentInput, SessionError, SessionOptions};

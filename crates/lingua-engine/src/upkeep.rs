@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lingua_core::job::{Event, Job, JobState, Stage};
+use lingua_core::job::{JobEvent, JobMachine, JobState, Stage};
 use lingua_core::planted::{self, Bug};
 use lingua_core::{CellId, Term};
 use lingua_store::Store;
@@ -16,7 +16,9 @@ use lingua_store::contract::{
 use crate::clock::Timer;
 use crate::events;
 use crate::handle::Handle;
+use crate::job_spec_codec;
 use crate::live::ToJob;
+use crate::request::JobRequest;
 use crate::table::{self, PoolTable};
 
 /// Leases ended in one cell at a time.
@@ -142,21 +144,24 @@ impl<S: Store, T: Timer> Handle<S, T> {
         if self.is_restored(record.id).await {
             return;
         }
-        let Some(request) = self.shared.options.decode.request(record.id, &record.spec) else {
-            tracing::error!(job_id = %record.id, "an orphan's request cannot be read");
-            self.bury(record).await;
-            return;
+        let spec = match job_spec_codec::decode(&record.spec) {
+            Ok(spec) => spec,
+            Err(error) => {
+                tracing::error!(job_id = %record.id, %error, "cannot take over the job");
+                self.bury(record).await;
+                return;
+            }
         };
         let recoverable = record.recoverable;
         tracing::info!(job_id = %record.id, recoverable, "took over a job");
-        let event = if recoverable { Event::Reclaimed } else { Event::InstanceLost };
-        let job = Job::recovered(record.stage, record.grant);
+        let event = if recoverable { JobEvent::Reclaimed } else { JobEvent::InstanceLost };
+        let job = JobMachine::recovered(record.stage, record.grant);
         let age_ms = now_ms.saturating_sub(record.created_ms);
         let accepted_ms = match planted::is(Bug::AgeFromTwoClocks) {
             false => self.shared.now_ms().saturating_sub(age_ms),
             true => record.created_ms.min(self.shared.now_ms()),
         };
-        self.start(Arc::new(request), job, accepted_ms, Some(event));
+        self.start(JobRequest::new(record.id, spec), job, accepted_ms, Some(event));
     }
 
     /// Ends a job that nobody can go on with.

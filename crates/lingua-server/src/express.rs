@@ -16,7 +16,6 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -73,7 +72,7 @@ struct Over;
 
 /// A request, and whether nothing can be read after it.
 struct Asked {
-    request: Result<Arc<JobRequest>, Failed>,
+    request: Result<JobRequest, Failed>,
     request_id: Option<Box<[u8]>>,
     is_last: bool,
 }
@@ -194,8 +193,8 @@ where
     }
 
     /// What a request asks for, whose body this is.
-    fn understand(&self, id: JobId, body: &[u8]) -> Result<Arc<JobRequest>, Failed> {
-        Ok(convert::request(id, body, self.app.shared.options.default_wait_ms)?.into())
+    fn understand(&self, id: JobId, body: &[u8]) -> Result<JobRequest, Failed> {
+        Ok(convert::job_request(id, body, self.app.shared.options.default_wait_ms)?)
     }
 
     async fn serve(&mut self, asked: Asked, buffer: &mut BytesMut) -> Result<(), Over> {

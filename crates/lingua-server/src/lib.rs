@@ -49,5 +49,4 @@ mod table;
 pub mod tls;
 
 pub use app::{Parts, Server};
-pub use convert::decode;
 pub use options::ServerOptions;

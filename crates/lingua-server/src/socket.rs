@@ -19,7 +19,6 @@ use futures_util::{SinkExt, StreamExt};
 use lingua_core::NodeId;
 use lingua_engine::handle::{NodeRegistration, RegisteredNode};
 use lingua_engine::node::ToNode;
-use lingua_engine::request::Input;
 use lingua_engine::{NodeError as Refused, Timer};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
@@ -156,7 +155,7 @@ struct Connection<'a, S, T> {
 
 struct Announced {
     key: LeaseKey,
-    report: lingua_core::job::Report,
+    report: lingua_core::job::AttemptReport,
     result: RawJson,
 }
 
@@ -256,12 +255,10 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             ToNode::Assign(assignment) => {
                 let now_ms = self.app.shared.engine.now_ms();
                 self.feed(text(&convert::assign(&assignment, now_ms, false))).await?;
-                let data = match &assignment.request.input {
-                    Input::Audio { data, .. } => Arc::clone(data),
-                    Input::Speech(speech) if !assignment.stream => speech.since(0).0,
-                    _ => return Ok(()),
-                };
-                self.feed(Frame::Binary(Bytes::from_owner(data))).await
+                match assignment.request.audio().filter(|_| !assignment.stream) {
+                    Some((_, _, audio)) => self.feed(Frame::Binary(audio)).await,
+                    None => Ok(()),
+                }
             }
             ToNode::Sound { key, sound } => {
                 let frame = [&tag(job_ref(key))[..], &sound].concat();

@@ -7,7 +7,6 @@
 //! |---|---|
 //! | `cell.rs` | places, registrations, leases: what is atomic within a cell |
 //! | `job.rs` | job records, their steps, orphans |
-//! | `outcome.rs` | what came of a job, made into bytes when somebody reads it |
 //! | `session.rs` | records of sessions |
 //! | `cluster.rs` | leader, pool table, instances, bus, change feed |
 //!
@@ -16,13 +15,11 @@
 mod cell;
 mod cluster;
 mod job;
-mod outcome;
 mod session;
 
 pub use cell::*;
 pub use cluster::*;
 pub use job::*;
-pub use outcome::*;
 pub use session::*;
 
 use std::future::Future;

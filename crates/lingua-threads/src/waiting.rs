@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use lingua_core::job::{Job, JobState};
+use lingua_core::job::{JobMachine, JobSpec, JobState, Payload};
 use lingua_core::{JobId, Needs, Profile, SemanticRule};
 use lingua_store::conformance::fixture::{pair, profile};
 use shuttle::future::block_on;
@@ -16,7 +16,7 @@ use crate::live::{Heard, LiveJob, ToJob, Until};
 use crate::locks::Mutex;
 use crate::queue::{Queue, Want};
 use crate::race;
-use crate::request::{Ended, Input, JobRequest, Progress};
+use crate::request::{JobEnd, JobRequest, Progress};
 
 /// The words that may wait for a job.
 const WORDS_MAX: usize = 4;
@@ -73,9 +73,9 @@ impl Node {
 }
 
 fn job(n: u128) -> Arc<LiveJob> {
-    let request = JobRequest::plain(JobId::new(n), pair("zh:en"), Input::Text(Arc::from("")));
-    let progress = Progress::at(Job::new().stage());
-    Arc::new(LiveJob::new(Arc::new(request), 0, progress, WORDS_MAX))
+    let request = JobRequest::new(JobId::new(n), JobSpec::new(pair("zh:en"), Payload::Absent));
+    let progress = Progress::at(JobMachine::new().stage());
+    Arc::new(LiveJob::new(request, 0, progress, WORDS_MAX))
 }
 
 /// One slot for three jobs, each of which gives it back when it has had it: all three get it, without any help of
@@ -161,7 +161,7 @@ pub fn whoever_waits_for_an_end_hears_of_it(schedules: usize) {
         live.set_progress(|progress| progress.state = JobState::Selecting);
         live.set_progress(|progress| {
             progress.state = JobState::Done;
-            progress.ended = Some(Arc::new(Ended::default()));
+            progress.ended = Some(Arc::new(JobEnd::default()));
         });
         live.close();
         for waiter in waiters {

@@ -68,7 +68,7 @@ fn dispatch(c: &mut Criterion) {
     c.bench_function("read dispatch", |b| {
         b.iter(|| {
             let dispatch: Dispatch<'_> = parse(black_box(body.as_bytes())).expect("a dispatch");
-            dispatch.into_order().expect("an order")
+            dispatch.into_spec(JobId::new(1)).expect("a spec")
         });
     });
     for tag in ["zh", "zh-CN", "eng"] {

@@ -3,7 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `dispatch.rs` | [`Dispatch`]: the body of a request for a job |
-//! | `order.rs` | [`Order`]: the same, checked, as values of the core |
+//! | `spec.rs` | [`Dispatch::into_spec`]: checks it and makes a `JobSpec` |
 //!
 //! The long responses are in [`view`](crate::view).
 
@@ -15,10 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::json::As;
 
 mod dispatch;
-mod order;
+mod spec;
 
 pub use dispatch::{Dispatch, DispatchOptions};
-pub use order::{Ask, Order, OrderOptions, Payload};
 
 /// The response of `POST /v1/dispatch/f2f`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -17,7 +17,7 @@
 //! | [`names`] | the name of every message |
 //!
 //! Start at [`NodeMessage::parse`](node::NodeMessage::parse) and
-//! [`Dispatch::into_order`](client::Dispatch::into_order). The types are the JSON, field by field;
+//! [`Dispatch::into_spec`](client::Dispatch::into_spec). The types are the JSON, field by field;
 //! methods such as [`Register::into_parts`](node::Register::into_parts) check them and give the
 //! core's values. `golden/` has every message as a file.
 //!

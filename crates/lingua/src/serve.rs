@@ -8,9 +8,8 @@ use anyhow::Context;
 use clap::Args;
 use lingua_core::InstanceId;
 use lingua_engine::options::{EngineOptions, PoolOptions, Times};
-use lingua_engine::request::Decode;
-use lingua_engine::{EngineService, TokioTimer};
-use lingua_server::{Parts, Server, ServerOptions, decode};
+use lingua_engine::{Service, TokioTimer};
+use lingua_server::{Parts, Server, ServerOptions};
 use lingua_store::Store;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -171,7 +170,7 @@ fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOpti
     let instance =
         InstanceId::new(&name).with_context(|| format!("the instance id {name:?} is no name"))?;
     let scheduler = &config.scheduler;
-    let mut options = EngineOptions::new(instance, Decode::new(decode), rand::random());
+    let mut options = EngineOptions::new(instance, rand::random());
     options.address = address;
     options.rules = config.rules()?;
     options.policy = config.policy()?;

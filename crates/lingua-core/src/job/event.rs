@@ -5,7 +5,7 @@ use crate::id::{Attempt, Fence, NodeId};
 
 /// What a node says about an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct AttemptReport {
     /// Which attempt.
     pub attempt: Attempt,
     /// Who says it.
@@ -16,30 +16,30 @@ pub struct Report {
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum JobEvent {
     /// The owner starts to look for a slot.
     Select,
     /// A slot was taken.
     Granted(Grant),
     /// No slot is to be had.
-    NoSlot(Failure),
+    NoSlot(JobFailure),
     /// The job is about to be sent.
     Dispatch,
     /// The node has received it.
-    Acked(Report),
+    Acked(AttemptReport),
     /// The node gave a result.
-    Done(Report),
+    Done(AttemptReport),
     /// The node gave up.
     NodeFailed {
         /// Who and which attempt.
-        report: Report,
+        report: AttemptReport,
         /// Whether another try could help.
         retryable: bool,
     },
     /// The node had no room.
-    Refused(Report),
+    Refused(AttemptReport),
     /// The node knew a newer fence: this order was overtaken by a later one. That says nothing about the node.
-    Overtaken(Report),
+    Overtaken(AttemptReport),
     /// It could not be sent.
     SendFailed {
         /// Which attempt.
@@ -70,7 +70,7 @@ pub enum Event {
     Cancel,
 }
 
-impl Event {
+impl JobEvent {
     /// The attempt that it speaks of, if it speaks of one.
     pub fn attempt(&self) -> Option<Attempt> {
         match self {
@@ -82,7 +82,7 @@ impl Event {
         }
     }
 
-    pub(super) fn report(&self) -> Option<&Report> {
+    pub(super) fn report(&self) -> Option<&AttemptReport> {
         match self {
             Self::Acked(report)
             | Self::Done(report)
@@ -114,11 +114,6 @@ impl Event {
 /// Something that the owner has to do, in the order given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Take a slot for this attempt.
-    Reserve {
-        /// Which attempt.
-        attempt: Attempt,
-    },
     /// Send the job to the node of its grant and start the ACK timer.
     Send,
     /// Turn the ACK lease into a run lease and start the run timer.
@@ -142,10 +137,8 @@ pub enum Effect {
         /// What was wrong with the last one.
         cause: Cause,
     },
-    /// Hand the result to the client.
-    Deliver,
     /// Tell the client that it came to nothing.
-    Fail(Failure),
+    Fail(JobFailure),
     /// Tell the client that it was called off.
     ConfirmCancel,
 }
@@ -202,7 +195,7 @@ impl Cause {
 
 /// Why a job came to nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Failure {
+pub enum JobFailure {
     /// No node can do it.
     #[error("no registered node can serve this job")]
     NoCapableNode,
@@ -232,7 +225,7 @@ pub enum Failure {
     InstanceLost,
 }
 
-impl Failure {
+impl JobFailure {
     /// The error code that users see.
     pub fn code(self) -> &'static str {
         match self {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lingua_core::job::Grant;
+use lingua_core::job::{Grant, Payload};
 use lingua_core::{Epoch, Fence, InstanceId};
 use lingua_store::Store;
 use lingua_store::contract::{Bytes, LeaseKey};
@@ -14,8 +14,9 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::message::{Assign, BusMessage, Head};
 use super::{Posted, Remote};
 use crate::clock::Timer;
+use crate::job_spec_codec;
 use crate::node::{Assignment, LocalNode, ToNode};
-use crate::request::Input;
+use crate::request::JobRequest;
 use crate::runner::SEND_TICKET_MS;
 use crate::speech::Speech;
 use crate::state::EngineState;
@@ -27,18 +28,11 @@ pub(super) fn written(
     used: u16,
     now_ms: u64,
 ) -> (Assign, Vec<Bytes>) {
-    let mut blobs = vec![Arc::clone(&a.request.spec)];
+    let mut blobs: Vec<Bytes> = vec![job_spec_codec::encode(&a.request.spec).into()];
     let mut audio = None;
-    match &a.request.input {
-        Input::AudioRef(_) | Input::Text(_) => {}
-        Input::Audio { format, sample_rate, data } => {
-            audio = Some((format.to_string(), *sample_rate));
-            blobs.push(Arc::clone(data));
-        }
-        Input::Speech(speech) => {
-            audio = Some((speech.format.to_string(), speech.sample_rate));
-            blobs.extend((!a.stream).then(|| speech.since(0).0));
-        }
+    if let Some((format, sample_rate, data)) = a.request.audio() {
+        audio = Some((format.to_string(), sample_rate.unwrap_or(0)));
+        blobs.extend((!a.stream).then(|| Bytes::from(&data[..])));
     }
     let order = Assign {
         key: LeaseKey { job: a.job, attempt: a.attempt }.into(),
@@ -75,19 +69,26 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     /// An assignment as it is read.
     pub(super) fn read_order(&self, order: &Assign, blobs: &[Bytes]) -> Option<Assignment> {
         let LeaseKey { job, attempt } = order.key.lease();
-        let mut request = self.options.decode.request(job, blobs.first()?)?;
+        let spec = job_spec_codec::decode(blobs.first()?);
+        let warn = |error: &_| tracing::warn!(job_id = %job, %error, "an order cannot be read");
+        let mut spec = spec.inspect_err(warn).ok()?;
+        let mut speech = None;
         if let Some((format, sample_rate)) = &order.audio {
-            let (format, sample_rate) = (format.as_str().into(), *sample_rate);
-            request.input = match order.stream {
-                true => Input::Speech(Arc::new(Speech::new(format, sample_rate))),
-                false => Input::Audio { format, sample_rate, data: Arc::clone(blobs.get(1)?) },
-            };
+            let format = format.as_str().into();
+            match order.stream {
+                true => speech = Some(Arc::new(Speech::new(format, *sample_rate))),
+                false => {
+                    let sample_rate = Some(*sample_rate).filter(|rate| *rate > 0);
+                    let data = bytes::Bytes::from_owner(Arc::clone(blobs.get(1)?));
+                    spec.payload = Payload::Audio { format, sample_rate, data };
+                }
+            }
         }
         Some(Assignment {
             job,
             attempt,
             fence: Fence(order.fence),
-            request: Arc::new(request),
+            request: JobRequest { id: job, spec: Arc::new(spec), speech },
             deadline_ms: self.now_ms().saturating_add(order.left_ms),
             moved: order.moved,
             stream: order.stream,
@@ -103,7 +104,6 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     ) {
         let key = order.key.lease();
         let Some(assignment) = self.read_order(order, blobs) else {
-            tracing::warn!(job_id = %key.job, from = %owner, "an order cannot be read");
             return self.not_sent(&owner, key);
         };
         let node = order.node.parse().ok().and_then(|node| self.nodes.get(&node));

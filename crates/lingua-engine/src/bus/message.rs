@@ -14,7 +14,7 @@ use lingua_store::contract::{Bytes, LeaseKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::events::EngineEvent;
-use crate::request::{Progress, Try};
+use crate::request::{AttemptRecord, Progress};
 
 /// Most blobs behind a head.
 const BLOBS_MAX: usize = 2;
@@ -144,7 +144,7 @@ pub(crate) struct Seen {
     attempt: u32,
     node: Option<String>,
     #[serde(default)]
-    tries: Vec<Try>,
+    attempts: Vec<AttemptRecord>,
     #[serde(default)]
     partial: Option<String>,
 }
@@ -155,7 +155,7 @@ impl Seen {
             state: State(progress.state),
             attempt: progress.attempt.0,
             node: progress.node.as_ref().map(ToString::to_string),
-            tries: progress.tries().to_vec(),
+            attempts: progress.attempts().to_vec(),
             partial: progress.partial.as_ref().map(ToString::to_string),
         }
     }
@@ -173,7 +173,7 @@ impl Seen {
         }
         (progress.state, progress.attempt) = (self.state.0, Attempt(self.attempt));
         progress.node = self.node.and_then(|node| node.parse().ok());
-        progress.so_far = self.tries;
+        progress.so_far = self.attempts;
         progress.partial = self.partial.map(Into::into);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Start at [`Handle::listen`]. It never waits for anything but the next letter: what takes time is an errand.
 
-use lingua_core::job::Report;
+use lingua_core::job::AttemptReport;
 use lingua_core::{Fence, InstanceId};
 use lingua_store::Store;
 use lingua_store::contract::{Envelope, LeaseKey};
@@ -101,7 +101,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             Head::Partial { key, node, fence, text } => {
                 let LeaseKey { job, attempt } = key.lease();
                 if let (Some(live), Ok(node)) = (shared.live.get(job), node.parse()) {
-                    let report = Report { attempt, node, fence: fence.map(Fence) };
+                    let report = AttemptReport { attempt, node, fence: fence.map(Fence) };
                     let partial = Partial { report, text: text.into() };
                     live.tell(ToJob::Partial(Box::new(partial))).ok();
                 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lingua_core::job::{Refusal, Report, Stage};
+use lingua_core::job::{AttemptReport, Refusal, Stage};
 use lingua_core::{Attempt, Fence, InstanceId, JobId};
 use lingua_store::Store;
 use lingua_store::contract::{Bytes, LeaseKey};
@@ -18,7 +18,7 @@ use crate::error::NodeError;
 use crate::handle::Handle;
 use crate::live::{Answer, NodeReport, Partial, ReportKind, ToJob, Unheard};
 use crate::node::ToNode;
-use crate::request::JobResult;
+use crate::request::ResultJson;
 use crate::state::EngineState;
 
 /// How long a word is carried around: longer than a dead instance's jobs take to be taken over.
@@ -56,15 +56,14 @@ fn read(word: Word, blobs: &[Bytes]) -> Option<NodeReport> {
         Spoken::Acked => ReportKind::Acked,
         Spoken::Done => {
             let json = std::str::from_utf8(blobs.first()?).ok()?.to_owned();
-            ReportKind::Done {
-                result: JobResult::from(Arc::from(RawValue::from_string(json).ok()?)),
-            }
+            ReportKind::Done { result: ResultJson::from(Arc::from(RawValue::from_string(json).ok()?)) }
         }
         Spoken::Refused => ReportKind::Refused,
         Spoken::Overtaken => ReportKind::Overtaken,
         Spoken::Failed { reason, retryable } => ReportKind::Failed { reason, retryable },
     };
-    let report = Report { attempt, node: word.node.parse().ok()?, fence: word.fence.map(Fence) };
+    let report =
+        AttemptReport { attempt, node: word.node.parse().ok()?, fence: word.fence.map(Fence) };
     Some(NodeReport { report, kind })
 }
 

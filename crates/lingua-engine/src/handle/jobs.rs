@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lingua_core::JobId;
-use lingua_core::job::{Event, Job, JobState};
+use lingua_core::job::{JobEvent, JobMachine, JobState};
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{CreateReply, JobFilter, JobRecord};
@@ -12,8 +12,9 @@ use super::Handle;
 use crate::alarm::Alarm;
 use crate::clock::Timer;
 use crate::error::SubmitError;
+use crate::job_spec_codec;
 use crate::live::{LiveJob, ToJob, Until};
-use crate::request::{Ended, JobRequest, JobView, Progress};
+use crate::request::{JobEnd, JobRequest, JobStatus, Progress};
 use crate::runner::{Life, Runner};
 use crate::state::timed;
 
@@ -39,9 +40,9 @@ pub struct Submitted {
 #[derive(Debug, Clone)]
 pub enum Waited {
     /// It stands there.
-    Reached(JobView),
+    Reached(JobStatus),
     /// It has not got there in time.
-    NotYet(JobView),
+    NotYet(JobStatus),
     /// There is no such job.
     NoSuchJob,
 }
@@ -51,10 +52,10 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// [`Service::run`](crate::Service::run) has taken up what a former life left behind.
     pub async fn submit(&self, request: JobRequest) -> Result<Submitted, SubmitError> {
         let id = request.id;
-        let live = self.accept(Arc::new(request)).await?;
+        let live = self.accept(request).await?;
         let existed = live.is_none();
         if let Some(live) = live {
-            self.shared.crew(id).take_on(self.life(live, Job::new(), None));
+            self.shared.crew(id).take_on(self.life(live, JobMachine::new(), None));
         }
         Ok(Submitted { id, existed })
     }
@@ -62,7 +63,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Accepts a job and waits for its end. If the caller leaves or has waited long enough, the job goes on.
     pub async fn translate(
         &self,
-        request: Arc<JobRequest>,
+        request: JobRequest,
         wait_ms: u64,
     ) -> Result<Waited, SubmitError> {
         let id = request.id;
@@ -70,7 +71,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             return Box::pin(self.wait_ended(id, wait_ms)).await;
         };
         let crew = self.shared.crew(id);
-        crew.begin(self.life(Arc::clone(&live), Job::new(), None));
+        crew.begin(self.life(Arc::clone(&live), JobMachine::new(), None));
         let mut alarm = Alarm::new(Arc::clone(&crew.alarms));
         let too_late_ms = live.accepted_ms.saturating_add(wait_ms);
         let has_ended = tokio::select! {
@@ -87,7 +88,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Writes a job down and makes it known here; `None` if it was there already.
-    async fn accept(&self, request: Arc<JobRequest>) -> Result<Option<Arc<LiveJob>>, SubmitError> {
+    async fn accept(&self, request: JobRequest) -> Result<Option<Arc<LiveJob>>, SubmitError> {
         let shared = &self.shared;
         if shared.is_stopping() {
             return Err(SubmitError::Stopping);
@@ -111,17 +112,17 @@ impl<S: Store, T: Timer> Handle<S, T> {
             self.take_up(record, request);
             return Ok(None);
         }
-        Ok(Some(self.make_known(request, &Job::new(), accepted_ms)))
+        Ok(Some(self.make_known(request, &JobMachine::new(), accepted_ms)))
     }
 
     /// A job that is there already may be one that nobody runs, because the answer to the first request was lost.
-    fn take_up(&self, record: JobRecord, request: Arc<JobRequest>) {
+    fn take_up(&self, record: JobRecord, request: JobRequest) {
         let shared = &self.shared;
         let is_ours = record.owner == shared.options.instance && shared.is_unowned(record.id);
         match record.stage.state {
             _ if !is_ours || planted::is(Bug::NoReconcile) => {}
             JobState::New if !shared.reconciler.has_ended(record.id) => {
-                let job = Job::recovered(record.stage, None);
+                let job = JobMachine::recovered(record.stage, None);
                 self.start(request, job, shared.now_ms(), None);
             }
             state if !state.is_terminal() => shared.reconciler.request_scan(),
@@ -133,22 +134,22 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// over.
     pub(crate) fn start(
         &self,
-        request: Arc<JobRequest>,
-        job: Job,
+        request: JobRequest,
+        job: JobMachine,
         accepted_ms: u64,
-        before: Option<Event>,
+        before: Option<JobEvent>,
     ) {
         let live = self.make_known(request, &job, accepted_ms);
         self.shared.crew(live.request.id).take_on(self.life(live, job, before));
     }
 
     /// The life of a job that is known here.
-    fn life(&self, live: Arc<LiveJob>, job: Job, before: Option<Event>) -> Life {
+    fn life(&self, live: Arc<LiveJob>, job: JobMachine, before: Option<JobEvent>) -> Life {
         Runner::new(Arc::clone(&self.shared), live, job).run(before)
     }
 
     /// Makes a job known here.
-    fn make_known(&self, request: Arc<JobRequest>, job: &Job, accepted_ms: u64) -> Arc<LiveJob> {
+    fn make_known(&self, request: JobRequest, job: &JobMachine, accepted_ms: u64) -> Arc<LiveJob> {
         let shared = &self.shared;
         let progress = Progress::at(job.stage());
         let words_max = shared.options.bounds.job_inbox_max;
@@ -256,7 +257,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// A job as it stands.
-    pub async fn job(&self, id: JobId) -> Result<Option<JobView>, SubmitError> {
+    pub async fn job(&self, id: JobId) -> Result<Option<JobStatus>, SubmitError> {
         if let Some(live) = self.shared.live.get(id) {
             return Ok(Some(self.view_of(id, &live, live.progress())));
         }
@@ -269,7 +270,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         &self,
         state: Option<JobState>,
         limit: usize,
-    ) -> Result<Vec<JobView>, SubmitError> {
+    ) -> Result<Vec<JobStatus>, SubmitError> {
         let mut views = vec![];
         let mut after = None;
         while views.len() < limit {
@@ -291,7 +292,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Calls a job off and waits until it has ended, one way or the other.
-    pub async fn cancel(&self, id: JobId) -> Result<Option<JobView>, SubmitError> {
+    pub async fn cancel(&self, id: JobId) -> Result<Option<JobStatus>, SubmitError> {
         if let Some(live) = self.shared.live.get(id) {
             self.tell(&live, ToJob::Cancel).await;
             return match self.wait_ended(id, self.shared.options.times.ack_ms).await? {
@@ -312,41 +313,42 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
     }
 
-    fn view_of(&self, id: JobId, live: &LiveJob, progress: Progress) -> JobView {
+    fn view_of(&self, id: JobId, live: &LiveJob, progress: Progress) -> JobStatus {
         let ended_ms = progress.ended.as_ref().map(|ended| ended.ended_ms);
-        JobView {
+        JobStatus {
             id,
             owner: self.shared.options.instance.clone(),
             progress,
-            request: Some(Arc::clone(&live.request)),
-            spec: Arc::clone(&live.request.spec),
+            spec: Some(Arc::clone(&live.request.spec)),
             accepted_ms: live.accepted_ms,
             updated_ms: ended_ms.unwrap_or_else(|| self.shared.now_ms()),
         }
     }
 }
 
-fn view_of_record(record: JobRecord) -> JobView {
-    let ended: Option<Ended> =
+fn view_of_record(record: JobRecord) -> JobStatus {
+    let spec = job_spec_codec::decode(&record.spec);
+    let warn = |error: &_| tracing::warn!(job_id = %record.id, %error, "cannot read the record");
+    let spec = spec.inspect_err(warn).ok().map(Arc::new);
+    let ended: Option<JobEnd> =
         record.outcome.as_ref().and_then(|outcome| serde_json::from_slice(outcome).ok());
     let ended = match (ended, record.stage.state.is_terminal()) {
         (Some(ended), _) => Some(Arc::new(ended)),
         // Ended by an instance that could not say how.
-        (None, true) => Some(Arc::new(Ended {
+        (None, true) => Some(Arc::new(JobEnd {
             accepted_ms: record.created_ms,
             ended_ms: record.updated_ms,
-            ..Ended::default()
+            ..JobEnd::default()
         })),
         (None, false) => None,
     };
     let node = record.grant.map(|grant| grant.node);
     let progress = Progress { node, ended, ..Progress::at(record.stage) };
-    JobView {
+    JobStatus {
         id: record.id,
         owner: record.owner,
         progress,
-        request: None,
-        spec: record.spec,
+        spec,
         accepted_ms: record.created_ms,
         updated_ms: record.updated_ms,
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lingua_core::job::Report;
+use lingua_core::job::AttemptReport;
 use lingua_core::planted::{self, Bug};
 use lingua_core::{Epoch, Health, JobId, Load, NodeId, NodeState, Profile};
 use lingua_store::Store;
@@ -17,7 +17,7 @@ use crate::clock::Timer;
 use crate::error::NodeError;
 use crate::live::{Answer, LiveJob, NodeReport, Partial, ReportKind, ToJob, Unheard};
 use crate::node::Outbox;
-use crate::request::JobResult;
+use crate::request::ResultJson;
 use crate::state::timed;
 
 /// How long a word waits until a job whose inbox is full may have room.
@@ -255,7 +255,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// The node has the job. With `wait`, says whether that counted.
-    pub async fn acked(&self, job: JobId, report: Report, wait: bool) -> Result<(), NodeError> {
+    pub async fn acked(
+        &self,
+        job: JobId,
+        report: AttemptReport,
+        wait: bool,
+    ) -> Result<(), NodeError> {
         self.say(job, NodeReport { report, kind: ReportKind::Acked }, wait).await
     }
 
@@ -263,8 +268,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
     pub async fn done(
         &self,
         job: JobId,
-        report: Report,
-        result: impl Into<JobResult>,
+        report: AttemptReport,
+        result: impl Into<ResultJson>,
         wait: bool,
     ) -> Result<(), NodeError> {
         let kind = ReportKind::Done { result: result.into() };
@@ -275,7 +280,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     pub async fn failed(
         &self,
         job: JobId,
-        report: Report,
+        report: AttemptReport,
         reason: String,
         retryable: bool,
         wait: bool,
@@ -290,7 +295,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// The node has a part of the text; of no use to anybody but those who watch, so it is dropped
     /// rather than waited for. Says whether it was taken: the attempt may still turn out to be over.
-    pub fn partial(&self, job: JobId, report: Report, text: &str) -> bool {
+    pub fn partial(&self, job: JobId, report: AttemptReport, text: &str) -> bool {
         let partial = Partial { report, text: cut(text, PARTIAL_BYTES_MAX).into() };
         let rejected = match self.shared.live.get(job) {
             None if self.partial_elsewhere(job, &partial) => return true,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lingua_core::job::JobSpec;
 use lingua_core::roster::NodeVerdict;
 use lingua_core::{NodeId, Query, SlotSet};
 use lingua_store::Store;
@@ -10,7 +11,6 @@ use lingua_store::contract::{CellView, InstanceView, NodeView};
 use super::Handle;
 use crate::clock::Timer;
 use crate::error::SubmitError;
-use crate::request::JobRequest;
 use crate::table::PoolTable;
 
 /// What selection thinks of a node.
@@ -73,19 +73,19 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Why each node would or would not get this job now. Nothing is taken.
-    pub async fn explain(&self, request: &JobRequest) -> Result<Vec<NodeExplanation>, SubmitError> {
+    pub async fn explain(&self, spec: &JobSpec) -> Result<Vec<NodeExplanation>, SubmitError> {
         let mut verdicts = vec![];
         let mut chosen = false;
         for view in self.views().await? {
-            let excluded = view.nodes.iter().filter(|n| request.exclude.contains(&n.node));
+            let excluded = view.nodes.iter().filter(|n| spec.exclude.contains(&n.node));
             let exclude: SlotSet = excluded.map(|n| n.place.slot).collect();
             let query = Query {
-                pair: request.pair,
-                needs: request.needs,
-                public: request.public,
+                pair: spec.pair,
+                needs: spec.needs,
+                public: spec.public,
                 exclude,
                 policy: self.shared.options.policy,
-                keep_last: request.wait_ms > 0,
+                keep_last: spec.wait_ms > Some(0),
             };
             let roster = view.roster(self.shared.options.rules);
             let told = roster.explain(&query, view.now_ms, self.shared.random());

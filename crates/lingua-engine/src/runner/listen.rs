@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use lingua_core::SlotSet;
-use lingua_core::job::Event;
+use lingua_core::job::JobEvent;
 use lingua_store::Store;
 use lingua_store::contract::{LeaseKey, Reserved};
 use tokio::sync::mpsc::error::TrySendError;
@@ -17,7 +17,6 @@ use super::slot::{Found, NoSlot};
 use crate::clock::Timer;
 use crate::live::Heard;
 use crate::node::ToNode;
-use crate::request::Input;
 use crate::speech::Speech;
 
 /// How a node that listens along is fed.
@@ -40,10 +39,7 @@ impl Feed {
 impl<S: Store, T: Timer> Runner<S, T> {
     /// What is being said, if the job has that and it is not whole.
     pub(super) fn unfinished(&self) -> Option<Arc<Speech>> {
-        match &self.request.input {
-            Input::Speech(speech) if !speech.is_whole() => Some(Arc::clone(speech)),
-            _ => None,
-        }
+        self.live.request.speech.clone().filter(|speech| !speech.is_whole())
     }
 
     /// Looks for a node that listens along; without one, waits until the speaker has finished.
@@ -58,7 +54,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 biased;
                 heard = self.live.next() => heard,
                 () = self.alarm.at(&self.shared.timer, self.deadline_ms) => {
-                    return Err(NoSlot::Interrupted(Event::DeadlinePassed));
+                    return Err(NoSlot::Interrupted(JobEvent::DeadlinePassed));
                 }
             };
             if let Heard::Word(word) = heard
@@ -72,13 +68,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     /// Asks each cell once. What it finds says nothing about other jobs of this pair, so nothing is noted.
     async fn look_for_listener(&mut self) -> Result<Option<Found>, NoSlot> {
-        if self.request.bind_key.is_some()
+        if self.spec.bind_key.is_some()
             && let Some(found) = self.look_at_pinned().await?
         {
             return Ok(Some(found));
         }
         let tried: Vec<_> = self.job.tried().to_vec();
-        let cells = self.shared.routes.order(self.request.pair, self.shared.random(), false);
+        let cells = self.shared.routes.order(self.spec.pair, self.shared.random(), false);
         for cell in cells {
             let here = tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot);
             let exclude = here.collect::<SlotSet>() | self.excluded_in(cell).await?;
@@ -97,12 +93,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     /// Tells a node that listens along what was said since.
     pub(super) async fn feed(&mut self) {
-        let Input::Speech(speech) = &self.request.input else { return };
+        let Some(speech) = self.live.request.speech.clone() else { return };
         if self.feed.is_over {
             return;
         }
         let key = self.key();
-        let Some(link) = self.link.clone() else { return self.feed_elsewhere(&Arc::clone(speech)) };
+        let Some(link) = self.link.clone() else { return self.feed_elsewhere(&speech) };
         let (sound, is_whole) = speech.since(self.feed.told);
         let bytes = self.feed.told + sound.len();
         let LeaseKey { job, attempt } = key;

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use lingua_core::job::Stage;
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
-use lingua_store::contract::{Advance, AdvanceReply, CreateReply, JOB_BYTES_MAX, Keep, Outcome};
+use lingua_store::contract::{Advance, AdvanceReply, Bytes, CreateReply, JOB_BYTES_MAX};
 
 use super::Runner;
 use crate::clock::Timer;
 use crate::events;
 use crate::live::Partial;
-use crate::reconcile::{End, FIRST};
-use crate::request::{Ended, Kept};
+use crate::request::JobEnd;
 use crate::state::timed;
 
 /// How often writing is tried before the job is left to the clean-up.
@@ -50,14 +49,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// What was told to the store stands there.
-    fn has_written(&mut self, to: Stage, token: u64, outcome: Option<Outcome>) {
+    fn has_written(&mut self, to: Stage, token: u64, outcome: Option<Bytes>) {
         self.written = to;
         self.remember_end(to, token, outcome);
     }
 
-    fn remember_end(&self, to: Stage, token: u64, outcome: Option<Outcome>) {
+    fn remember_end(&self, to: Stage, token: u64, outcome: Option<Bytes>) {
         if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
-            let job = self.shared.new_job(&self.request, self.live.accepted_ms);
+            let job = self.shared.new_job(&self.live.request, self.live.accepted_ms);
             let written_ms = self.over.as_ref().map_or(0, |over| over.ended_ms);
             self.shared.reconciler.remember(End { job, stage: to, outcome, token, written_ms });
         }
@@ -68,7 +67,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         &mut self,
         to: Stage,
         token: u64,
-        outcome: Option<Outcome>,
+        outcome: Option<Bytes>,
         mut reply: lingua_store::Result<AdvanceReply>,
     ) -> bool {
         for _ in 0..WRITE_TRIES {
@@ -113,7 +112,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         false
     }
 
-    fn step(&self, to: Stage, token: u64, outcome: Option<Outcome>) -> Option<Advance> {
+    fn step(&self, to: Stage, token: u64, outcome: Option<Bytes>) -> Option<Advance> {
         let owner = self.shared.options.instance.clone();
         let Ok(step) = Advance::new(self.id(), owner, self.written, to, token) else {
             tracing::error!(job_id = %self.id(), from = %self.written, to = %to, "illegal step");
@@ -129,7 +128,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// Writes the job down once more, as it was accepted: the store has forgotten it.
     async fn write_anew(&mut self) {
         tracing::warn!(job_id = %self.id(), "the store has forgotten the job");
-        let new = self.shared.new_job(&self.request, self.live.accepted_ms);
+        let new = self.shared.new_job(&self.live.request, self.live.accepted_ms);
         let store = &self.shared.store;
         match timed!(self.shared, "create_job", store.create_job(new)).0 {
             Ok(CreateReply::Created) => self.written = FIRST,
@@ -139,42 +138,32 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    /// How the job ended, as it is kept. A result that is too large to be kept is given to whoever
-    /// waits for it and left out here.
-    fn outcome(&mut self, now_ms: u64) -> Outcome {
-        let tries = self.live.edit_tries(|tries| {
-            if let Some(last) = tries.last_mut() {
+    /// How the job ended, as the store keeps it. A result that is too large to be kept goes only
+    /// to the client that waits for it.
+    fn outcome(&mut self, now_ms: u64) -> Bytes {
+        let attempts = self.live.edit_attempts(|attempts| {
+            if let Some(last) = attempts.last_mut() {
                 last.ended_ms.get_or_insert(now_ms);
             }
-            tries.clone()
+            attempts.clone()
         });
-        let ended = Ended { tries, ended_ms: now_ms, ..std::mem::take(&mut self.ended) };
-        let ended = Arc::new(ended);
-        self.over = Some(Arc::clone(&ended));
-        if ended.bytes_max() <= JOB_BYTES_MAX || ended.bytes().len() <= JOB_BYTES_MAX {
-            return Outcome::later(ended);
+        let end = JobEnd { attempts, ended_ms: now_ms, ..std::mem::take(&mut self.ended) };
+        let mut kept = encode_end(&end);
+        if kept.len() > JOB_BYTES_MAX {
+            let bytes = end.result.as_ref().map_or(0, |result| result.as_str().len());
+            let detail = Some(format!("the result has {bytes} bytes, too many to be kept"));
+            kept = encode_end(&JobEnd { detail, result: None, ..end.clone() });
         }
-        let bytes = ended.result.as_ref().map_or(0, |result| result.as_str().len());
-        let detail = Some(format!("the result has {bytes} bytes, too many to be kept"));
-        let (tries, error) = (ended.tries.clone(), ended.error.clone());
-        let Ended { accepted_ms, ended_ms, waited_ms, .. } = *ended;
-        let kept = Kept::default();
-        let result = None;
-        let ended = Ended { error, detail, result, tries, accepted_ms, ended_ms, waited_ms, kept };
-        Outcome::later(Arc::new(ended))
+        self.over = Some(Arc::new(end));
+        kept.into()
     }
 
     /// Shows everybody who watches where the job stands.
     pub(super) fn publish(&mut self) {
         let Stage { state, attempt } = self.job.stage();
         let node = self.job.grant().map(|grant| grant.node.clone());
-        let job = self.request.id;
-        self.shared.publish_job(|| events::EngineEvent::Job {
-            job,
-            attempt,
-            state,
-            node: node.clone(),
-        });
+        let job = self.id();
+        self.shared.publish_job(|| events::EngineEvent::Job { job, attempt, state, node: node.clone() });
         let over = self.over.take();
         self.live.set_progress(|progress| {
             (progress.state, progress.attempt, progress.node) = (state, attempt, node);
@@ -214,4 +203,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
     pub(super) fn forget_partial(&self) {
         self.live.set_progress(|progress| progress.partial = None);
     }
+}
+
+fn encode_end(end: &JobEnd) -> Vec<u8> {
+    serde_json::to_vec(end).expect("texts and numbers can be written")
 }

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use lingua_core::job::{Event, Failure, Grant};
-use lingua_core::{CellId, LangPair, Needs, Query, RejectReason, Service, Slot, SlotSet, Source};
+use lingua_core::job::{Grant, JobEvent, JobFailure};
+use lingua_core::{CellId, LangPair, Needs, Query, Service, Slot, SlotSet, Source, RejectReason};
 use lingua_store::Store;
 use lingua_store::contract::{Pin, Place, Reserve, Reserved};
 
@@ -21,8 +21,8 @@ use crate::state::timed;
 
 /// Why the look for a slot ended without one.
 pub(super) enum NoSlot {
-    Failed(Failure, Option<String>),
-    Interrupted(Event),
+    Failed(JobFailure, Option<String>),
+    Interrupted(JobEvent),
 }
 
 /// A slot for the job.
@@ -54,24 +54,24 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
             started_ms = self.shared.now_ms();
         }
-        let wait_until_ms = started_ms.saturating_add(self.request.wait_ms);
+        let wait_until_ms = started_ms.saturating_add(self.spec.wait_ms.unwrap_or(0));
         let give_up_ms = wait_until_ms.max(self.patient_until_ms).min(self.deadline_ms);
-        let (pair, priority) = (self.request.pair, self.request.priority);
+        let (pair, priority) = (self.spec.pair, self.spec.priority);
         if !self.shared.queue.has_line(pair, priority)
             && let Some(found) = self.look(true).await?
         {
             return Ok(found);
         }
         if give_up_ms <= started_ms {
-            return Err(NoSlot::Failed(Failure::NoSlot, None));
+            return Err(NoSlot::Failed(JobFailure::NoSlot, None));
         }
         // In a box, because most jobs do not wait.
         Box::pin(self.wait_for_slot(give_up_ms)).await
     }
 
     async fn wait_for_slot(&mut self, give_up_ms: u64) -> Result<Found, NoSlot> {
-        let (pair, priority) = (self.request.pair, self.request.priority);
-        let want = Want { pair, needs: self.request.needs, public: self.request.public };
+        let (pair, priority) = (self.spec.pair, self.spec.priority);
+        let want = Want { pair, needs: self.spec.needs, public: self.spec.public };
         let shared = Arc::clone(&self.shared);
         let sleeper: Arc<dyn Wake> = Arc::clone(&self.live) as Arc<dyn Wake>;
         let (ticket, is_first) = shared.queue.park(want, priority, sleeper);
@@ -92,9 +92,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 return match self.look(false).await? {
                     Some(found) => Ok(found),
                     None if self.shared.now_ms() >= self.deadline_ms => {
-                        Err(NoSlot::Interrupted(Event::DeadlinePassed))
+                        Err(NoSlot::Interrupted(JobEvent::DeadlinePassed))
                     }
-                    None => Err(NoSlot::Failed(Failure::NoSlot, None)),
+                    None => Err(NoSlot::Failed(JobFailure::NoSlot, None)),
                 };
             }
             let heard = tokio::select! {
@@ -118,9 +118,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     /// Words about earlier attempts are stale by now; only a cancel counts.
-    pub(super) fn while_waiting(&mut self, message: ToJob) -> Option<Event> {
+    pub(super) fn while_waiting(&mut self, message: ToJob) -> Option<JobEvent> {
         match message {
-            ToJob::Cancel => Some(Event::Cancel),
+            ToJob::Cancel => Some(JobEvent::Cancel),
             ToJob::Node(word, answer) => {
                 self.refuse(&word, answer);
                 None
@@ -137,7 +137,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// Asks the cells, once each. `Ok(None)` means that it is worth waiting.
     async fn look(&mut self, keep_last: bool) -> Result<Option<Found>, NoSlot> {
         // What most jobs do not need has a box of its own, here and below: a job's state stays small.
-        let may_be_pinned = self.request.preferred.is_some() || self.request.bind_key.is_some();
+        let may_be_pinned = self.spec.preferred.is_some() || self.spec.bind_key.is_some();
         if may_be_pinned && let Some(found) = Box::pin(self.look_at_pinned()).await? {
             return Ok(Some(found));
         }
@@ -160,13 +160,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
         keep_last: bool,
         tried: &[(CellId, Slot)],
     ) -> Result<Looked, NoSlot> {
-        let pair = self.request.pair;
+        let pair = self.spec.pair;
         for everywhere in [false, true] {
             let (mut any_capable, mut others) = (false, false);
             for cell in self.shared.routes.order(pair, self.shared.random(), everywhere) {
                 let tried: SlotSet =
                     tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot).collect();
-                let is_open = self.request.exclude.is_empty() && !self.request.is_two_way();
+                let is_open = self.spec.exclude.is_empty() && !self.spec.two_way;
                 let exclude = match is_open {
                     true => tried,
                     false => tried | Box::pin(self.excluded_in(cell)).await?,
@@ -198,23 +198,23 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.count_empty_pool();
         let missing = Box::pin(self.what_is_missing()).await;
         let detail = format!("no registered node can serve {pair}: {missing}");
-        Err(NoSlot::Failed(Failure::NoCapableNode, Some(detail)))
+        Err(NoSlot::Failed(JobFailure::NoCapableNode, Some(detail)))
     }
 
     /// The node that the client prefers, or the one that the turn is bound to.
     pub(super) async fn look_at_pinned(&mut self) -> Result<Option<Found>, NoSlot> {
-        let request = Arc::clone(&self.request);
+        let spec = Arc::clone(&self.spec);
         let first_try = self.job.tried().is_empty();
-        let (place, strict) = if let Some(node) = request.preferred.as_ref().filter(|_| first_try) {
+        let (place, strict) = if let Some(node) = spec.preferred.as_ref().filter(|_| first_try) {
             match self.shared.store.locate(node).await.map_err(|_| store_down())? {
-                Some(place) => (place, request.strict),
+                Some(place) => (place, spec.strict),
                 None => {
                     let detail = format!("the preferred node {node} is not registered");
-                    return Err(NoSlot::Failed(Failure::PreferredNotCapable, Some(detail)));
+                    return Err(NoSlot::Failed(JobFailure::PreferredNotCapable, Some(detail)));
                 }
             }
         } else if let Some(place) =
-            request.bind_key.as_ref().and_then(|key| self.shared.bindings.get(key))
+            spec.bind_key.as_ref().and_then(|key| self.shared.bindings.get(key))
         {
             (place, false)
         } else {
@@ -226,21 +226,19 @@ impl<S: Store, T: Timer> Runner<S, T> {
         match self.reserve(cell, exclude, Some(pin), false).await? {
             Reserved::Granted { grant, used, free, .. } => Ok(Some(Found { grant, used, free })),
             Reserved::Duplicate(grant) => Ok(Some(Found { grant, used: 1, free: 0 })),
-            Reserved::PinLost(why) if request.preferred.is_some() => {
-                self.preferred_lost(why, strict)
-            }
+            Reserved::PinLost(why) if spec.preferred.is_some() => self.preferred_lost(why, strict),
             _ => Ok(None),
         }
     }
 
     fn preferred_lost(&self, why: RejectReason, strict: bool) -> Result<Option<Found>, NoSlot> {
         if why.is_incapable() {
-            let detail = format!("the preferred node cannot serve {}: {why}", self.request.pair);
-            return Err(NoSlot::Failed(Failure::PreferredNotCapable, Some(detail)));
+            let detail = format!("the preferred node cannot serve {}: {why}", self.spec.pair);
+            return Err(NoSlot::Failed(JobFailure::PreferredNotCapable, Some(detail)));
         }
         if strict {
             let detail = format!("the preferred node cannot take the job now: {why}");
-            return Err(NoSlot::Failed(Failure::NoSlot, Some(detail)));
+            return Err(NoSlot::Failed(JobFailure::NoSlot, Some(detail)));
         }
         Ok(None)
     }
@@ -248,23 +246,23 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// The slots of a cell whose nodes the client does not want, or that can do one of two directions only.
     pub(super) async fn excluded_in(&self, cell: CellId) -> Result<SlotSet, NoSlot> {
         let mut slots = SlotSet::EMPTY;
-        for node in &self.request.exclude {
+        for node in &self.spec.exclude {
             let place = self.shared.store.locate(node).await.map_err(|_| store_down())?;
             if let Some(place) = place.filter(|place| place.cell == cell) {
                 slots.insert(place.slot);
             }
         }
-        match self.request.is_two_way() {
+        match self.spec.two_way {
             true => Ok(slots | self.one_way_only(cell).await?),
             false => Ok(slots),
         }
     }
 
     async fn one_way_only(&self, cell: CellId) -> Result<SlotSet, NoSlot> {
-        let LangPair { src: Source::Known(src), tgt } = self.request.pair else {
+        let LangPair { src: Source::Known(src), tgt } = self.spec.pair else {
             return Ok(SlotSet::EMPTY);
         };
-        let (back, needs) = (LangPair::known(tgt, src), self.request.needs);
+        let (back, needs) = (LangPair::known(tgt, src), self.spec.needs);
         let (shared, question) = (&self.shared, (cell, back, needs));
         let now_ms = shared.now_ms();
         if let Some(known) = shared.one_way.get(&question, now_ms) {
@@ -296,9 +294,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
         };
         let query = Query {
-            pair: self.request.pair,
+            pair: self.spec.pair,
             needs: self.needs(),
-            public: self.request.public,
+            public: self.spec.public,
             exclude,
             policy: self.shared.options.policy,
             keep_last,
@@ -320,7 +318,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     /// What it takes, which is more while it is still being said.
     fn needs(&self) -> Needs {
-        let needs = self.request.needs;
+        let needs = self.spec.needs;
         match self.feed.is_on {
             true => Needs { extra: needs.extra.with(Service::Streaming), ..needs },
             false => needs,
@@ -329,7 +327,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     /// Clients can ask for any pair: only those that the pool table knows get a label of their own.
     fn count_empty_pool(&self) {
-        let pair = self.request.pair.to_string();
+        let pair = self.spec.pair.to_string();
         let table = self.shared.table.lock().clone();
         let known = table.is_some_and(|table| table.pools.iter().any(|pool| pool.pair == pair));
         let label = if known { pair } else { "other".to_owned() };
@@ -345,7 +343,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             for node in &view.nodes {
                 let caps = node.profile.capabilities();
                 let rule = self.shared.options.rules.semantic;
-                if let Some(lack) = caps.missing(self.request.pair, self.request.needs, rule) {
+                if let Some(lack) = caps.missing(self.spec.pair, self.spec.needs, rule) {
                     lacks.push(lack.to_string());
                 }
             }
@@ -361,7 +359,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
 }
 
 fn store_down() -> NoSlot {
-    NoSlot::Failed(Failure::StoreDown, None)
+    NoSlot::Failed(JobFailure::StoreDown, None)
 }
 
 fn outcome_name(outcome: &Reserved) -> &'static str {

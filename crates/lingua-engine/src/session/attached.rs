@@ -14,7 +14,7 @@ use super::options::SessionError;
 use super::segment::Outcome;
 use super::talk::Talk;
 use crate::clock::Timer;
-use crate::request::JobView;
+use crate::request::JobStatus;
 
 /// Deliveries that are kept here as they were; of older ones, only the store has the result.
 const RECENT: u64 = 4;
@@ -56,7 +56,7 @@ pub enum What {
     /// A result.
     Result {
         /// The job.
-        view: Arc<JobView>,
+        view: Arc<JobStatus>,
         /// How long it was spoken, if that is still known.
         speech_ms: Option<u64>,
         /// How long it took after that.
@@ -244,7 +244,7 @@ impl<S: Store, T: Timer> Attached<S, T> {
         };
         match self.talk.hub.engine.job(job).await {
             Ok(Some(view)) if view.progress.ended.as_ref().is_some_and(|e| e.result.is_some()) => {
-                let view = Arc::new(JobView { request: None, ..view });
+                let view = Arc::new(view);
                 What::Result { view, speech_ms: None, delay_ms: None }
             }
             Ok(_) => missing("JOB_NOT_FOUND", "its result is not kept any more"),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use lingua_core::JobId;
 use lingua_core::session::{FrameError, SegmentId, SegmentRules, Speaker};
 
-use crate::request::{Input, JobRequest, JobResult};
+use crate::request::{JobRequest, ResultJson};
+use crate::speech::Speech;
 
 /// How sessions are set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,15 @@ impl Default for SessionOptions {
     }
 }
 
+/// What is said in a segment.
+#[derive(Debug, Clone)]
+pub enum SegmentInput {
+    /// Text.
+    Text(Arc<str>),
+    /// Audio that may still be growing.
+    Speech(Arc<Speech>),
+}
+
 /// A segment that is to become a job.
 #[derive(Debug)]
 pub struct SegmentAsk<'a> {
@@ -66,7 +76,7 @@ pub struct SegmentAsk<'a> {
     /// Who speaks, if that was said.
     pub speaker: Option<Speaker>,
     /// What is said.
-    pub input: Input,
+    pub input: SegmentInput,
     /// What was said before, the oldest first.
     pub context: Vec<Arc<str>>,
     /// Segments of one turn have the same.
@@ -84,7 +94,7 @@ pub trait Compose: Debug + Send + Sync + 'static {
     fn job(&self, ask: SegmentAsk<'_>) -> Option<JobRequest>;
 
     /// What was said, from a result: what later jobs get as context.
-    fn text_of(&self, result: &JobResult) -> Option<String>;
+    fn text_of(&self, result: &ResultJson) -> Option<String>;
 }
 
 /// Why a session is refused something.

@@ -9,11 +9,11 @@ use lingua_core::planted::{self, Bug};
 use lingua_core::session::Cut;
 use lingua_store::Store;
 
-use super::options::SegmentAsk;
+use super::options::{SegmentAsk, SegmentInput};
 use super::talk::{Spoken, Talk};
 use crate::clock::Timer;
 use crate::handle::Waited;
-use crate::request::{Input, JobView};
+use crate::request::JobStatus;
 
 /// How long a job that runs elsewhere is waited for at a time.
 const FOLLOW_MS: u64 = 60_000;
@@ -30,7 +30,7 @@ pub(super) enum Outcome {
     /// A result.
     Done {
         /// The job, without what was said.
-        view: Arc<JobView>,
+        view: Arc<JobStatus>,
         /// How long it was spoken.
         speech_ms: u64,
         /// How long it took after that.
@@ -56,7 +56,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
         seq: u64,
         cut: Cut,
         job: JobId,
-        input: Input,
+        input: SegmentInput,
         context: Vec<Arc<str>>,
         bind_key: Arc<str>,
     ) {
@@ -139,15 +139,13 @@ impl<S: Store, T: Timer> Talk<S, T> {
         }
     }
 
-    fn ended(&self, seq: u64, mut view: JobView) {
+    fn ended(&self, seq: u64, view: JobStatus) {
         let Some(ended) = view.progress.ended.clone() else { return };
         if ended.result.is_none() {
             let error = ended.error.clone().unwrap_or_else(|| "NODE_FAILED".to_owned());
             let detail = ended.detail.clone().unwrap_or_default();
             return self.miss(seq, &error, detail);
         }
-        // What was said is not needed any more, and it is large.
-        view.request = None;
         let now_ms = self.now_ms();
         let text = match self.new.context {
             true => ended.result.as_ref().and_then(|result| self.hub.compose.text_of(result)),

@@ -17,11 +17,10 @@ use tokio::sync::Notify;
 
 use super::attached::Over;
 use super::hub::{Hub, NewSession};
-use super::options::SessionError;
+use super::options::{SegmentInput, SessionError};
 use super::record::{Record, Segment};
 use super::segment::Outcome;
 use crate::clock::Timer;
-use crate::request::Input;
 use crate::speech::Speech;
 
 /// How much silence before the first sound goes along, in microseconds: the first sound may be a quiet one.
@@ -299,7 +298,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
         if ended.is_some() {
             self.close(&mut state);
         }
-        if let Some((seq, _)) = self.open(&mut state, cut, Input::Text(text.into())) {
+        if let Some((seq, _)) = self.open(&mut state, cut, SegmentInput::Text(text.into())) {
             self.spoken(&mut state, seq);
         }
         self.set_timer(&state);
@@ -324,7 +323,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
             speech.push(&sound);
         }
         state.lead_us = 0;
-        let opened = self.open(state, cut, Input::Speech(Arc::clone(&speech)));
+        let opened = self.open(state, cut, SegmentInput::Speech(Arc::clone(&speech)));
         state.speaking = opened.map(|(seq, job)| Speaking { seq, job, speech });
     }
 
@@ -338,7 +337,12 @@ impl<S: Store, T: Timer> Talk<S, T> {
     }
 
     /// A segment gets its number and becomes a job; not if too many are open.
-    fn open(self: &Arc<Self>, state: &mut State, cut: Cut, input: Input) -> Option<(u64, JobId)> {
+    fn open(
+        self: &Arc<Self>,
+        state: &mut State,
+        cut: Cut,
+        input: SegmentInput,
+    ) -> Option<(u64, JobId)> {
         let options = self.hub.options;
         let limit = options.open_segments_max;
         let too_many = state.order.undelivered() >= limit;

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lingua_core::job::JobState;
+use lingua_core::job::{JobState, Payload};
 use lingua_engine::events::EngineEvent;
 use lingua_engine::handle::Waited;
 use lingua_engine::node::ToNode;
-use lingua_engine::request::Input;
 use lingua_engine::speech::Speech;
 use lingua_store::Store as _;
 
-use crate::world::{Habit, Node, World, done_by, job};
+use crate::world::{Habit, Node, World, done_by, job, job_with};
 
 /// Two instances over one store, both announced.
 async fn two() -> (World, World) {
@@ -35,7 +34,7 @@ async fn a_job_of_one_runs_on_a_node_of_the_other() {
     assert_eq!(done_by(&view), "n");
     let ended = view.progress.ended.expect("it ended");
     assert_eq!(ended.result.as_ref().map(|r| r.as_str()), Some("{\"by\":\"n\"}"));
-    assert!(ended.tries[0].acked_ms.is_some(), "the ACK came over the bus: {ended:?}");
+    assert!(ended.attempts[0].acked_ms.is_some(), "the ACK came over the bus: {ended:?}");
     assert_eq!(one.used().await, 0);
     // The node is told that its result counted.
     node.next_job().await;
@@ -47,12 +46,11 @@ async fn a_job_of_one_runs_on_a_node_of_the_other() {
 async fn sound_goes_along() {
     let (one, two) = two().await;
     let mut node = Node::works(&two, "n", 1, 20).await;
-    let data: Arc<[u8]> = Arc::from(&b"what was said"[..]);
-    let input = Input::Audio { format: Arc::from("pcm16"), sample_rate: 16_000, data };
-    let mut request = job(1, "zh:en");
-    request.input = input.clone();
-    one.translate(request).await;
-    assert_eq!(node.next_job().await.request.input, input);
+    let (format, data) = (Arc::from("pcm16"), "what was said".into());
+    let payload = Payload::Audio { format, sample_rate: Some(16_000), data };
+    let request = job_with(1, "zh:en", |s| s.payload = payload);
+    one.translate(request.clone()).await;
+    assert_eq!(node.next_job().await.request.spec, request.spec);
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,8 +59,8 @@ async fn a_node_of_another_instance_listens_along() {
     let mut node = Node::join(&two, "n", "zh en", 1, Habit::Hangs).await;
     let speech = Arc::new(Speech::new("pcm16".into(), 16_000));
     assert!(speech.push(b"be"));
-    let mut request = job(1, "zh:en");
-    request.input = Input::Speech(Arc::clone(&speech));
+    let mut request = job_with(1, "zh:en", |s| s.payload = Payload::Absent);
+    request.speech = Some(Arc::clone(&speech));
     let id = one.submit(request).await;
     assert!(node.next_job().await.stream, "it gets the job with its first sound");
     assert!(speech.push(b"fore"));
@@ -207,7 +205,7 @@ async fn whoever_waits_elsewhere_sees_how_far_a_job_is() {
     };
     assert_eq!(view.progress.state, JobState::Acked, "the record says less than the owner");
     assert_eq!(view.progress.partial.as_deref(), Some("so far"));
-    assert_eq!(view.progress.tries().len(), 1);
+    assert_eq!(view.progress.attempts().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

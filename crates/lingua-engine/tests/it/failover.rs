@@ -10,7 +10,7 @@ use lingua_store::Store as _;
 use lingua_store::contract::LeaseKey;
 use lingua_store::embedded::Lost;
 
-use crate::world::{Habit, Node, World, done_by, job};
+use crate::world::{Habit, Node, World, done_by, job, job_with};
 
 async fn pass(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -144,10 +144,12 @@ async fn the_pool_table_does_not_go_back_with_the_store() {
 #[tokio::test(start_paused = true)]
 async fn a_job_taken_over_by_a_wrong_clock_keeps_its_deadline() {
     use lingua_engine::TokioTimer;
-    use lingua_engine::request::JobRequest;
     for wrong_ms in [1_800_003_600_000, 1_799_996_400_000] {
         let first = World::new();
-        let request = JobRequest { deadline_ms: Some(30_000), wait_ms: 30_000, ..job(1, "zh:en") };
+        let request = job_with(1, "zh:en", |s| {
+            s.deadline_ms = Some(30_000);
+            s.wait_ms = Some(30_000);
+        });
         let mut node = Node::join(&first, "a", "zh en", 1, Habit::Hangs).await;
         let id = first.submit(request).await;
         node.next_job().await;
@@ -155,12 +157,7 @@ async fn a_job_taken_over_by_a_wrong_clock_keeps_its_deadline() {
         first.kill();
         pass(9_500).await;
         let timer = TokioTimer::starting_at(wrong_ms);
-        let second = World::over(store, timer, "instance-2", |o| {
-            o.decode = lingua_engine::request::Decode::new(|id, _| {
-                let deadline_ms = Some(30_000);
-                Some(JobRequest { id, deadline_ms, wait_ms: 30_000, ..job(0, "zh:en") })
-            });
-        });
+        let second = World::over(store, timer, "instance-2", |_| {});
         pass(2_000).await;
         let _node = Node::works(&second, "b", 1, 10).await;
         assert_eq!(done_by(&second.ended(id).await), "b");

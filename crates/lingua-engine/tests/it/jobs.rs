@@ -5,9 +5,8 @@ use std::time::Duration;
 use lingua_core::job::JobState;
 use lingua_engine::handle::Waited;
 use lingua_engine::node::ToNode;
-use lingua_engine::request::JobRequest;
 
-use crate::world::{Habit, Node, World, done_by, error_of, job};
+use crate::world::{Habit, Node, World, done_by, error_of, job, job_with};
 
 #[tokio::test(start_paused = true)]
 async fn a_job_goes_to_a_node_and_its_result_comes_back() {
@@ -18,8 +17,8 @@ async fn a_job_goes_to_a_node_and_its_result_comes_back() {
     let ended = view.progress.ended.expect("it ended");
     assert_eq!(ended.result.as_ref().map(|result| result.as_str()), Some("{\"by\":\"a\"}"));
     assert_eq!(ended.ended_ms - ended.accepted_ms, 300);
-    assert_eq!(ended.tries.len(), 1);
-    assert!(ended.tries[0].acked_ms.is_some());
+    assert_eq!(ended.attempts.len(), 1);
+    assert!(ended.attempts[0].acked_ms.is_some());
     assert_eq!(world.used().await, 0, "its slot was given back");
     let read_back = world.engine.job(view.id).await.unwrap().unwrap();
     assert_eq!(read_back.progress.ended, Some(ended), "the record says the same");
@@ -36,7 +35,7 @@ async fn an_ack_timeout_is_retried_on_another_node() {
     let view = world.ended(id).await;
     assert_eq!(done_by(&view), "works");
     let ended = view.progress.ended.unwrap();
-    assert_eq!(ended.tries[0].reason.as_deref(), Some("ack_timeout"));
+    assert_eq!(ended.attempts[0].reason.as_deref(), Some("ack_timeout"));
     assert_eq!(ended.ended_ms - ended.accepted_ms, 5_010);
     let told = silent.told.recv().await.unwrap();
     assert!(matches!(told, ToNode::Cancel { key, .. } if key.attempt.0 == 1), "{told:?}");
@@ -52,7 +51,7 @@ async fn a_node_that_hangs_is_given_up_after_the_run_timeout() {
     let view = world.ended(id).await;
     assert_eq!(done_by(&view), "works");
     let ended = view.progress.ended.unwrap();
-    assert_eq!(ended.tries[0].reason.as_deref(), Some("run_timeout"));
+    assert_eq!(ended.attempts[0].reason.as_deref(), Some("run_timeout"));
     assert_eq!(ended.ended_ms - ended.accepted_ms, 60_010);
 }
 
@@ -94,7 +93,7 @@ async fn a_duplicate_done_changes_nothing() {
 async fn a_failure_is_retried_elsewhere_unless_it_is_final() {
     let world = World::new();
     let bad = Node::join(&world, "bad", "zh en", 4, Habit::Fails { retryable: true }).await;
-    let id = world.submit(JobRequest { preferred: Some(bad.id.clone()), ..job(1, "zh:en") }).await;
+    let id = world.submit(job_with(1, "zh:en", |s| s.preferred = Some(bad.id.clone()))).await;
     Node::works(&world, "good", 1, 10).await;
     assert_eq!(done_by(&world.ended(id).await), "good");
     bad.dies(&world).await;
@@ -103,7 +102,7 @@ async fn a_failure_is_retried_elsewhere_unless_it_is_final() {
     let view = world.translate(job(2, "ja:en")).await;
     assert_eq!(error_of(&view), "NODE_FAILED");
     let ended = view.progress.ended.unwrap();
-    assert_eq!(ended.tries.len(), 1);
+    assert_eq!(ended.attempts.len(), 1);
     assert_eq!(ended.detail.as_deref(), Some("MODEL_LOAD_FAILED"));
     drop(fatal);
 }
@@ -117,10 +116,10 @@ async fn after_two_retries_a_job_fails_and_holds_nothing() {
     let view = world.translate(job(1, "zh:en")).await;
     assert_eq!(error_of(&view), "ALL_CANDIDATES_FULL_OR_FAILED");
     let ended = view.progress.ended.unwrap();
-    let mut nodes: Vec<_> = ended.tries.iter().map(|t| t.node.clone()).collect();
+    let mut nodes: Vec<_> = ended.attempts.iter().map(|t| t.node.clone()).collect();
     nodes.sort();
     nodes.dedup();
-    assert_eq!((ended.tries.len(), nodes.len()), (3, 3), "each try on another node");
+    assert_eq!((ended.attempts.len(), nodes.len()), (3, 3), "each try on another node");
     assert_eq!(world.used().await, 0);
 }
 
@@ -140,7 +139,7 @@ async fn a_single_node_may_try_again_what_it_failed() {
     let world = World::new();
     Node::join(&world, "only", "zh en", 1, Habit::Fails { retryable: true }).await;
     let view = world.translate(job(1, "zh:en")).await;
-    assert_eq!(view.progress.ended.unwrap().tries.len(), 3, "better the same node than none");
+    assert_eq!(view.progress.ended.unwrap().attempts.len(), 3, "better the same node than none");
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +148,7 @@ async fn a_cancelled_job_ends_as_cancelled_wherever_it_stands() {
     let mut node = Node::join(&world, "a", "zh en", 1, Habit::Hangs).await;
     let running = world.submit(job(1, "zh:en")).await;
     node.next_job().await;
-    let waiting = world.submit(JobRequest { wait_ms: 60_000, ..job(2, "zh:en") }).await;
+    let waiting = world.submit(job_with(2, "zh:en", |s| s.wait_ms = Some(60_000))).await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     for id in [waiting, running] {
         let view = world.engine.cancel(id).await.unwrap().unwrap();
@@ -166,9 +165,12 @@ async fn a_cancelled_job_ends_as_cancelled_wherever_it_stands() {
 async fn a_deadline_ends_a_job_that_runs_or_waits() {
     let world = World::new();
     let mut node = Node::join(&world, "a", "zh en", 1, Habit::Hangs).await;
-    let running = world.submit(JobRequest { deadline_ms: Some(7_000), ..job(1, "zh:en") }).await;
+    let running = world.submit(job_with(1, "zh:en", |s| s.deadline_ms = Some(7_000))).await;
     node.next_job().await;
-    let waiting = JobRequest { deadline_ms: Some(1_000), wait_ms: 60_000, ..job(2, "zh:en") };
+    let waiting = job_with(2, "zh:en", |s| {
+        s.deadline_ms = Some(1_000);
+        s.wait_ms = Some(60_000);
+    });
     let waiting = world.submit(waiting).await;
     for (id, after_ms) in [(waiting, 1_000), (running, 7_000)] {
         let view = world.ended(id).await;
@@ -251,7 +253,7 @@ async fn under_trouble_every_job_ends_once_and_nothing_is_leaked() {
     }
     let mut ids = vec![];
     for n in 0..1_000u128 {
-        ids.push(world.submit(JobRequest { wait_ms: 20_000, ..job(n, "zh:en") }).await);
+        ids.push(world.submit(job_with(n, "zh:en", |s| s.wait_ms = Some(20_000))).await);
         tokio::time::sleep(Duration::from_millis(3)).await;
         if n % 100 == 50 {
             let victim = &nodes[(2 + n / 100) as usize];

@@ -6,10 +6,9 @@ use lingua_core::node::NodeState;
 use lingua_core::{Health, NodeId};
 use lingua_engine::handle::NodeHeartbeat;
 use lingua_engine::node::ToNode;
-use lingua_engine::request::JobRequest;
 use std::sync::Arc;
 
-use crate::world::{Habit, Node, World, done_by, error_of, job, profile};
+use crate::world::{Habit, Node, World, done_by, error_of, job, job_with, profile};
 
 fn beat(node: &Node) -> NodeHeartbeat {
     NodeHeartbeat {
@@ -56,7 +55,7 @@ async fn a_draining_node_finishes_and_takes_nothing_new() {
     node.next_job().await;
     assert_eq!(world.engine.order(&node.id, true).await.unwrap(), Some(NodeState::Draining));
     assert!(matches!(node.told.recv().await.unwrap(), ToNode::Drain));
-    let refused = world.translate(JobRequest { wait_ms: 100, ..job(2, "zh:en") }).await;
+    let refused = world.translate(job_with(2, "zh:en", |s| s.wait_ms = Some(100))).await;
     assert_eq!(error_of(&refused), "ALL_CANDIDATES_FULL_OR_FAILED");
     assert_eq!(done_by(&world.ended(running).await), "a");
     assert!(world.engine.heartbeat(beat(&node)).await.unwrap().drain);
@@ -70,11 +69,12 @@ async fn a_preferred_node_is_used_checked_and_fallen_back_from() {
     let wanted = Node::join(&world, "wanted", "zh en", 1, Habit::Works { ms: 200 }).await;
     let other = Node::works(&world, "other", 8, 200).await;
     let french = Node::join(&world, "french", "fr", 1, Habit::Works { ms: 1 }).await;
-    let prefers = |n, node: &NodeId, strict| JobRequest {
-        preferred: Some(node.clone()),
-        strict,
-        wait_ms: 0,
-        ..job(n, "zh:en")
+    let prefers = |n, node: &NodeId, strict| {
+        job_with(n, "zh:en", |s| {
+            s.preferred = Some(node.clone());
+            s.strict = strict;
+            s.wait_ms = Some(0);
+        })
     };
     let first = world.submit(prefers(1, &wanted.id, false)).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -103,7 +103,7 @@ async fn excluded_nodes_are_left_out() {
     Node::works(&world, "good", 8, 10).await;
     for n in 0..20 {
         let view =
-            world.translate(JobRequest { exclude: vec![bad.id.clone()], ..job(n, "zh:en") }).await;
+            world.translate(job_with(n, "zh:en", |s| s.exclude = vec![bad.id.clone()])).await;
         assert_eq!(done_by(&view), "good");
     }
 }
@@ -115,7 +115,7 @@ async fn a_turn_stays_on_its_node_and_moves_when_it_dies() {
     for name in ["a", "b", "c"] {
         nodes.push(Node::works(&world, name, 4, 10).await);
     }
-    let bound = |n| JobRequest { bind_key: Some(Arc::from("room-1/turn-1")), ..job(n, "zh:en") };
+    let bound = |n| job_with(n, "zh:en", |s| s.bind_key = Some(Arc::from("room-1/turn-1")));
     let home = done_by(&world.translate(bound(0)).await);
     for n in 1..10 {
         assert_eq!(done_by(&world.translate(bound(n)).await), home);
@@ -164,7 +164,7 @@ async fn a_node_that_does_not_read_is_cut_off_and_its_jobs_go_elsewhere() {
     let quick = Node::works(&world, "quick", 8, 10).await;
     let mut ids = vec![];
     for n in 0..4 {
-        let wants_slow = JobRequest { preferred: preferred.clone(), ..job(n, "zh:en") };
+        let wants_slow = job_with(n, "zh:en", |s| s.preferred = preferred.clone());
         ids.push(world.submit(wants_slow).await);
     }
     for id in ids {

@@ -86,7 +86,7 @@ async fn jobs_are_listed_by_state_newest_first() {
     world.translate(job(9, "ko:en")).await;
     assert_eq!(world.engine.jobs(Some(JobState::Done), 3).await.unwrap().len(), 3);
     assert_eq!(world.engine.jobs(Some(JobState::Failed), 10).await.unwrap().len(), 1);
-    let ids = |views: Vec<lingua_engine::request::JobView>| -> Vec<u128> {
+    let ids = |views: Vec<lingua_engine::request::JobStatus>| -> Vec<u128> {
         views.iter().map(|view| view.id.number()).collect()
     };
     assert_eq!(ids(world.engine.jobs(None, 100).await.unwrap()), [9, 4, 3, 2, 1, 0]);

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lingua_core::job::JobState;
-use lingua_engine::request::{Input, JobRequest};
+use lingua_core::job::{JobState, Payload};
 use lingua_engine::{SubmitError, handle::Waited};
 
-use crate::world::{Habit, Node, World, done_by, error_of, job};
+use crate::world::{Habit, Node, World, done_by, error_of, job, job_with};
 
 #[tokio::test(start_paused = true)]
 async fn a_planned_stop_lets_running_jobs_end_and_takes_no_new_ones() {
@@ -33,12 +32,9 @@ async fn after_a_crash_another_instance_goes_on_with_what_survives() {
     let first = World::new();
     let mut node = Node::join(&first, "a", "zh en", 4, Habit::Hangs).await;
     let kept = first.submit(job(1, "zh:en")).await;
-    let audio = Input::Audio {
-        format: Arc::from("pcm16"),
-        sample_rate: 16_000,
-        data: Arc::from(&[0u8; 4][..]),
-    };
-    let lost = first.submit(JobRequest { input: audio, ..job(2, "zh:en") }).await;
+    let (format, data) = (Arc::from("pcm16"), vec![0; 4].into());
+    let audio = Payload::Audio { format, sample_rate: Some(16_000), data };
+    let lost = first.submit(job_with(2, "zh:en", |s| s.payload = audio)).await;
     node.next_job().await;
     node.next_job().await;
     let (store, timer) = (first.store.clone(), first.timer.clone());

@@ -7,14 +7,14 @@ use std::time::Duration;
 use lingua_core::JobId;
 use lingua_core::session::Format;
 use lingua_engine::TokioTimer;
-use lingua_engine::request::{JobRequest, JobResult};
+use lingua_engine::request::{JobRequest, ResultJson};
 use lingua_engine::session::{
     Attached, Compose, Delivered, NewSession, SegmentAsk, SessionOptions, Sessions, ToClient, What,
 };
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::sleep;
 
-use crate::world::{Habit, Node, Store, World, job};
+use crate::world::{Habit, Node, Store, World, job_with};
 
 #[derive(Debug, Default)]
 struct Composer;
@@ -28,17 +28,19 @@ impl Compose for Composer {
     }
 
     fn job(&self, ask: SegmentAsk<'_>) -> Option<JobRequest> {
-        let plain = job(0, "zh:en");
-        Some(JobRequest {
-            id: ask.id,
-            input: ask.input,
-            bind_key: Some(ask.bind_key),
-            deadline_ms: Some(ask.deadline_ms),
-            ..plain
-        })
+        let (payload, speech) = match ask.input {
+            SegmentInput::Text(text) => (Payload::Text(text), None),
+            SegmentInput::Speech(speech) => (Payload::Absent, Some(speech)),
+        };
+        let request = job_with(ask.id.number(), "zh:en", |s| {
+            s.payload = payload;
+            s.bind_key = Some(ask.bind_key);
+            s.deadline_ms = Some(ask.deadline_ms);
+        });
+        Some(JobRequest { speech, ..request })
     }
 
-    fn text_of(&self, result: &JobResult) -> Option<String> {
+    fn text_of(&self, result: &ResultJson) -> Option<String> {
         Some(result.as_str().to_owned())
     }
 }
@@ -128,7 +130,7 @@ async fn a_turn_that_is_cut_stays_on_its_node_and_moves_once_when_that_dies() {
         }
         let delivered = outcome(&client).await;
         let What::Result { view, .. } = delivered.what else { panic!("missing") };
-        let node = view.progress.ended.as_ref().expect("ended").tries[0].node.clone();
+        let node = view.progress.ended.as_ref().expect("ended").attempts[0].node.clone();
         if n == 3 {
             let dies = nodes.iter().find(|known| known.id == node).expect("a node");
             dies.dies(&world).await;

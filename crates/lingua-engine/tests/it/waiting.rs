@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use lingua_engine::request::JobRequest;
-
-use crate::world::{Habit, Node, World, done_by, error_of, job};
+use crate::world::{Habit, Node, World, done_by, error_of, job, job_with};
 
 #[tokio::test(start_paused = true)]
 async fn a_freed_slot_wakes_the_job_that_waited_longest() {
@@ -34,7 +32,7 @@ async fn a_higher_priority_goes_first() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     let usual = world.submit(job(2, "zh:en")).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
-    let urgent = world.submit(JobRequest { priority: 5, ..job(3, "zh:en") }).await;
+    let urgent = world.submit(job_with(3, "zh:en", |s| s.priority = 5)).await;
     let end = async |id| world.ended(id).await.progress.ended.unwrap().ended_ms;
     assert!(end(urgent).await < end(usual).await);
 }
@@ -45,8 +43,9 @@ async fn a_job_waits_as_long_as_it_may_and_no_longer() {
     Node::join(&world, "a", "zh en", 1, Habit::Hangs).await;
     world.submit(job(1, "zh:en")).await;
     for wait_ms in [0, 700, 2_000] {
-        let view =
-            world.translate(JobRequest { wait_ms, ..job(10 + u128::from(wait_ms), "zh:en") }).await;
+        let view = world
+            .translate(job_with(10 + u128::from(wait_ms), "zh:en", |s| s.wait_ms = Some(wait_ms)))
+            .await;
         assert_eq!(error_of(&view), "ALL_CANDIDATES_FULL_OR_FAILED");
         let ended = view.progress.ended.unwrap();
         assert_eq!(ended.ended_ms - ended.accepted_ms, wait_ms);
@@ -106,7 +105,7 @@ async fn no_wake_is_lost_under_load() {
     }
     let mut ids = vec![];
     for n in 0..400u128 {
-        ids.push(world.submit(JobRequest { wait_ms: 60_000, ..job(n, "zh:en") }).await);
+        ids.push(world.submit(job_with(n, "zh:en", |s| s.wait_ms = Some(60_000))).await);
         if n % 8 == 0 {
             tokio::time::sleep(Duration::from_millis(15)).await;
         }

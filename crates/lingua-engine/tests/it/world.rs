@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
-use lingua_core::job::{JobState, Report};
+use lingua_core::job::{AttemptReport, JobSpec, JobState, Payload};
 use lingua_core::{
     Attempt, Capabilities, Epoch, Health, InstanceId, JobId, Lang, LangSet, Load, Nmt, NodeId,
     Profile, Service, ServiceSet,
@@ -11,7 +11,7 @@ use lingua_core::{
 use lingua_engine::handle::{NodeHeartbeat, NodeRegistration, Waited};
 use lingua_engine::node::{Assignment, ToNode};
 use lingua_engine::options::EngineOptions;
-use lingua_engine::request::{Decode, Input, JobRequest, JobView};
+use lingua_engine::request::{JobRequest, JobStatus};
 use lingua_engine::{EngineService, Handle, TokioTimer};
 use lingua_store::{Embedded, Limits};
 use prometheus_client::registry::Registry;
@@ -49,7 +49,7 @@ impl World {
         name: &str,
         change: impl FnOnce(&mut EngineOptions),
     ) -> Self {
-        let mut options = EngineOptions::new(InstanceId::new(name).expect("a name"), decode(), 7);
+        let mut options = EngineOptions::new(InstanceId::new(name).expect("a name"), 7);
         change(&mut options);
         let mut registry = Registry::default();
         let service = EngineService::new(options, store.clone(), timer.clone(), &mut registry);
@@ -74,7 +74,7 @@ impl World {
         self.engine.submit(request).await.expect("accepted").id
     }
 
-    pub(crate) async fn ended(&self, id: JobId) -> JobView {
+    pub(crate) async fn ended(&self, id: JobId) -> JobStatus {
         match self.engine.wait_ended(id, 600_000).await.expect("a reply") {
             Waited::Reached(view) => view,
             other => panic!("{id} did not end: {other:?}"),
@@ -82,7 +82,7 @@ impl World {
     }
 
     /// Submits and waits for the end.
-    pub(crate) async fn translate(&self, request: JobRequest) -> JobView {
+    pub(crate) async fn translate(&self, request: JobRequest) -> JobStatus {
         let id = self.submit(request).await;
         self.ended(id).await
     }
@@ -93,23 +93,22 @@ impl World {
     }
 }
 
-fn decode() -> Decode {
-    Decode::new(|id, spec| {
-        let pair = std::str::from_utf8(spec).ok()?;
-        Some(JobRequest { id, ..job(0, pair) })
-    })
+/// A job without wishes, with an id made from the number.
+pub(crate) fn job(n: u128, pair: &str) -> JobRequest {
+    job_with(n, pair, |_| {})
 }
 
-/// A job that says where it wants to go.
-pub(crate) fn job(n: u128, pair: &str) -> JobRequest {
-    let input = Input::AudioRef(Arc::from("blob://1"));
-    JobRequest {
+/// A job with wishes.
+pub(crate) fn job_with(n: u128, pair: &str, change: impl FnOnce(&mut JobSpec)) -> JobRequest {
+    let payload = Payload::AudioRef(Arc::from("blob://1"));
+    let mut spec = JobSpec {
         session: Arc::from("room-1"),
         trace: Arc::from("trace"),
-        wait_ms: 2_000,
-        spec: Arc::from(pair.as_bytes()),
-        ..JobRequest::plain(JobId::new(n), pair.parse().expect("a pair"), input)
-    }
+        wait_ms: Some(2_000),
+        ..JobSpec::new(pair.parse().expect("a pair"), payload)
+    };
+    change(&mut spec);
+    JobRequest::new(JobId::new(n), spec)
 }
 
 /// What a node does with a job.
@@ -197,8 +196,8 @@ impl Node {
         self.life.abort();
     }
 
-    pub(crate) fn report(&self, attempt: u32) -> Report {
-        Report { attempt: Attempt(attempt), node: self.id.clone(), fence: None }
+    pub(crate) fn report(&self, attempt: u32) -> AttemptReport {
+        AttemptReport { attempt: Attempt(attempt), node: self.id.clone(), fence: None }
     }
 
     pub(crate) fn done(&self) -> u32 {
@@ -282,7 +281,8 @@ impl Life {
 
     async fn work(&self, assignment: Assignment) {
         let Assignment { job, attempt, .. } = assignment;
-        let report = || Report { attempt, node: self.id.clone(), fence: Some(assignment.fence) };
+        let report =
+            || AttemptReport { attempt, node: self.id.clone(), fence: Some(assignment.fence) };
         if matches!(self.habit, Habit::Silent) {
             return std::future::pending().await;
         }
@@ -312,14 +312,14 @@ impl Life {
 }
 
 /// The node that gave the result.
-pub(crate) fn done_by(view: &JobView) -> String {
+pub(crate) fn done_by(view: &JobStatus) -> String {
     assert_eq!(view.progress.state, JobState::Done, "{view:?}");
     let ended = view.progress.ended.as_ref().expect("it ended");
-    ended.tries.last().expect("a try").node.to_string()
+    ended.attempts.last().expect("an attempt").node.to_string()
 }
 
 /// The code of its failure.
-pub(crate) fn error_of(view: &JobView) -> String {
+pub(crate) fn error_of(view: &JobStatus) -> String {
     assert_eq!(view.progress.state, JobState::Failed, "{view:?}");
     view.progress.ended.as_ref().and_then(|ended| ended.error.clone()).expect("a code")
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use lingua_engine::request::JobView;
+use lingua_engine::request::JobStatus;
 use lingua_wire::write_json;
 
 use crate::convert;
@@ -24,7 +24,7 @@ impl Answers {
     /// The bytes of an answer to the request of this name.
     pub(super) fn write(
         &mut self,
-        answer: &Result<JobView, Failed>,
+        answer: &Result<JobStatus, Failed>,
         request_id: &[u8],
         is_last: bool,
         now_ms: u64,

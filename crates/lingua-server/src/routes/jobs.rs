@@ -1,6 +1,5 @@
 //! What clients call.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::{Path, Query};
@@ -10,7 +9,7 @@ use lingua_core::JobId;
 use lingua_core::job::JobState;
 use lingua_engine::Timer;
 use lingua_engine::handle::Waited;
-use lingua_engine::request::{JobRequest, JobView};
+use lingua_engine::request::{JobRequest, JobStatus};
 use lingua_store::Store;
 use lingua_wire::client::{CancelResponse, DispatchResponse};
 use lingua_wire::message::check_label;
@@ -44,7 +43,7 @@ pub(crate) async fn dispatch<S: Store, T: Timer>(
     let waited = app.shared.engine.wait_sent(id, sent_within_ms).await?;
     let view = reached(id, waited)?;
     refuse_if_failed(&view)?;
-    let last = view.progress.tries().last().map(|last| last.node.clone());
+    let last = view.progress.attempts().last().map(|last| last.node.clone());
     let node = view.progress.node.or(last);
     let Some(node_id) = node else {
         let detail = "the job was cancelled before it was sent";
@@ -63,19 +62,19 @@ pub(crate) async fn translate_routed<S: Store, T: Timer>(
     Sent(body): Sent,
 ) -> Answer {
     let id = job_id(&app, key(&headers))?;
-    let request = convert::request(id, &body, app.shared.options.default_wait_ms)?;
+    let request = convert::job_request(id, &body, app.shared.options.default_wait_ms)?;
     drop(body);
-    let view = translate(&app, request.into()).await?;
+    let view = translate(&app, request).await?;
     Ok(json(&convert::job_view(&view)))
 }
 
 /// `POST /v1/translate`: accepts a job and answers with what came of it.
 pub(crate) async fn translate<S: Store, T: Timer>(
     app: &App<S, T>,
-    request: Arc<JobRequest>,
-) -> Result<JobView, Failed> {
+    request: JobRequest,
+) -> Result<JobStatus, Failed> {
     let id = request.id;
-    let wait_ms = request.deadline_ms.unwrap_or(app.shared.options.translate_ms);
+    let wait_ms = request.spec.deadline_ms.unwrap_or(app.shared.options.translate_ms);
     match app.shared.engine.translate(request, wait_ms).await? {
         Waited::Reached(view) => {
             refuse_if_failed(&view)?;
@@ -97,8 +96,9 @@ async fn accept<S: Store, T: Timer>(
     body: &[u8],
 ) -> Result<(JobId, u64), Failed> {
     let id = job_id(app, key(headers))?;
-    let request = convert::request(id, body, app.shared.options.default_wait_ms)?;
-    let sent_within_ms = request.wait_ms.saturating_add(app.shared.options.translate_ms);
+    let request = convert::job_request(id, body, app.shared.options.default_wait_ms)?;
+    let wait_ms = request.spec.wait_ms.unwrap_or(0);
+    let sent_within_ms = wait_ms.saturating_add(app.shared.options.translate_ms);
     let submitted = app.shared.engine.submit(request).await?;
     Ok((submitted.id, sent_within_ms))
 }
@@ -148,7 +148,7 @@ pub(crate) fn new_number(now_ms: u64) -> u128 {
     uuid::Builder::from_unix_timestamp_millis(tick >> 12, &random).as_uuid().as_u128()
 }
 
-fn reached(id: JobId, waited: Waited) -> Result<JobView, Failed> {
+fn reached(id: JobId, waited: Waited) -> Result<JobStatus, Failed> {
     match waited {
         Waited::Reached(view) => Ok(view),
         Waited::NotYet(_) => {
@@ -159,7 +159,7 @@ fn reached(id: JobId, waited: Waited) -> Result<JobView, Failed> {
     }
 }
 
-fn refuse_if_failed(view: &JobView) -> Result<(), Failed> {
+fn refuse_if_failed(view: &JobStatus) -> Result<(), Failed> {
     let Some(ended) = view.progress.ended.as_ref() else { return Ok(()) };
     match &ended.error {
         Some(code) => {

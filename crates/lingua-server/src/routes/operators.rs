@@ -13,11 +13,12 @@ use lingua_engine::Timer;
 use lingua_engine::events::EngineEvent;
 use lingua_engine::table::Pool;
 use lingua_store::Store;
+use lingua_wire::client::Dispatch;
 use lingua_wire::view::{
     ClusterView, ExplainResponse, ExplainedNode, InstanceView, JobUpdate, JobUpdateKind,
     LeaderUpdate, NodeList, NodeUpdate, PoolList, PoolUpdate, PoolView, StoreView,
 };
-use lingua_wire::{ErrorCode, Message, RequestError, to_json};
+use lingua_wire::{ErrorCode, Message, RequestError, parse, to_json};
 use serde::Serialize;
 use tokio_stream::wrappers::BroadcastStream;
 
@@ -162,8 +163,9 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
 /// `POST /v1/explain`
 pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
     use lingua_core::roster::NodeVerdict;
-    let request = convert::question(&body, app.shared.options.default_wait_ms)?;
-    let verdicts = app.shared.engine.explain(&request).await?;
+    let mut spec = parse::<Dispatch<'_>>(&body)?.into_explain_spec()?;
+    spec.wait_ms.get_or_insert(app.shared.options.default_wait_ms);
+    let verdicts = app.shared.engine.explain(&spec).await?;
     let chosen = verdicts.iter().find(|v| matches!(v.verdict, NodeVerdict::Chosen { .. }));
     let capable = verdicts.iter().filter(|v| match v.verdict {
         NodeVerdict::Refused(why) => !why.is_incapable(),
@@ -179,7 +181,7 @@ pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): S
         (None, _) => Some(ErrorCode::AllCandidatesFullOrFailed.as_str().to_owned()),
     };
     Ok(json(&ExplainResponse {
-        pool: request.pair,
+        pool: spec.pair,
         policy: app.shared.engine.options().policy.to_string(),
         chosen: chosen.map(|v| v.node.node.clone()),
         capable: capable_count,

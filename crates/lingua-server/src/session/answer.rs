@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use lingua_core::session::SegmentId;
 use lingua_core::{JobId, Lang, Source};
-use lingua_engine::request::JobView;
+use lingua_engine::request::JobStatus;
 use lingua_engine::session::{Delivered, What};
 use lingua_wire::node::JobResult;
 use lingua_wire::session::{JobAccepted, Missing, SegmentResult, SegmentTimings, SessionPartial};
@@ -60,13 +60,12 @@ pub(super) fn delivered(delivered: &Delivered) -> String {
 }
 
 /// What was spoken and what it became: where the node found out who spoke, it says so.
-fn languages(view: &JobView, told: Option<&str>) -> (Source, Lang) {
-    let asked = convert::decode(view.id, &view.spec);
+fn languages(view: &JobStatus, told: Option<&str>) -> (Source, Lang) {
     let told = told.and_then(|told| lang::language("src_lang", told).ok());
-    let Some(asked) = asked else { return (Source::Auto, convert::unknown_language()) };
-    let tgt = asked.pair.tgt;
-    match (asked.pair.src, told) {
-        (Source::Known(other), told) if asked.is_two_way() => match told {
+    let Some(spec) = &view.spec else { return (Source::Auto, convert::unknown_language()) };
+    let tgt = spec.pair.tgt;
+    match (spec.pair.src, told) {
+        (Source::Known(other), told) if spec.two_way => match told {
             Some(told) if told == tgt => (Source::Known(told), other),
             Some(told) => (Source::Known(told), tgt),
             None => (Source::Auto, tgt),

@@ -5,17 +5,16 @@
 
 use std::borrow::Cow;
 
-use lingua_core::lang::AUTO;
+use lingua_core::id::hex;
+use lingua_core::job::{JobSpec, Payload};
 use lingua_core::session::Speaker;
-use lingua_core::{JobId, Source};
-use lingua_engine::request::{Input, JobRequest, JobResult};
-use lingua_engine::session::{Compose, SegmentAsk};
+use lingua_core::{JobId, LangPair, Needs, ServiceSet};
+use lingua_engine::request::{JobRequest, ResultJson};
+use lingua_engine::session::{Compose, SegmentAsk, SegmentInput};
 use lingua_wire::RawJson;
-use lingua_wire::client::{Dispatch, DispatchOptions};
 use lingua_wire::node::JobResult as Known;
 use lingua_wire::session::{Direction, Plan, SessionMessage};
 
-use crate::convert;
 use crate::routes::jobs::new_number;
 
 /// Makes jobs of segments.
@@ -40,43 +39,32 @@ impl Compose for Composer {
 
     fn job(&self, ask: SegmentAsk<'_>) -> Option<JobRequest> {
         let plan = plan(ask.plan)?;
-        let (src, tgt, two_way) = match (plan.direction, ask.speaker) {
-            (Direction::OneWay { src, tgt }, _) => (src, tgt, None),
-            (Direction::TwoWay { a, b }, Some(Speaker::A)) => (Source::Known(a), b, None),
-            (Direction::TwoWay { a, b }, Some(Speaker::B)) => (Source::Known(b), a, None),
-            (Direction::TwoWay { a, b }, None) => {
-                (Source::Auto, b, Some(vec![a.to_string(), b.to_string()]))
-            }
+        let (pair, two_way) = match (plan.direction, ask.speaker) {
+            (Direction::OneWay { src, tgt }, _) => (LangPair { src, tgt }, false),
+            (Direction::TwoWay { a, b }, Some(Speaker::A)) => (LangPair::known(a, b), false),
+            (Direction::TwoWay { a, b }, Some(Speaker::B)) => (LangPair::known(b, a), false),
+            (Direction::TwoWay { a, b }, None) => (LangPair::known(a, b), true),
         };
-        let text = match &ask.input {
-            Input::Text(text) => Some(Cow::Borrowed(&**text)),
-            _ => None,
+        let (payload, speech) = match ask.input {
+            SegmentInput::Text(text) => (Payload::Text(text), None),
+            SegmentInput::Speech(speech) => (Payload::Absent, Some(speech)),
         };
-        let context: Vec<String> = ask.context.iter().map(|text| text.to_string()).collect();
-        let options = DispatchOptions {
-            require_tts: Some(plan.require_tts),
-            bind_key: Some(ask.bind_key.to_string()),
+        let (asr, tts) = (speech.is_some(), plan.require_tts);
+        let spec = JobSpec {
+            session: ask.session,
+            trace: std::str::from_utf8(&hex(ask.id.number())).unwrap_or_default().into(),
+            two_way,
+            needs: Needs { asr, tts, extra: ServiceSet::EMPTY },
+            context: ask.context,
+            bind_key: Some(ask.bind_key),
             wait_ms: Some(self.wait_ms),
             deadline_ms: Some(ask.deadline_ms),
-            ..DispatchOptions::default()
+            ..JobSpec::new(pair, payload)
         };
-        let dispatch = Dispatch {
-            session_id: Some(Cow::Borrowed(&*ask.session)),
-            src_lang: match src {
-                Source::Known(src) => src.to_string().into(),
-                Source::Auto => Cow::Borrowed(AUTO),
-            },
-            tgt_lang: tgt.to_string().into(),
-            text,
-            two_way,
-            context: Some(context).filter(|texts| !texts.is_empty()),
-            options: Some(options),
-            ..Dispatch::default()
-        };
-        convert::segment(ask.id, dispatch, ask.input.clone()).ok()
+        Some(JobRequest { speech, ..JobRequest::new(ask.id, spec) })
     }
 
-    fn text_of(&self, result: &JobResult) -> Option<String> {
+    fn text_of(&self, result: &ResultJson) -> Option<String> {
         let raw = RawJson::from(result.raw());
         let known = Known::read(&raw).ok()?;
         known.text_asr.or(known.text_translated).map(Cow::into_owned)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lingua_engine::handle::Waited;
-use lingua_engine::request::JobView;
+use lingua_engine::request::JobStatus;
 
 use super::World;
 use super::checker::{Checker, Seen};
@@ -98,7 +98,7 @@ fn elsewhere(world: &World, turn: &Turn, luck: &mut Luck, at: usize) -> usize {
     }
 }
 
-async fn wait(world: &Arc<World>, turn: &Turn, luck: &mut Luck, mut at: usize) -> JobView {
+async fn wait(world: &Arc<World>, turn: &Turn, luck: &mut Luck, mut at: usize) -> JobStatus {
     let id = turn.request.id;
     loop {
         let asked = world.ask(at, |life| async move { life.engine.wait_ended(id, WAIT_MS).await });
@@ -113,7 +113,7 @@ async fn wait(world: &Arc<World>, turn: &Turn, luck: &mut Luck, mut at: usize) -
     }
 }
 
-fn saw(world: &World, turn: &Turn, view: &JobView) {
+fn saw(world: &World, turn: &Turn, view: &JobStatus) {
     let about = About::job(turn.number);
     let progress = &view.progress;
     let ended = progress.ended.as_ref();

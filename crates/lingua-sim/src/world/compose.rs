@@ -1,20 +1,18 @@
 //! How a segment becomes a job here: what the server's composer does, with the world's numbers.
 //!
-//! Start at [`Composer::job`](Compose::job). A session's plan is a line of text, and so is what an heir reads of a segment's job.
+//! Start at [`Composer::job`](Compose::job). A session's plan is a line of text.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use lingua_core::JobId;
+use lingua_core::job::{JobSpec, Payload};
 use lingua_core::session::Speaker;
-use lingua_engine::request::{Extras, Input, JobRequest, JobResult};
-use lingua_engine::session::{Compose, SegmentAsk};
+use lingua_engine::request::{JobRequest, ResultJson};
+use lingua_engine::session::{Compose, SegmentAsk, SegmentInput};
 
 use super::World;
 use super::plan::GROUPS;
-
-/// The first word of what is written of a segment's job.
-const SEGMENT: &str = "segment";
 
 /// How long a segment's job waits for a slot.
 const WAIT_MS: u64 = 2_000;
@@ -65,37 +63,23 @@ impl Compose for Composer {
 
     fn job(&self, ask: SegmentAsk<'_>) -> Option<JobRequest> {
         let (pair, two_way) = Talk::read(ask.plan)?.direction(ask.speaker);
-        let (text, input) = match &ask.input {
-            Input::Text(text) => (text.to_string(), ask.input.clone()),
-            _ => (String::new(), ask.input.clone()),
+        let (payload, speech) = match ask.input {
+            SegmentInput::Text(text) => (Payload::Text(text), None),
+            SegmentInput::Speech(speech) => (Payload::Absent, Some(speech)),
         };
-        let (session, deadline_ms) = (&ask.session, ask.deadline_ms);
-        let spec = format!("{SEGMENT} {session} {pair} {two_way} {deadline_ms} {text}");
-        let request = read(ask.id, &spec)?;
-        let context = ask.context;
-        let extras = Some(Arc::new(Extras { two_way, context }));
-        Some(JobRequest { input, extras, bind_key: Some(ask.bind_key), ..request })
+        let spec = JobSpec {
+            session: ask.session,
+            two_way,
+            context: ask.context,
+            bind_key: Some(ask.bind_key),
+            wait_ms: Some(WAIT_MS),
+            deadline_ms: Some(ask.deadline_ms),
+            ..JobSpec::new(pair.parse().ok()?, payload)
+        };
+        Some(JobRequest { speech, ..JobRequest::new(ask.id, spec) })
     }
 
-    fn text_of(&self, result: &JobResult) -> Option<String> {
+    fn text_of(&self, result: &ResultJson) -> Option<String> {
         Some(result.as_str().trim_matches('"').to_owned())
     }
-}
-
-/// Reads back what was written of a segment's job.
-pub(super) fn read(id: JobId, spec: &str) -> Option<JobRequest> {
-    let mut words = spec.splitn(6, ' ');
-    let (SEGMENT, session) = (words.next()?, words.next()?) else { return None };
-    let pair = words.next()?.parse().ok()?;
-    let two_way = words.next()?.parse().ok()?;
-    let deadline_ms = Some(words.next()?.parse().ok()?);
-    let input = Input::Text(words.next()?.into());
-    Some(JobRequest {
-        session: session.into(),
-        wait_ms: WAIT_MS,
-        deadline_ms,
-        extras: Some(Arc::new(Extras { two_way, context: vec![] })),
-        spec: Arc::from(spec.as_bytes()),
-        ..JobRequest::plain(id, pair, input)
-    })
 }

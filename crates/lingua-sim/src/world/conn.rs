@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lingua_core::job::Report;
+use lingua_core::job::AttemptReport;
 use lingua_core::{Epoch, Fence, Health, Load, Profile};
 use lingua_engine::NodeError;
 use lingua_engine::handle::{HeartbeatAck, NodeHeartbeat, NodeRegistration};
@@ -233,7 +233,7 @@ impl Conn {
 
     async fn hear(&self, word: Word) {
         let engine = &self.life.engine;
-        let report = |key: LeaseKey, fence| Report {
+        let report = |key: LeaseKey, fence| AttemptReport {
             attempt: key.attempt,
             node: node_id(self.node),
             fence: Some(fence),

@@ -5,14 +5,14 @@
 use lingua_engine::node::Assignment;
 use std::sync::Arc;
 
-use lingua_engine::request::JobRequest;
+use lingua_core::job::JobSpec;
 
 use super::echo::Echo;
 
 /// What was heard of a job so far.
 #[derive(Debug)]
 pub(super) struct Ear {
-    request: Arc<JobRequest>,
+    spec: Arc<JobSpec>,
     sound: Vec<u8>,
     /// It has all come; not if pieces got lost.
     end: Option<bool>,
@@ -20,10 +20,10 @@ pub(super) struct Ear {
 
 impl Ear {
     pub(super) fn of(assignment: &Assignment) -> Self {
-        let request = Arc::clone(&assignment.request);
-        let whole = (!assignment.stream).then(|| request.input.sound()).flatten();
+        let request = &assignment.request;
+        let whole = (!assignment.stream).then(|| request.audio()).flatten();
         let sound = whole.map(|(_, _, sound)| sound.to_vec()).unwrap_or_default();
-        Self { request, sound, end: (!assignment.stream).then_some(true) }
+        Self { spec: Arc::clone(&request.spec), sound, end: (!assignment.stream).then_some(true) }
     }
 
     /// Whether more is to come.
@@ -54,7 +54,7 @@ impl Ear {
 
     /// What it makes of it, behind its name.
     pub(super) fn echo(&self, name: String) -> String {
-        match Echo::of(&self.request, &self.sound) {
+        match Echo::of(&self.spec, &self.sound) {
             Some(echo) => format!("{name} {echo}"),
             None => name,
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lingua_core::JobId;
 use lingua_core::Source;
-use lingua_engine::request::{Input, JobRequest};
+use lingua_core::job::{JobSpec, Payload};
 
 use super::sound;
 
@@ -23,24 +23,24 @@ pub(super) struct Echo {
 
 impl Echo {
     /// What a node says behind its name: nothing, if the job is not of a session.
-    pub(super) fn of(request: &JobRequest, sound: &[u8]) -> Option<String> {
-        let number: u32 = request.session.strip_prefix('s')?.parse().ok()?;
-        let heard = match &request.input {
-            Input::Text(text) => match text.split_once('/') {
+    pub(super) fn of(spec: &JobSpec, sound: &[u8]) -> Option<String> {
+        let number: u32 = spec.session.strip_prefix('s')?.parse().ok()?;
+        let heard = match &spec.payload {
+            Payload::Text(text) => match text.split_once('/') {
                 Some((of, item)) if of == number.to_string() => item.to_owned(),
                 _ => format!("garbled:{text}"),
             },
             _ => sound::hear(number, sound),
         };
-        let heard = match is_context_its_own(request) {
+        let heard = match is_context_its_own(spec) {
             true => heard.replace(' ', "_"),
             false => "garbled:context".to_owned(),
         };
-        let src = match request.pair.src {
+        let src = match spec.pair.src {
             Source::Known(src) => src.to_string(),
             Source::Auto => "auto".to_owned(),
         };
-        let (session, tgt, two_way) = (&request.session, request.pair.tgt, request.is_two_way());
+        let (session, tgt, two_way) = (&spec.session, spec.pair.tgt, spec.two_way);
         Some(format!("{session} {src}:{tgt} {two_way} {heard}"))
     }
 
@@ -61,8 +61,8 @@ impl Echo {
 }
 
 /// What was said before was said in the same session.
-fn is_context_its_own(request: &JobRequest) -> bool {
-    let texts = request.extras.iter().flat_map(|extras| &extras.context);
-    let mut of = texts.map(|text: &Arc<str>| Echo::read(text).map(|echo| echo.session));
-    of.all(|session| session.as_deref() == Some(&*request.session))
+fn is_context_its_own(spec: &JobSpec) -> bool {
+    let mut of =
+        spec.context.iter().map(|text: &Arc<str>| Echo::read(text).map(|echo| echo.session));
+    of.all(|session| session.as_deref() == Some(&*spec.session))
 }

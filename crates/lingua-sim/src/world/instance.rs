@@ -4,9 +4,8 @@
 
 use std::sync::Arc;
 
-use lingua_core::{InstanceId, JobId};
+use lingua_core::InstanceId;
 use lingua_engine::options::EngineOptions;
-use lingua_engine::request::Decode;
 use lingua_engine::session::Sessions;
 use lingua_engine::{EngineService, Handle};
 use lingua_store::Store;
@@ -63,7 +62,7 @@ impl World {
         let name = if same_name { format!("i{index}") } else { format!("i{index}-{number}") };
         let mut luck = Luck::new(self.plan.seed, &format!("instance {index} {number}"));
         let name = InstanceId::new(&name).expect("a name of an instance");
-        let mut options = EngineOptions::new(name, decode(), luck.number());
+        let mut options = EngineOptions::new(name, luck.number());
         options.times.drain_ms = 2_000;
         let gate = Gate::new(self.clock.clone());
         let store = FaultyStore {
@@ -136,9 +135,4 @@ impl World {
         }
         true
     }
-}
-
-/// Jobs are read back by their number: the world knows what each of them says.
-fn decode() -> Decode {
-    Decode::new(|id: JobId, spec| turn::read(id, spec))
 }

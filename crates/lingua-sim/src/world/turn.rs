@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
+use lingua_core::job::{JobSpec, Payload};
 use lingua_core::{JobId, NodeId};
-use lingua_engine::request::{Input, JobRequest};
+use lingua_engine::request::JobRequest;
 
-use super::compose;
 use super::luck::Luck;
 use super::plan::{Fault, GROUPS, Plan};
 
@@ -36,22 +36,22 @@ impl Turn {
         let stray = luck.between(0, plan.instances as u64 - 1) as usize;
         let first_at = if luck.permille(150) { stray } else { home };
         let bad = plan.has(Fault::BadClients);
-        let mut request = request(number, home, luck.permille(500));
-        request.deadline_ms = Some(luck.between(2_000, 12_000));
-        request.wait_ms = *luck.pick(&[0, 500, 2_000, 6_000]);
-        request.priority = *luck.pick(&[0, 0, 0, 5]);
+        let mut spec = spec(home, luck.permille(500));
+        spec.deadline_ms = Some(luck.between(2_000, 12_000));
+        spec.wait_ms = Some(*luck.pick(&[0, 500, 2_000, 6_000]));
+        spec.priority = *luck.pick(&[0, 0, 0, 5]);
         if luck.permille(200) {
-            let data: Arc<[u8]> = Arc::from(&b"audio"[..]);
-            request.input = Input::Audio { format: Arc::from("pcm16"), sample_rate: 16_000, data };
+            let (format, data) = (Arc::from("pcm16"), "audio".into());
+            spec.payload = Payload::Audio { format, sample_rate: Some(16_000), data };
         }
         if luck.permille(250) {
-            request.bind_key = Some(format!("turn-{home}-{}", luck.between(0, 3)).into());
+            spec.bind_key = Some(format!("turn-{home}-{}", luck.between(0, 3)).into());
         }
         if luck.permille(50) {
             let node = luck.between(0, plan.nodes.len() as u64 - 1) as usize;
-            request.preferred = Some(node_id(node));
+            spec.preferred = Some(node_id(node));
         }
-        request.spec = written(&request);
+        let request = JobRequest::new(JobId::new(number as u128), spec);
         let cancel_after_ms = Some(luck.between(0, 3_000)).filter(|_| luck.permille(100) && bad);
         let gone_ms = Some(luck.between(100, 5_000)).filter(|_| luck.permille(200) && bad);
         let hangs_up_ms = Some(luck.between(2, 8)).filter(|_| luck.permille(100) && bad);
@@ -60,10 +60,10 @@ impl Turn {
 
     /// A job of the quiet end: all of these must be done, wherever they are handed in.
     pub(super) fn last(number: usize, home: usize, instances: usize) -> Self {
-        let mut request = request(number, home, number.is_multiple_of(2));
-        request.deadline_ms = Some(LAST_MS);
-        request.wait_ms = LAST_MS;
-        request.spec = written(&request);
+        let mut spec = spec(home, number.is_multiple_of(2));
+        spec.deadline_ms = Some(LAST_MS);
+        spec.wait_ms = Some(LAST_MS);
+        let request = JobRequest::new(JobId::new(number as u128), spec);
         let (cancel_after_ms, hangs_up_ms, gone_ms) = (None, None, None);
         let first_at = number % instances;
         Self { number, home, request, first_at, cancel_after_ms, hangs_up_ms, gone_ms }
@@ -77,35 +77,13 @@ pub(super) fn node_id(node: usize) -> NodeId {
     NodeId::new(&format!("n{node}")).expect("a name of a node")
 }
 
-fn request(number: usize, home: usize, there: bool) -> JobRequest {
+fn spec(home: usize, there: bool) -> JobSpec {
     let [a, b] = GROUPS[home];
     let pair = if there { format!("{a}:{b}") } else { format!("{b}:{a}") };
-    let input = Input::AudioRef(Arc::from("blob://1"));
     let pair = pair.parse().expect("a pair of the world");
-    JobRequest {
+    JobSpec {
         session: Arc::from("room"),
         trace: Arc::from("trace"),
-        ..JobRequest::plain(JobId::new(number as u128), pair, input)
+        ..JobSpec::new(pair, Payload::AudioRef(Arc::from("blob://1")))
     }
-}
-
-/// What an heir needs of a request, as bytes.
-fn written(request: &JobRequest) -> Arc<[u8]> {
-    let deadline_ms = request.deadline_ms.unwrap_or(0);
-    let text = format!("{} {} {deadline_ms}", request.pair, request.wait_ms);
-    Arc::from(text.as_bytes())
-}
-
-/// Reads back what was written.
-pub(super) fn read(id: JobId, spec: &[u8]) -> Option<JobRequest> {
-    let text = std::str::from_utf8(spec).ok()?;
-    if let Some(segment) = compose::read(id, text) {
-        return Some(segment);
-    }
-    let mut words = text.split(' ');
-    let pair = words.next()?.parse().ok()?;
-    let (wait_ms, deadline_ms) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let deadline_ms = Some(deadline_ms);
-    let plain = request(0, 0, true);
-    Some(JobRequest { id, pair, wait_ms, deadline_ms, spec: Arc::from(spec), ..plain })
 }

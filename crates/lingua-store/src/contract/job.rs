@@ -3,7 +3,7 @@
 use lingua_core::job::{Grant, JobState, Stage};
 use lingua_core::{Attempt, InstanceId, JobId};
 
-use super::{Bytes, Outcome};
+use super::Bytes;
 
 /// Most bytes that a job's specification or outcome may have in a store.
 pub const JOB_BYTES_MAX: usize = 1 << 20;
@@ -37,7 +37,7 @@ pub struct JobRecord {
     /// What is to be done.
     pub spec: Bytes,
     /// What came of it.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<Bytes>,
     /// When it is too late.
     pub deadline_ms: Option<u64>,
     /// Whether another instance could go on with it.
@@ -83,7 +83,7 @@ pub struct Advance {
     from: Stage,
     to: Stage,
     grant: Option<Grant>,
-    outcome: Option<Outcome>,
+    outcome: Option<Bytes>,
     token: u64,
 }
 
@@ -121,7 +121,7 @@ impl Advance {
 
     /// With what came of it.
     #[must_use]
-    pub fn with_outcome(mut self, outcome: impl Into<Outcome>) -> Self {
+    pub fn with_outcome(mut self, outcome: impl Into<Bytes>) -> Self {
         self.outcome = Some(outcome.into());
         self
     }
@@ -152,7 +152,7 @@ impl Advance {
     }
 
     /// What came of it.
-    pub fn outcome(&self) -> Option<&Outcome> {
+    pub fn outcome(&self) -> Option<&Bytes> {
         self.outcome.as_ref()
     }
 

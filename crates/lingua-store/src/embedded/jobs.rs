@@ -99,10 +99,7 @@ impl Jobs {
     }
 
     pub(super) fn advance(&mut self, step: Advance, now_ms: u64) -> Result<AdvanceReply> {
-        check_size(
-            "a job's outcome in bytes",
-            step.outcome().map_or(0, |outcome| outcome.bytes_max()),
-        )?;
+        check_size("a job's outcome in bytes", step.outcome().map_or(0, |outcome| outcome.len()))?;
         self.forget_old(now_ms);
         let Some(entry) = self.open_records.get_mut(&step.job()) else {
             let ended = self.ended_records.get(step.job());

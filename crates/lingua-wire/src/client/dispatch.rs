@@ -1,7 +1,7 @@
 //! A job as a client asks for it.
 //!
 //! Start at [`Dispatch`]: the body of `POST /v1/dispatch/f2f`, `/v1/translate` and `/v1/explain`.
-//! [`Dispatch::into_order`] and [`Dispatch::into_ask`] check it and fill in what was left out.
+//! [`Dispatch::into_spec`] checks it and fills in what was left out.
 
 use std::borrow::Cow;
 

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use lingua_core::job::Report;
+use lingua_core::job::AttemptReport;
 use lingua_core::{Attempt, Fence, JobId, NodeId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,8 +62,8 @@ macro_rules! job_message {
             }
 
             /// The report as a value of the core, made by this node.
-            pub fn report(&self, node: NodeId) -> Report {
-                Report { attempt: self.attempt_id, node, fence: self.fence }
+            pub fn report(&self, node: NodeId) -> AttemptReport {
+                AttemptReport { attempt: self.attempt_id, node, fence: self.fence }
             }
         }
     };

@@ -1,72 +1,89 @@
-//! What clients may ask for, and what they may get wrong.
+//! Dispatch bodies: their defaults, and how a faulty one is refused.
 
-use lingua_core::{Needs, Service, ServiceSet, Source};
-use lingua_wire::client::{Ask, Dispatch, Order, OrderOptions, Payload};
+use lingua_core::job::{JobSpec, Payload};
+use lingua_core::{JobId, Needs, Service, ServiceSet, Source};
+use lingua_wire::client::Dispatch;
 use lingua_wire::{ErrorCode, RequestError, parse};
 use rstest::rstest;
 use serde_json::json;
 
-fn order(body: &serde_json::Value) -> Result<Order, RequestError> {
-    parse::<Dispatch<'_>>(body.to_string().as_bytes())?.into_order()
+fn spec(body: &serde_json::Value) -> Result<JobSpec, RequestError> {
+    parse::<Dispatch<'_>>(body.to_string().as_bytes())?.into_spec(JobId::new(0xAB))
 }
 
-fn with(field: &str, value: serde_json::Value) -> Result<Order, RequestError> {
+fn with(field: &str, value: serde_json::Value) -> Result<JobSpec, RequestError> {
     let mut body = json!({"src_lang": "en", "tgt_lang": "zh", "audio_ref": "blob://one"});
     body[field] = value;
-    order(&body)
+    spec(&body)
 }
 
-fn with_option(field: &str, value: serde_json::Value) -> Result<Order, RequestError> {
+fn with_option(field: &str, value: serde_json::Value) -> Result<JobSpec, RequestError> {
     with("options", json!({ field: value }))
 }
 
 #[test]
-fn an_order_that_says_little_gets_the_defaults() {
+fn fields_that_are_left_out_get_their_defaults() {
     let body = json!({"src_lang": "AUTO", "tgt_lang": "zh_CN", "text": "你好", "options": null});
-    let order = order(&body).unwrap();
-    assert_eq!(order.payload, Payload::Text("你好".to_owned()));
-    assert_eq!((order.session_id, order.trace_id), (None, None));
-    assert_eq!(order.ask.pair.src, Source::Auto);
-    assert_eq!(order.ask.pair.tgt.as_str(), "zh-CN");
-    assert_eq!(order.ask.needs, Needs { asr: false, tts: false, extra: ServiceSet::EMPTY });
-    assert_eq!(order.ask.options, OrderOptions::default());
+    let expected = JobSpec {
+        session: "none".into(),
+        trace: "000000000000000000000000000000ab".into(),
+        needs: Needs { asr: false, tts: false, extra: ServiceSet::EMPTY },
+        ..JobSpec::new("auto:zh-CN".parse().unwrap(), Payload::Text("你好".into()))
+    };
+    assert_eq!(spec(&body).unwrap(), expected);
 }
 
 #[test]
-fn nulls_are_what_is_left_out() {
+fn null_means_left_out() {
     let body = json!({"session_id": null, "src_lang": "en", "tgt_lang": "zh", "audio": null,
         "text": null, "audio_ref": "blob://one", "trace_id": null, "options": {
             "require_tts": null, "preferred_node_id": null, "strict": null,
             "exclude_node_ids": null, "bind_key": null, "wait_ms": null, "deadline_ms": null,
             "priority": null, "services": null}});
-    assert_eq!(order(&body).unwrap().ask.options, OrderOptions::default());
+    let left_out = json!({"src_lang": "en", "tgt_lang": "zh", "audio_ref": "blob://one"});
+    assert_eq!(spec(&body).unwrap(), spec(&left_out).unwrap());
 }
 
 #[test]
-fn a_question_needs_no_payload() {
-    let ask = |body: serde_json::Value| -> Result<Ask, RequestError> {
-        parse::<Dispatch<'_>>(body.to_string().as_bytes())?.into_ask()
+fn a_question_about_a_job_needs_no_payload() {
+    let explain = |body: serde_json::Value| {
+        parse::<Dispatch<'_>>(body.to_string().as_bytes())?.into_explain_spec()
     };
-    assert_eq!(
-        ask(json!({"src_lang": "zh", "tgt_lang": "en"})).unwrap().needs,
-        Needs::SPEECH_TO_TEXT
-    );
+    let speech = explain(json!({"src_lang": "zh", "tgt_lang": "en"})).unwrap();
+    assert_eq!((speech.needs, speech.payload), (Needs::SPEECH_TO_TEXT, Payload::Absent));
     let text =
         json!({"src_lang": "zh", "tgt_lang": "en", "text": "", "options": {"services": ["tts"]}});
     let extra = ServiceSet::EMPTY.with(Service::Tts);
-    assert_eq!(ask(text).unwrap().needs, Needs { asr: false, tts: true, extra });
-    assert_eq!(ask(json!({"tgt_lang": "en"})).unwrap_err().field, "src_lang");
+    assert_eq!(explain(text).unwrap().needs, Needs { asr: false, tts: true, extra });
+    assert_eq!(explain(json!({"tgt_lang": "en"})).unwrap_err().field, "src_lang");
+}
+
+#[test]
+fn a_two_way_job_has_one_pair_for_both_directions() {
+    let two_way = |src: &str, langs: serde_json::Value| {
+        spec(&json!({"src_lang": src, "tgt_lang": "en", "text": "a", "two_way": langs}))
+    };
+    let both = two_way("auto", json!(["zh", "en"])).unwrap();
+    assert_eq!((both.two_way, both.pair, both.source()), (true, pair("zh:en"), Source::Auto));
+    for (src, langs) in
+        [("zh", json!(["zh", "en"])), ("auto", json!(["zh"])), ("auto", json!(["zh", "de"]))]
+    {
+        assert_eq!(two_way(src, langs).unwrap_err().field, "two_way");
+    }
+}
+
+fn pair(pair: &str) -> lingua_core::LangPair {
+    pair.parse().unwrap()
 }
 
 #[test]
 fn inline_audio_is_decoded_with_or_without_padding() {
     for data in ["AAECAw==", "AAECAw"] {
         let audio = json!({"format": "pcm16", "sample_rate": 16000, "data": data});
-        let order = order(&json!({"src_lang": "en", "tgt_lang": "zh", "audio": audio})).unwrap();
-        let bytes = vec![0, 1, 2, 3];
-        let format = "pcm16".to_owned();
-        assert_eq!(order.payload, Payload::Audio { format, sample_rate: Some(16_000), bytes });
-        assert!(order.ask.needs.asr);
+        let spec = spec(&json!({"src_lang": "en", "tgt_lang": "zh", "audio": audio})).unwrap();
+        let (format, data) = ("pcm16".into(), vec![0, 1, 2, 3].into());
+        assert_eq!(spec.payload, Payload::Audio { format, sample_rate: Some(16_000), data });
+        assert!(spec.needs.asr);
     }
 }
 
@@ -97,7 +114,7 @@ fn a_job_has_exactly_one_payload_within_bounds(
 ) {
     let mut body = json!({"src_lang": "en", "tgt_lang": "zh"});
     body.as_object_mut().unwrap().extend(payload.as_object().unwrap().clone());
-    let error = order(&body).unwrap_err();
+    let error = spec(&body).unwrap_err();
     assert_eq!((error.code, error.field.as_str()), (ErrorCode::InvalidRequest, field), "{error}");
 }
 
@@ -106,7 +123,7 @@ fn audio_beyond_the_bound_is_too_large() {
     let audio = |bytes: usize| {
         let data = "AAAA".repeat(bytes.div_ceil(3));
         let audio = json!({"format": "opus", "data": data});
-        order(&json!({"src_lang": "en", "tgt_lang": "zh", "audio": audio}))
+        spec(&json!({"src_lang": "en", "tgt_lang": "zh", "audio": audio}))
     };
     assert!(audio(2 * 1024 * 1024 - 2).is_ok());
     for bytes in [2 * 1024 * 1024 + 1, 2 * 1024 * 1024 + 6, 8 * 1024 * 1024] {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use lingua_core::capability::CapabilityError;
-use lingua_core::job::{Cause, Failure, JobState, Refusal, Stage};
+use lingua_core::job::{Cause, JobFailure, JobState, Refusal, Stage};
 use lingua_core::{Attempt, LangError, Service};
 use lingua_wire::ErrorCode;
 
@@ -47,14 +47,14 @@ fn every_code_has_its_published_status() {
 fn every_code_of_the_core_is_known() {
     let stage = Stage { state: JobState::Acked, attempt: Attempt(1) };
     let codes = [
-        Failure::NoCapableNode.code(),
-        Failure::NoSlot.code(),
-        Failure::PreferredNotCapable.code(),
-        Failure::StoreDown.code(),
-        Failure::RetriesExhausted { last: Cause::AckTimeout }.code(),
-        Failure::NotRetryable.code(),
-        Failure::Deadline.code(),
-        Failure::InstanceLost.code(),
+        JobFailure::NoCapableNode.code(),
+        JobFailure::NoSlot.code(),
+        JobFailure::PreferredNotCapable.code(),
+        JobFailure::StoreDown.code(),
+        JobFailure::RetriesExhausted { last: Cause::AckTimeout }.code(),
+        JobFailure::NotRetryable.code(),
+        JobFailure::Deadline.code(),
+        JobFailure::InstanceLost.code(),
         Refusal::StaleAttempt { current: stage }.code(),
         Refusal::Ended { state: JobState::Done }.code(),
         Refusal::OutOfPlace { state: JobState::New }.code(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lingua_core::{Capabilities, LangSet, Nmt, Profile, ServiceSet};
+use lingua_core::{Capabilities, JobId, LangSet, Nmt, Profile, ServiceSet};
 use lingua_wire::client::Dispatch;
 use lingua_wire::lang::{pool, source};
 use lingua_wire::node::{Heartbeat, NodeMessage, Register};
@@ -26,8 +26,8 @@ fn read_as_everything(bytes: &[u8]) {
         parse::<Register>(bytes).and_then(Register::into_parts).err(),
         parse::<Heartbeat>(bytes).and_then(|beat| beat.load()).err(),
         parse::<Heartbeat>(bytes).and_then(|beat| beat.capability_update(&profile())).err(),
-        parse::<Dispatch<'_>>(bytes).and_then(Dispatch::into_order).err(),
-        parse::<Dispatch<'_>>(bytes).and_then(Dispatch::into_ask).err(),
+        parse::<Dispatch<'_>>(bytes).and_then(|body| body.into_spec(JobId::new(1))).err(),
+        parse::<Dispatch<'_>>(bytes).and_then(Dispatch::into_explain_spec).err(),
         parse::<JobView>(bytes).err(),
     ];
     for error in refused.into_iter().flatten() {

@@ -78,7 +78,7 @@ pub(in super::super) fn write_step_to(bytes: &mut Vec<u8>, job: &JobRecord, toke
     }
     bytes.push(job.outcome.is_some().into());
     if let Some(outcome) = &job.outcome {
-        outcome.write_to(bytes);
+        bytes.extend_from_slice(outcome);
     }
 }
 

@@ -1,0 +1,237 @@
+//! The bytes of a job's spec, for the store and for other instances.
+//!
+//! Start at [`encode`] and [`decode`]. The first byte is the version, the rest is JSON with the
+//! fields of [`SpecRecord`]. Inline audio is never written: it lives in memory only.
+//!
+//! Invariant: `decode(encode(spec))` gives the same spec, with [`Payload::Absent`] in place of
+//! inline audio; bytes of another version are refused.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use lingua_core::job::{JobSpec, Payload};
+use lingua_core::{LangPair, Needs, NodeId, Service};
+use serde::{Deserialize, Serialize};
+
+/// Raised with every change of [`SpecRecord`].
+const VERSION: u8 = 1;
+
+/// Why the bytes of a spec cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SpecError {
+    #[error("the job's spec has version {found}, and this scheduler reads only version {VERSION}")]
+    OtherVersion { found: u8 },
+    #[error("the job's spec cannot be read: {0}")]
+    Malformed(String),
+}
+
+/// A spec as version 1 writes it. Fields with their default value are left out.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SpecRecord<'a> {
+    session: Cow<'a, str>,
+    trace: Cow<'a, str>,
+    pair: Cow<'a, str>,
+    #[serde(skip_serializing_if = "is_default")]
+    two_way: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    asr: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    tts: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    services: Vec<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "is_default")]
+    audio_ref: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "is_default")]
+    text: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "is_default")]
+    context: Vec<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "is_default")]
+    preferred: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "is_default")]
+    strict: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    exclude: Vec<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "is_default")]
+    bind_key: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "is_default")]
+    wait_ms: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    deadline_ms: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    priority: i32,
+    #[serde(skip_serializing_if = "is_default")]
+    public: bool,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+pub(crate) fn encode(spec: &JobSpec) -> Vec<u8> {
+    let text = |text| Cow::Borrowed(text);
+    let (audio_ref, said) = match &spec.payload {
+        Payload::AudioRef(at) => (Some(text(&**at)), None),
+        Payload::Text(said) => (None, Some(text(&**said))),
+        Payload::Audio { .. } | Payload::Absent => (None, None),
+    };
+    let record = SpecRecord {
+        session: text(&spec.session),
+        trace: text(&spec.trace),
+        pair: Cow::Owned(spec.pair.to_string()),
+        two_way: spec.two_way,
+        asr: spec.needs.asr,
+        tts: spec.needs.tts,
+        services: spec.needs.extra.iter().map(|service| text(service.as_str())).collect(),
+        audio_ref,
+        text: said,
+        context: spec.context.iter().map(|said| text(said)).collect(),
+        preferred: spec.preferred.as_ref().map(|node| text(node.as_str())),
+        strict: spec.strict,
+        exclude: spec.exclude.iter().map(|node| text(node.as_str())).collect(),
+        bind_key: spec.bind_key.as_deref().map(text),
+        wait_ms: spec.wait_ms,
+        deadline_ms: spec.deadline_ms,
+        priority: spec.priority,
+        public: spec.public,
+    };
+    let mut bytes = vec![VERSION];
+    serde_json::to_writer(&mut bytes, &record).expect("texts and numbers can be written");
+    bytes
+}
+
+pub(crate) fn decode(bytes: &[u8]) -> Result<JobSpec, SpecError> {
+    let Some((&found, json)) = bytes.split_first() else {
+        return Err(SpecError::Malformed("it is empty".to_owned()));
+    };
+    if found != VERSION {
+        return Err(SpecError::OtherVersion { found });
+    }
+    let record: SpecRecord<'_> = serde_json::from_slice(json).map_err(malformed)?;
+    let extra = record.services.iter().map(|name| {
+        let unknown = || SpecError::Malformed(format!("there is no service {name:?}"));
+        Service::from_name(name).ok_or_else(unknown)
+    });
+    let extra = extra.collect::<Result<_, _>>()?;
+    let payload = match (record.audio_ref, record.text) {
+        (Some(at), None) => Payload::AudioRef(at.into()),
+        (None, Some(said)) => Payload::Text(said.into()),
+        (None, None) => Payload::Absent,
+        (Some(_), Some(_)) => return Err(SpecError::Malformed("it has two payloads".to_owned())),
+    };
+    Ok(JobSpec {
+        session: record.session.into(),
+        trace: record.trace.into(),
+        pair: parse::<LangPair>(&record.pair)?,
+        two_way: record.two_way,
+        needs: Needs { asr: record.asr, tts: record.tts, extra },
+        payload,
+        context: record.context.into_iter().map(Into::into).collect(),
+        preferred: record.preferred.map(|node| parse(&node)).transpose()?,
+        strict: record.strict,
+        exclude: record
+            .exclude
+            .iter()
+            .map(|node| parse::<NodeId>(node))
+            .collect::<Result<_, _>>()?,
+        bind_key: record.bind_key.map(Into::into),
+        wait_ms: record.wait_ms,
+        deadline_ms: record.deadline_ms,
+        priority: record.priority,
+        public: record.public,
+    })
+}
+
+fn parse<T: FromStr<Err: ToString>>(text: &str) -> Result<T, SpecError> {
+    text.parse().map_err(malformed)
+}
+
+fn malformed(error: impl ToString) -> SpecError {
+    SpecError::Malformed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+    use proptest::sample::{select, subsequence};
+
+    use super::*;
+
+    fn text() -> impl Strategy<Value = Arc<str>> {
+        any::<String>().prop_map(Arc::from)
+    }
+
+    fn node() -> impl Strategy<Value = NodeId> {
+        "[a-z0-9._:@-]{1,20}".prop_filter_map("a name", |name| NodeId::new(&name).ok())
+    }
+
+    fn payload() -> impl Strategy<Value = Payload> {
+        let audio = |data: Vec<u8>| {
+            let (format, data) = (Arc::from("pcm16"), data.into());
+            Payload::Audio { format, sample_rate: Some(16_000), data }
+        };
+        prop_oneof![
+            text().prop_map(Payload::AudioRef),
+            text().prop_map(Payload::Text),
+            vec(any::<u8>(), 0..64).prop_map(audio),
+            Just(Payload::Absent),
+        ]
+    }
+
+    prop_compose! {
+        fn spec()(
+            (session, trace, bind_key) in (text(), text(), option::of(text())),
+            pair in select(vec!["zh:en", "*:de", "en:zh-CN"]),
+            payload in payload(),
+            (asr, tts, two_way, strict, public) in any::<(bool, bool, bool, bool, bool)>(),
+            extra in subsequence(Service::ALL.to_vec(), 0..=Service::ALL.len()),
+            context in vec(text(), 0..3),
+            (preferred, exclude) in (option::of(node()), vec(node(), 0..3)),
+            (wait_ms, deadline_ms) in any::<(Option<u64>, Option<u64>)>(),
+            priority in any::<i32>(),
+        ) -> JobSpec {
+            let needs = Needs { asr, tts, extra: extra.into_iter().collect() };
+            JobSpec {
+                session, trace, two_way, needs, context, preferred, strict, exclude, bind_key,
+                wait_ms, deadline_ms, priority, public,
+                ..JobSpec::new(pair.parse().unwrap(), payload)
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_spec_survives_all_but_its_inline_audio(spec in spec()) {
+            let bytes = encode(&spec);
+            let payload = match &spec.payload {
+                Payload::Audio { .. } => Payload::Absent,
+                kept => kept.clone(),
+            };
+            prop_assert_eq!(decode(&bytes), Ok(JobSpec { payload, ..spec }));
+        }
+
+        #[test]
+        fn no_bytes_make_the_decoder_panic(mut bytes in vec(any::<u8>(), 0..200)) {
+            decode(&bytes).ok();
+            if let Some(version) = bytes.first_mut() {
+                *version = VERSION;
+            }
+            decode(&bytes).ok();
+        }
+    }
+
+    #[test]
+    fn another_version_and_unknown_fields_are_refused() {
+        let mut bytes = encode(&JobSpec::new("zh:en".parse().unwrap(), Payload::Absent));
+        bytes[0] = VERSION + 1;
+        assert_eq!(decode(&bytes), Err(SpecError::OtherVersion { found: VERSION + 1 }));
+        for json in [r#"{"pair":"zh:en","audio":"AAAA"}"#, r#"{"pair":"zh"}"#, "{}", ""] {
+            let bytes = [&[VERSION], json.as_bytes()].concat();
+            assert!(matches!(decode(&bytes), Err(SpecError::Malformed(_))), "{json}");
+        }
+    }
+}
