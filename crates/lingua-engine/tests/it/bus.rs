@@ -84,8 +84,7 @@ async fn many_jobs_of_both_never_oversell_a_node() {
     let mut ids = vec![];
     for n in 0..60 {
         let at = if n % 2 == 0 { &one } else { &two };
-        let mut request = job(n, "zh:en");
-        request.wait_ms = 60_000;
+        let request = job_with(n, "zh:en", |s| s.wait_ms = Some(60_000));
         ids.push(at.submit(request).await);
     }
     for id in ids {
@@ -102,8 +101,7 @@ async fn a_refusal_a_failure_and_a_lost_node_come_back_over_the_bus() {
         let (one, two) = two().await;
         let mut bad = Node::join(&two, "bad", "zh en", 1, habit).await;
         let good = Node::works(&two, "good", 1, 10).await;
-        let mut request = job(1, "zh:en");
-        request.preferred = Some(bad.id.clone());
+        let request = job_with(1, "zh:en", |s| s.preferred = Some(bad.id.clone()));
         let id = one.submit(request).await;
         bad.next_job().await;
         if matches!(habit, Habit::Silent) {
@@ -121,8 +119,7 @@ async fn a_dead_instance_is_waited_for_no_longer_than_an_ack() {
     let (one, two) = two().await;
     let far = Node::works(&two, "far", 1, 10).await;
     two.kill();
-    let mut request = job(1, "zh:en");
-    request.preferred = Some(far.id.clone());
+    let request = job_with(1, "zh:en", |s| s.preferred = Some(far.id.clone()));
     let near = Node::works(&one, "near", 1, 10).await;
     let started = tokio::time::Instant::now();
     // It is still believed to live, so the order goes into its inbox.

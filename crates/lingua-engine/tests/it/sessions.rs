@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lingua_core::JobId;
+use lingua_core::job::Payload;
 use lingua_core::session::Format;
 use lingua_engine::TokioTimer;
 use lingua_engine::request::{JobRequest, ResultJson};
 use lingua_engine::session::{
-    Attached, Compose, Delivered, NewSession, SegmentAsk, SessionOptions, Sessions, ToClient, What,
+    Attached, Compose, Delivered, NewSession, SegmentAsk, SegmentInput, SessionOptions, Sessions,
+    ToClient, What,
 };
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::sleep;

@@ -124,7 +124,7 @@ impl Watch {
         assignment: &Assignment,
         now_ms: u64,
     ) -> Option<(Checker, String)> {
-        let key = assignment.request.bind_key.as_ref()?;
+        let key = assignment.request.spec.bind_key.as_ref()?;
         let place = (node, epoch);
         let (last_ms, places) = self.bound.entry((instance, life, key.to_string())).or_default();
         let is_same_moment = now_ms <= *last_ms + MOMENT_MS;

@@ -90,7 +90,7 @@ impl World {
         let facts = &mut self.jobs.lock()[turn.number];
         facts.accepted_ms.get_or_insert(now_ms);
         facts.held |= held;
-        facts.deadline_ms = now_ms + turn.request.deadline_ms.unwrap_or(0);
+        facts.deadline_ms = now_ms + turn.request.spec.deadline_ms.unwrap_or(0);
     }
 
     pub(super) fn saw(&self, job: usize, seen: Seen) {

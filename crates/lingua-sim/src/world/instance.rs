@@ -20,7 +20,6 @@ use super::gate::{Gate, SkewedTimer};
 use super::luck::Luck;
 use super::store::FaultyStore;
 use super::trace::About;
-use super::turn;
 
 /// The engine as it runs here.
 pub(super) type Engine = Handle<FaultyStore, SkewedTimer>;
