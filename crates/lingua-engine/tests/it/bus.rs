@@ -119,7 +119,7 @@ async fn a_dead_instance_is_waited_for_no_longer_than_an_ack() {
     let (one, two) = two().await;
     let far = Node::works(&two, "far", 1, 10).await;
     two.kill();
-    let request = job_with(1, "zh:en", |s| s.preferred = Some(far.id.clone()));
+    let mut request = job_with(1, "zh:en", |s| s.preferred = Some(far.id.clone()));
     let near = Node::works(&one, "near", 1, 10).await;
     let started = tokio::time::Instant::now();
     // It is still believed to live, so the order goes into its inbox.
