@@ -342,7 +342,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
             ReportKind::Acked => (JobEvent::Acked(report), None, None),
             ReportKind::Done { result } => (JobEvent::Done(report), None, Some(result)),
             ReportKind::Refused => (JobEvent::Refused(report), Some("refused".to_owned()), None),
-            ReportKind::Overtaken => (JobEvent::Overtaken(report), Some("overtaken".to_owned()), None),
+            ReportKind::Overtaken => {
+                (JobEvent::Overtaken(report), Some("overtaken".to_owned()), None)
+            }
             ReportKind::Failed { reason, retryable } => {
                 (JobEvent::NodeFailed { report, retryable }, Some(reason), None)
             }

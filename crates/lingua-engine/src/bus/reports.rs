@@ -56,7 +56,9 @@ fn read(word: Word, blobs: &[Bytes]) -> Option<NodeReport> {
         Spoken::Acked => ReportKind::Acked,
         Spoken::Done => {
             let json = std::str::from_utf8(blobs.first()?).ok()?.to_owned();
-            ReportKind::Done { result: ResultJson::from(Arc::from(RawValue::from_string(json).ok()?)) }
+            ReportKind::Done {
+                result: ResultJson::from(Arc::from(RawValue::from_string(json).ok()?)),
+            }
         }
         Spoken::Refused => ReportKind::Refused,
         Spoken::Overtaken => ReportKind::Overtaken,

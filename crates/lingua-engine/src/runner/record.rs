@@ -11,6 +11,7 @@ use super::Runner;
 use crate::clock::Timer;
 use crate::events;
 use crate::live::Partial;
+use crate::reconcile::{End, FIRST};
 use crate::request::JobEnd;
 use crate::state::timed;
 
@@ -163,7 +164,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Stage { state, attempt } = self.job.stage();
         let node = self.job.grant().map(|grant| grant.node.clone());
         let job = self.id();
-        self.shared.publish_job(|| events::EngineEvent::Job { job, attempt, state, node: node.clone() });
+        self.shared.publish_job(|| events::EngineEvent::Job {
+            job,
+            attempt,
+            state,
+            node: node.clone(),
+        });
         let over = self.over.take();
         self.live.set_progress(|progress| {
             (progress.state, progress.attempt, progress.node) = (state, attempt, node);

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use lingua_core::job::{Grant, JobEvent, JobFailure};
-use lingua_core::{CellId, LangPair, Needs, Query, Service, Slot, SlotSet, Source, RejectReason};
+use lingua_core::{CellId, LangPair, Needs, Query, RejectReason, Service, Slot, SlotSet, Source};
 use lingua_store::Store;
 use lingua_store::contract::{Pin, Place, Reserve, Reserved};
 
