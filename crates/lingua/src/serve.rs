@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use lingua_core::InstanceId;
 use lingua_engine::options::{EngineOptions, PoolOptions, Times};
-use lingua_engine::{Service, TokioTimer};
+use lingua_engine::{EngineService, TokioTimer};
 use lingua_server::{Parts, Server, ServerOptions};
 use lingua_store::Store;
 use prometheus_client::registry::Registry;
