@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use lingua_sim::quality::{self, JOBS_DEFAULT, JOBS_MAX, JOBS_MIN, Options};
+use lingua_sim::quality::{self, JOBS_DEFAULT, JOBS_MAX, JOBS_MIN, QualityOptions};
 use lingua_sim::world::{self, Batch, Cast, Progress};
 
 /// Simulations of Lingua.
@@ -69,7 +69,7 @@ impl WorldArgs {
 
 fn main() -> ExitCode {
     let passed = match Args::parse().simulation {
-        Simulation::Quality { jobs, seed, json } => measure(Options { jobs, seed }, json),
+        Simulation::Quality { jobs, seed, json } => measure(QualityOptions { jobs, seed }, json),
         Simulation::World(args) => match args {
             WorldArgs { seed: Some(seed), .. } => replay(seed, args.cast()),
             WorldArgs { seeds, planted: true, .. } => find_planted(seeds),
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn measure(options: Options, json: bool) -> bool {
+fn measure(options: QualityOptions, json: bool) -> bool {
     let report = quality::measure(options);
     match json {
         true => println!("{}", report.to_json()),

@@ -38,12 +38,12 @@ pub mod theory;
 pub mod workload;
 pub mod world;
 
-pub use goals::Verdict;
-pub use report::Report;
+pub use goals::GoalVerdict;
+pub use report::QualityReport;
 pub use scenario::Scenario;
-pub use tally::Outcome;
+pub use tally::QualityOutcome;
 
-use batch::Batch;
+use batch::QualityBatch;
 use sections::Section;
 
 /// Jobs in each run unless told otherwise.
@@ -57,14 +57,14 @@ pub const GOAL_SEEDS: u64 = 3;
 
 /// How much to simulate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct QualityOptions {
     /// Jobs in each run.
     pub jobs: u32,
     /// The first seed. The tables show it; the goals use those that follow, too.
     pub seed: u64,
 }
 
-impl Options {
+impl QualityOptions {
     /// Every seed that the goals are checked with.
     pub fn seeds(self) -> impl Iterator<Item = u64> + Clone {
         (0..GOAL_SEEDS).map(move |i| self.seed.wrapping_add(i))
@@ -72,19 +72,19 @@ impl Options {
 }
 
 /// Runs everything that the report needs, each run once.
-pub fn measure(options: Options) -> Report {
+pub fn measure(options: QualityOptions) -> QualityReport {
     let (sections, goals) = (sections::all(), goals::all(options.jobs));
     let shown = sections.iter().flat_map(Section::scenarios);
     let shown = shown.map(|s| s.seeded(options.seed).with_jobs(options.jobs));
     let judged = goals.iter().flat_map(|goal| goal.runs(options));
-    let batch = Batch::run(shown.chain(judged).collect());
+    let batch = QualityBatch::run(shown.chain(judged).collect());
     let verdicts = goals.iter().map(|goal| goal.judge(options, &batch)).collect();
-    Report::new(options, sections, batch, verdicts)
+    QualityReport::new(options, sections, batch, verdicts)
 }
 
 /// Runs what the goals need and nothing else.
-pub fn check_goals(options: Options) -> Vec<Verdict> {
+pub fn check_goals(options: QualityOptions) -> Vec<GoalVerdict> {
     let goals = goals::all(options.jobs);
-    let batch = Batch::run(goals.iter().flat_map(|goal| goal.runs(options)).collect());
+    let batch = QualityBatch::run(goals.iter().flat_map(|goal| goal.runs(options)).collect());
     goals.iter().map(|goal| goal.judge(options, &batch)).collect()
 }

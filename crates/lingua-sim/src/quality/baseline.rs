@@ -1,15 +1,15 @@
 //! Simpler ways to choose a node, and one that knows everything.
 //!
 //! Start at [`Baseline::pick`]. The first three are what the documents before Lingua described; the
-//! last is the best that a work-conserving dispatcher can be expected to do, and no dispatcher over a
-//! network can be: it sees every node as it is and needs no randomness against herds.
+//! last is the best that a work-conserving dispatcher can be expected to do, and no dispatcher over
+//! a network can be: it sees every node as it is and needs no randomness against herds.
 //!
 //! Invariant: what is picked has a free slot.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::cells::Reply;
+use super::cells::CellReply;
 use super::machine::Machine;
 
 /// Members of a pool in the documents' first level.
@@ -33,7 +33,7 @@ pub enum Baseline {
 
 impl Baseline {
     /// Chooses among the nodes that can do the job.
-    pub fn pick(self, machines: &[Machine], capable: &[usize], luck: &mut ChaCha8Rng) -> Reply {
+    pub fn pick(self, machines: &[Machine], capable: &[usize], luck: &mut ChaCha8Rng) -> CellReply {
         match self {
             Self::TwoLevelRandom => {
                 let pools = capable.len().div_ceil(POOL_NODES);
@@ -43,25 +43,25 @@ impl Baseline {
             }
             Self::RandomNode => one_try(machines, capable[luck.random_range(0..capable.len())]),
             Self::SerialSample => serial_sample(machines, capable, luck),
-            Self::LeastDelay => Reply { node: least_delay(machines, capable, luck), tries: 1 },
+            Self::LeastDelay => CellReply { node: least_delay(machines, capable, luck), tries: 1 },
         }
     }
 }
 
-fn one_try(machines: &[Machine], node: usize) -> Reply {
-    Reply { node: (!machines[node].is_full()).then_some(node), tries: 1 }
+fn one_try(machines: &[Machine], node: usize) -> CellReply {
+    CellReply { node: (!machines[node].is_full()).then_some(node), tries: 1 }
 }
 
-fn serial_sample(machines: &[Machine], capable: &[usize], luck: &mut ChaCha8Rng) -> Reply {
+fn serial_sample(machines: &[Machine], capable: &[usize], luck: &mut ChaCha8Rng) -> CellReply {
     let mut members = capable.to_vec();
     let tries_max = SAMPLE_NODES.min(members.len());
     for i in 0..tries_max {
         members.swap(i, luck.random_range(i..capable.len()));
         if !machines[members[i]].is_full() {
-            return Reply { node: Some(members[i]), tries: i as u32 + 1 };
+            return CellReply { node: Some(members[i]), tries: i as u32 + 1 };
         }
     }
-    Reply { node: None, tries: tries_max as u32 }
+    CellReply { node: None, tries: tries_max as u32 }
 }
 
 /// The best node, a random one of those that are exactly as good.
@@ -85,12 +85,12 @@ fn least_delay(machines: &[Machine], capable: &[usize], luck: &mut ChaCha8Rng) -
 mod tests {
     use rand::SeedableRng;
 
-    use super::super::fleet::Spec;
+    use super::super::fleet::NodeSpec;
     use super::super::workload::Arrival;
     use super::*;
 
     fn machines(speeds: &[f64]) -> Vec<Machine> {
-        speeds.iter().map(|&speed| Machine::new(Spec { speed, slots: 1, class: 0 })).collect()
+        speeds.iter().map(|&speed| Machine::new(NodeSpec { speed, slots: 1, class: 0 })).collect()
     }
 
     fn occupy(machine: &mut Machine) {

@@ -1,9 +1,9 @@
 //! Many runs on all cores.
 //!
-//! Start at [`Batch::run`].
+//! Start at [`QualityBatch::run`].
 //!
-//! Invariant: a scenario is run once, however often it is asked for, and its outcome does not depend
-//! on what else runs.
+//! Invariant: a scenario is run once, however often it is asked for, and its outcome does not
+//! depend on what else runs.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZero;
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::scenario::Scenario;
-use super::tally::Outcome;
+use super::tally::QualityOutcome;
 use super::world;
 
-/// Scenarios and what they came to.
+/// Scenarios and their outcomes.
 #[derive(Debug, Clone)]
-pub struct Batch(HashMap<Scenario, Outcome>);
+pub struct QualityBatch(HashMap<Scenario, QualityOutcome>);
 
-impl Batch {
+impl QualityBatch {
     /// Runs all of these.
     pub fn run(mut scenarios: Vec<Scenario>) -> Self {
         let mut known = HashSet::new();
@@ -42,8 +42,8 @@ impl Batch {
         Self(done)
     }
 
-    /// What a scenario of this batch came to.
-    pub fn outcome(&self, scenario: &Scenario) -> &Outcome {
+    /// The outcome of a scenario of this batch.
+    pub fn outcome(&self, scenario: &Scenario) -> &QualityOutcome {
         &self.0[scenario]
     }
 

@@ -1,4 +1,4 @@
-//! Rosters of at most 100 nodes each, and an instance's way through them.
+//! Rosters of at most 100 nodes each, and the order in which an instance tries them.
 //!
 //! Start at [`Cells::reserve`]. Within a cell the core chooses. Between cells an instance goes by
 //! what it remembers of each cell's free slots: the better of two random cells first, then the
@@ -18,29 +18,29 @@ use lingua_core::{
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 
-use super::fleet::{Fleet, PAIRS, lang_pairs, profile, slowdown};
-use super::machine::Running;
+use super::fleet::{PAIRS, SimFleet, lang_pairs, profile, slowdown};
+use super::machine::RunningJob;
 use super::scenario::{Costs, Memory};
 
-/// How much of what it knew a node's cost keeps with each finished job. One job says little: its own
-/// length varies by two thirds of the mean.
+/// How much of what it knew a node's cost keeps with each finished job. One job says little: its
+/// own length varies by two thirds of the mean.
 const COST_KEPT: f64 = 63.0 / 64.0;
 
-/// What came of looking for a slot.
+/// The result of a search for a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reply {
-    /// The node that has one.
+pub struct CellReply {
+    /// The node with the slot, if one was found.
     pub node: Option<usize>,
     /// How many nodes or cells were asked.
     pub tries: u32,
 }
 
-/// What an instance asks for.
+/// A search for a slot by an instance.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask {
+pub struct CellRequest {
     /// The pair.
     pub pair: usize,
-    /// Who asks.
+    /// The instance.
     pub instance: usize,
     /// Whether to leave the last slots of flexible nodes alone.
     pub keep_last: bool,
@@ -67,9 +67,9 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Puts a fleet into cells, in order.
+    /// Fills cells with the nodes of a fleet, in order.
     pub fn new(
-        fleet: &Fleet,
+        fleet: &SimFleet,
         policy: Policy,
         instances: usize,
         memory: Memory,
@@ -108,7 +108,7 @@ impl Cells {
     }
 
     /// Looks for a slot, cell by cell.
-    pub fn reserve(&mut self, ask: Ask, luck: &mut ChaCha8Rng) -> Reply {
+    pub fn reserve(&mut self, ask: CellRequest, luck: &mut ChaCha8Rng) -> CellReply {
         self.plan_route(ask, luck);
         let query = Query { keep_last: ask.keep_last, ..self.queries[ask.pair] };
         let mut tries = 0;
@@ -118,20 +118,20 @@ impl Cells {
             let taken = u32::from(choice.slot.is_some());
             self.seen[ask.instance][cell][ask.pair] = choice.free - taken;
             if let Some(slot) = choice.slot {
-                return Reply { node: Some(cell * CELL_NODES_MAX + slot.index()), tries };
+                return CellReply { node: Some(cell * CELL_NODES_MAX + slot.index()), tries };
             }
         }
-        Reply { node: None, tries }
+        CellReply { node: None, tries }
     }
 
-    /// Says how many jobs a node has.
+    /// Sets the number of jobs of a node.
     pub fn set_used(&mut self, node: usize, used: usize) {
         let (cell, slot) = place(node);
         self.rosters[cell].set_used(slot, used as u16);
     }
 
     /// Learns from a job that ended on a node.
-    pub fn ended(&mut self, node: usize, job: &Running, instance: usize, now_s: f64) {
+    pub fn ended(&mut self, node: usize, job: &RunningJob, instance: usize, now_s: f64) {
         let (cell, slot) = place(node);
         if self.memory == Memory::RepliesAndEnds {
             self.seen[instance][cell][job.arrival.pair] += 1;
@@ -143,7 +143,7 @@ impl Cells {
         }
     }
 
-    fn plan_route(&mut self, ask: Ask, luck: &mut ChaCha8Rng) {
+    fn plan_route(&mut self, ask: CellRequest, luck: &mut ChaCha8Rng) {
         self.route.clear();
         if let Some(node) = ask.beside {
             self.route.push(place(node).0);

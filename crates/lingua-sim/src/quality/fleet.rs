@@ -1,9 +1,9 @@
 //! The nodes: speeds, slots, languages.
 //!
-//! Start at [`Fleet::new`]. Speeds, slots and languages are stratified, not drawn: each ten nodes
-//! have the same mixture of speeds and languages, and over each hundred these do not depend on each
-//! other, so that one run differs from the next by its jobs only. It matters: a fleet whose rare
-//! nodes have 19 % of the capacity instead of 20 % rejects twice as many rare jobs.
+//! Start at [`SimFleet::new`]. Speeds, slots and languages are stratified, not drawn: each ten
+//! nodes have the same mixture of speeds and languages, and over each hundred these do not depend
+//! on each other, so that one run differs from the next by its jobs only. It matters: a fleet whose
+//! rare nodes have 19 % of the capacity instead of 20 % rejects twice as many rare jobs.
 //!
 //! Invariant: a node of class `c` serves the pairs `0..=c`; each class has the same share of the
 //! capacity as of the nodes.
@@ -24,7 +24,7 @@ const TARGET: &str = "en";
 
 /// One node.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spec {
+pub struct NodeSpec {
     /// Seconds of work that it does in a second when it has one job.
     pub speed: f64,
     /// How many jobs it takes at once.
@@ -35,17 +35,17 @@ pub struct Spec {
 
 /// All nodes.
 #[derive(Debug, Clone)]
-pub struct Fleet {
+pub struct SimFleet {
     /// The nodes in order.
-    pub specs: Vec<Spec>,
+    pub specs: Vec<NodeSpec>,
     /// For each pair, the nodes that serve it.
     pub capable: [Vec<usize>; PAIRS],
 }
 
-impl Fleet {
+impl SimFleet {
     /// The fleet that a scenario asks for.
     pub fn new(scenario: &Scenario) -> Self {
-        let specs: Vec<Spec> = (0..usize::from(scenario.nodes))
+        let specs: Vec<NodeSpec> = (0..usize::from(scenario.nodes))
             .map(|i| {
                 let (speed, slots) = match scenario.shape {
                     Shape::Unequal => unequal(i),
@@ -56,7 +56,7 @@ impl Fleet {
                     Languages::One => 0,
                     Languages::Overlapping => class(i),
                 };
-                Spec { speed, slots, class }
+                NodeSpec { speed, slots, class }
             })
             .collect();
         let serving = |pair| (0..specs.len()).filter(|&i| specs[i].class >= pair).collect();
@@ -66,7 +66,8 @@ impl Fleet {
 
     /// Seconds of work that the nodes do in a second when all slots are taken.
     pub fn capacity(&self) -> f64 {
-        let full = |spec: &Spec| f64::from(spec.slots) * spec.speed / slowdown(spec.slots.into());
+        let full =
+            |spec: &NodeSpec| f64::from(spec.slots) * spec.speed / slowdown(spec.slots.into());
         self.specs.iter().map(full).sum()
     }
 }
@@ -82,7 +83,7 @@ pub fn lang_pairs() -> [LangPair; PAIRS] {
 }
 
 /// What a node of this class registers with.
-pub fn profile(spec: &Spec) -> Profile {
+pub fn profile(spec: &NodeSpec) -> Profile {
     let sources = || SOURCES[..=spec.class].iter().map(|tag| lang(tag));
     let nmt = Nmt::pairs(sources().map(|source| (source, lang(TARGET))));
     let (asr, semantic, tts) =
@@ -124,14 +125,15 @@ mod tests {
 
     use super::*;
 
-    fn overlapping(nodes: u16) -> Fleet {
-        Fleet::new(&Scenario { nodes, languages: Languages::Overlapping, ..Scenario::default() })
+    fn overlapping(nodes: u16) -> SimFleet {
+        SimFleet::new(&Scenario { nodes, languages: Languages::Overlapping, ..Scenario::default() })
     }
 
     #[test]
     fn a_hundred_nodes_have_the_shares_that_the_yardstick_asks_for() {
         let fleet = overlapping(100);
-        let share = |test: &dyn Fn(&Spec) -> bool| fleet.specs.iter().filter(|s| test(s)).count();
+        let share =
+            |test: &dyn Fn(&NodeSpec) -> bool| fleet.specs.iter().filter(|s| test(s)).count();
         assert_eq!([0, 1, 2].map(|class| share(&|s| s.class == class)), [50, 30, 20]);
         assert_eq!([0.5, 1.0, 2.0].map(|speed| share(&|s| s.speed == speed)), [30, 50, 20]);
         assert_eq!([2, 4, 8].map(|slots| share(&|s| s.slots == slots)), [20, 70, 10]);
@@ -143,7 +145,7 @@ mod tests {
         let fleet = overlapping(100);
         for (class, share) in [(0, 0.5), (1, 0.3), (2, 0.2)] {
             let specs = fleet.specs.iter().copied().filter(|s| s.class == class).collect();
-            let part = Fleet { specs, capable: Default::default() };
+            let part = SimFleet { specs, capable: Default::default() };
             assert!((part.capacity() / fleet.capacity() - share).abs() < 1e-9);
         }
     }
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn the_core_sees_one_two_and_three_pairs() {
         let pairs_of = |class| {
-            let profile = profile(&Spec { speed: 1.0, slots: 4, class });
+            let profile = profile(&NodeSpec { speed: 1.0, slots: 4, class });
             profile.capabilities().pair_count(SemanticRule::default())
         };
         assert_eq!([0, 1, 2].map(pairs_of), [1, 2, 3]);

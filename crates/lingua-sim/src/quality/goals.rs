@@ -1,4 +1,4 @@
-//! What must hold.
+//! The goals: limits that the results must keep.
 //!
 //! Start at [`all`]. A goal names its runs, what to take from them and the limit; [`Goal::judge`]
 //! takes the worst of all seeds, or their mean if it is to be compared with theory.
@@ -6,36 +6,36 @@
 //! Invariant: a goal about scheduling that holds, holds with every seed that was tried.
 
 use super::baseline::Baseline;
-use super::batch::Batch;
-use super::scenario::{Dispatch, Scenario};
+use super::batch::QualityBatch;
+use super::scenario::{DispatchRule, Scenario};
 use super::sections::{
     equal_nodes, hundred_and_one, overlapping, overlapping_loss_kept, single_loss,
     single_lower_bound, theory_loss, theory_queue,
 };
-use super::tally::Outcome;
-use super::{JOBS_DEFAULT, Options, theory};
+use super::tally::QualityOutcome;
+use super::{JOBS_DEFAULT, QualityOptions, theory};
 
 /// The rare pair's number.
 const RARE: usize = 2;
 
-/// Something that must hold.
+/// A limit for a number that is measured.
 #[derive(Debug, Clone)]
 pub struct Goal {
-    /// What it says.
+    /// What the goal demands, as a sentence.
     pub what: String,
-    /// The runs that it looks at, but for their jobs and seed.
+    /// The scenarios to run, without number of jobs and seed.
     pub scenarios: Vec<Scenario>,
-    /// What it takes from them.
-    pub measure: fn(&[&Outcome]) -> f64,
-    /// What that must not pass.
-    pub limit: Limit,
-    /// What it is counted in.
+    /// The number that is measured in their outcomes.
+    pub measure: fn(&[&QualityOutcome]) -> f64,
+    /// The limit.
+    pub limit: GoalLimit,
+    /// The unit.
     pub unit: &'static str,
 }
 
-/// Where a number must stay.
+/// The limit of a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Limit {
+pub enum GoalLimit {
     /// This or less.
     AtMost(f64),
     /// This or more.
@@ -46,22 +46,22 @@ pub enum Limit {
     Within(f64),
 }
 
-/// What came of a goal.
+/// The result of a goal.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
-    /// What the goal says.
+pub struct GoalVerdict {
+    /// What the goal demands.
     pub what: String,
     /// The worst of all seeds, or their mean.
     pub measured: f64,
-    /// What it must not pass.
-    pub limit: Limit,
-    /// What both are counted in.
+    /// The limit.
+    pub limit: GoalLimit,
+    /// The unit of both.
     pub unit: &'static str,
     /// Whether it holds.
     pub passed: bool,
 }
 
-impl Limit {
+impl GoalLimit {
     /// Whether a number stays where it must.
     pub fn holds(self, measured: f64) -> bool {
         match self {
@@ -106,21 +106,27 @@ impl Limit {
 }
 
 impl Goal {
-    /// Every run that it looks at.
-    pub fn runs(&self, options: Options) -> impl Iterator<Item = Scenario> {
+    /// Every scenario that the goal needs.
+    pub fn runs(&self, options: QualityOptions) -> impl Iterator<Item = Scenario> {
         options.seeds().flat_map(move |seed| self.runs_with(seed, options.jobs))
     }
 
     /// Compares what was measured with the limit.
-    pub fn judge(&self, options: Options, batch: &Batch) -> Verdict {
+    pub fn judge(&self, options: QualityOptions, batch: &QualityBatch) -> GoalVerdict {
         let measured = options.seeds().map(|seed| {
             let runs = self.runs_with(seed, options.jobs);
-            let outcomes: Vec<&Outcome> = runs.map(|run| batch.outcome(&run)).collect();
+            let outcomes: Vec<&QualityOutcome> = runs.map(|run| batch.outcome(&run)).collect();
             (self.measure)(&outcomes)
         });
         let measured = self.limit.settle(measured);
         let passed = self.limit.holds(measured);
-        Verdict { what: self.what.clone(), measured, limit: self.limit, unit: self.unit, passed }
+        GoalVerdict {
+            what: self.what.clone(),
+            measured,
+            limit: self.limit,
+            unit: self.unit,
+            passed,
+        }
     }
 
     fn runs_with(&self, seed: u64, jobs: u32) -> impl Iterator<Item = Scenario> {
@@ -146,7 +152,7 @@ pub fn all(jobs: u32) -> Vec<Goal> {
 /// jobs by 2 % (rejections) and 6 % (waits): four times that is allowed, and more in shorter runs.
 fn theory_goals(jobs: u32) -> [Goal; 2] {
     let noise = (f64::from(JOBS_DEFAULT) / f64::from(jobs)).sqrt();
-    let within = |percent: f64| Limit::Within((percent * noise).ceil());
+    let within = |percent: f64| GoalLimit::Within((percent * noise).ceil());
     [
         goal(
             "theory: rejections compared with Erlang B",
@@ -172,48 +178,48 @@ fn queue_goals(name: &str, scenario: Scenario, p99_ms: f64) -> [Goal; 2] {
             format!("queue, {name}, load {load:.2}: timeouts"),
             vec![scenario],
             |runs| runs[0].rejected.iter().sum::<u64>() as f64,
-            Limit::AtMost(0.0),
+            GoalLimit::AtMost(0.0),
             "jobs",
         ),
         goal(
             format!("queue, {name}, load {load:.2}: p99 wait"),
             vec![scenario],
             |runs| 1000.0 * runs[0].wait_p99_s,
-            Limit::AtMost(p99_ms),
+            GoalLimit::AtMost(p99_ms),
             "ms",
         ),
     ]
 }
 
 fn loss_goals() -> [Goal; 4] {
-    let rejected = |runs: &[&Outcome]| 100.0 * runs[0].rejected_share();
+    let rejected = |runs: &[&QualityOutcome]| 100.0 * runs[0].rejected_share();
     [
         goal(
             "no queue, one pair, load 0.90: rejected",
             vec![single_loss().at(90)],
             rejected,
-            Limit::AtMost(0.1),
+            GoalLimit::AtMost(0.1),
             "%",
         ),
         goal(
             "no queue, one pair, load 0.95: rejected",
             vec![single_loss().at(95)],
             rejected,
-            Limit::AtMost(1.0),
+            GoalLimit::AtMost(1.0),
             "%",
         ),
         goal(
             "no queue, last slots kept, load 0.95: rare pair rejected",
             vec![overlapping_loss_kept().at(95)],
             |runs| 100.0 * runs[0].rejected_share_of(RARE),
-            Limit::AtMost(1.0),
+            GoalLimit::AtMost(1.0),
             "%",
         ),
         goal(
             "queue, load 0.95: rare pair timeouts",
             vec![overlapping().at(95)],
             |runs| runs[0].rejected[RARE] as f64,
-            Limit::AtMost(0.0),
+            GoalLimit::AtMost(0.0),
             "jobs",
         ),
     ]
@@ -227,34 +233,34 @@ fn lower_bound_goals() -> [Goal; 2] {
             format!("queue, one pair, load {:.2}: p99 response above lower bound", ours.load()),
             vec![ours, bound],
             |runs| 100.0 * (runs[0].response_p99_s / runs[1].response_p99_s - 1.0),
-            Limit::AtMost(10.0),
+            GoalLimit::AtMost(10.0),
             "%",
         )
     })
 }
 
 fn spread_goals() -> [Goal; 3] {
-    let two_level = Dispatch::Baseline(Baseline::TwoLevelRandom);
+    let two_level = DispatchRule::Baseline(Baseline::TwoLevelRandom);
     [
         goal(
             "equal nodes, load 0.10: entropy of a session's nodes",
             vec![equal_nodes().at(10)],
             |runs| runs[0].spread_min,
-            Limit::AtLeast(0.95),
+            GoalLimit::AtLeast(0.95),
             "of 1",
         ),
         goal(
             "101 nodes, load 0.30: balanced rejected",
             vec![hundred_and_one().at(30)],
             |runs| runs[0].rejected.iter().sum::<u64>() as f64,
-            Limit::AtMost(0.0),
+            GoalLimit::AtMost(0.0),
             "jobs",
         ),
         goal(
             "101 nodes, load 0.30: documents' two-level random rejected",
             vec![Scenario { dispatch: two_level, ..hundred_and_one() }.at(30)],
             |runs| 100.0 * runs[0].rejected_share(),
-            Limit::Above(40.0),
+            GoalLimit::Above(40.0),
             "%",
         ),
     ]
@@ -263,8 +269,8 @@ fn spread_goals() -> [Goal; 3] {
 fn goal(
     what: impl Into<String>,
     scenarios: Vec<Scenario>,
-    measure: fn(&[&Outcome]) -> f64,
-    limit: Limit,
+    measure: fn(&[&QualityOutcome]) -> f64,
+    limit: GoalLimit,
     unit: &'static str,
 ) -> Goal {
     Goal { what: what.into(), scenarios, measure, limit, unit }
@@ -277,23 +283,23 @@ mod tests {
     #[test]
     fn the_worst_seed_counts() {
         let measured = [0.2, 0.7, 0.5];
-        assert_eq!(Limit::AtMost(0.6).settle(measured.into_iter()), 0.7);
-        assert_eq!(Limit::AtLeast(0.1).settle(measured.into_iter()), 0.2);
-        assert_eq!(Limit::Above(0.1).settle(measured.into_iter()), 0.2);
+        assert_eq!(GoalLimit::AtMost(0.6).settle(measured.into_iter()), 0.7);
+        assert_eq!(GoalLimit::AtLeast(0.1).settle(measured.into_iter()), 0.2);
+        assert_eq!(GoalLimit::Above(0.1).settle(measured.into_iter()), 0.2);
     }
 
     #[test]
     fn theory_is_compared_with_the_mean_in_both_directions() {
-        let limit = Limit::Within(2.0);
+        let limit = GoalLimit::Within(2.0);
         assert_eq!(limit.settle([-6.0, 3.0, 0.0].into_iter()), -1.0);
         assert!(limit.holds(-1.0) && limit.holds(2.0) && !limit.holds(-2.1));
     }
 
     #[test]
     fn a_limit_holds_up_to_itself_unless_it_must_be_passed() {
-        assert!(Limit::AtMost(1.0).holds(1.0) && !Limit::AtMost(1.0).holds(1.1));
-        assert!(Limit::AtLeast(1.0).holds(1.0) && !Limit::AtLeast(1.0).holds(0.9));
-        assert!(Limit::Above(1.0).holds(1.1) && !Limit::Above(1.0).holds(1.0));
-        assert!(!Limit::AtMost(1.0).holds(f64::NAN));
+        assert!(GoalLimit::AtMost(1.0).holds(1.0) && !GoalLimit::AtMost(1.0).holds(1.1));
+        assert!(GoalLimit::AtLeast(1.0).holds(1.0) && !GoalLimit::AtLeast(1.0).holds(0.9));
+        assert!(GoalLimit::Above(1.0).holds(1.1) && !GoalLimit::Above(1.0).holds(1.0));
+        assert!(!GoalLimit::AtMost(1.0).holds(f64::NAN));
     }
 }

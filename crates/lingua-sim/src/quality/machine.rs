@@ -1,20 +1,20 @@
 //! A node at work: processor sharing with contention.
 //!
-//! Start at [`Machine::start`]. All jobs on a node run at the same rate, so it is enough to know how
-//! much work each job that was there from the beginning would have got: a job ends when this mark
-//! reaches what it was at its start plus its own work.
+//! Start at [`Machine::start`]. All jobs on a node run at the same rate, so it is enough to know
+//! how much work each job that was there from the beginning would have got: a job ends when this
+//! mark reaches what it was at its start plus its own work.
 //!
 //! Invariant: a machine never has more jobs than slots, and its mark never falls.
 
-use super::fleet::{Spec, slowdown};
+use super::fleet::{NodeSpec, slowdown};
 use super::workload::Arrival;
 
 /// A job on a node.
 #[derive(Debug, Clone, Copy)]
-pub struct Running {
-    /// What came in.
+pub struct RunningJob {
+    /// The job as it arrived.
     pub arrival: Arrival,
-    /// Whether it came after the warm-up.
+    /// Whether it arrived after the warm-up.
     pub counted: bool,
     /// When it got its slot.
     pub started_s: f64,
@@ -26,8 +26,8 @@ pub struct Running {
 /// A node and the jobs on it.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    spec: Spec,
-    jobs: Vec<Running>,
+    spec: NodeSpec,
+    jobs: Vec<RunningJob>,
     /// Work that a job has got that was there from the beginning.
     mark: f64,
     /// When the mark was right.
@@ -36,7 +36,7 @@ pub struct Machine {
 
 impl Machine {
     /// An idle node.
-    pub fn new(spec: Spec) -> Self {
+    pub fn new(spec: NodeSpec) -> Self {
         Self { spec, jobs: Vec::with_capacity(spec.slots.into()), mark: 0.0, marked_s: 0.0 }
     }
 
@@ -50,16 +50,16 @@ impl Machine {
         self.jobs.len() >= usize::from(self.spec.slots)
     }
 
-    /// How long a job of mean work takes if it comes now and nothing changes.
+    /// How long a job of mean work takes if it starts now and nothing changes.
     pub fn delay_s(&self) -> f64 {
         slowdown(self.jobs.len() + 1) / self.spec.speed
     }
 
-    /// Gives it a job.
+    /// Starts a job.
     pub fn start(&mut self, arrival: Arrival, counted: bool, now_s: f64) {
         assert!(!self.is_full(), "a node was given more jobs than it has slots");
         self.advance(now_s);
-        self.jobs.push(Running {
+        self.jobs.push(RunningJob {
             arrival,
             counted,
             started_s: now_s,
@@ -75,7 +75,7 @@ impl Machine {
     }
 
     /// Ends the job that is due; `None` if there is none at all.
-    pub fn finish(&mut self, now_s: f64) -> Option<Running> {
+    pub fn finish(&mut self, now_s: f64) -> Option<RunningJob> {
         let marks = self.jobs.iter().map(|job| job.ends_at_mark).enumerate();
         let (at, mark) = marks.min_by(|a, b| a.1.total_cmp(&b.1))?;
         // The exact mark, so that rounding errors do not add up.
@@ -103,14 +103,14 @@ mod tests {
 
     #[test]
     fn a_job_alone_takes_its_work_divided_by_speed() {
-        let mut machine = Machine::new(Spec { speed: 2.0, slots: 4, class: 0 });
+        let mut machine = Machine::new(NodeSpec { speed: 2.0, slots: 4, class: 0 });
         machine.start(job(3.0), true, 10.0);
         assert_eq!(machine.next_end_s(), Some(11.5));
     }
 
     #[test]
     fn jobs_share_and_slow_each_other_down() {
-        let mut machine = Machine::new(Spec { speed: 1.0, slots: 4, class: 0 });
+        let mut machine = Machine::new(NodeSpec { speed: 1.0, slots: 4, class: 0 });
         machine.start(job(1.0), true, 0.0);
         machine.start(job(1.0), true, 0.5);
         // The first has half of its work left and runs at 1 / 1.15 from then on.
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "more jobs than it has slots")]
     fn a_full_node_takes_nothing() {
-        let mut machine = Machine::new(Spec { speed: 1.0, slots: 1, class: 0 });
+        let mut machine = Machine::new(NodeSpec { speed: 1.0, slots: 1, class: 0 });
         machine.start(job(1.0), true, 0.0);
         machine.start(job(1.0), true, 0.0);
     }

@@ -1,7 +1,7 @@
 //! Jobs that wait for a slot: per pair, first come first served.
 //!
-//! Start at [`Line::oldest_first`]. All jobs of a pair ask for the same, so when a slot comes free it
-//! is enough to try the first of each pair.
+//! Start at [`WaitingQueue::oldest_first`]. All jobs of a pair ask for the same, so when a slot
+//! comes free it is enough to try the first of each pair.
 //!
 //! Invariant: within a pair, jobs leave in the order in which they came.
 
@@ -10,48 +10,48 @@ use std::collections::VecDeque;
 use super::fleet::PAIRS;
 use super::workload::Arrival;
 
-/// A job that waits.
+/// A job that waits for a slot.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Parked {
-    /// What came in.
+pub struct WaitingJob {
+    /// The job as it arrived.
     pub arrival: Arrival,
-    /// Whether it came after the warm-up.
+    /// Whether it arrived after the warm-up.
     pub counted: bool,
 }
 
-/// All jobs that wait. At most all jobs of a run: its bound is the run's.
+/// All waiting jobs; at most all jobs of a run.
 #[derive(Debug, Clone, Default)]
-pub struct Line {
-    by_pair: [VecDeque<Parked>; PAIRS],
+pub struct WaitingQueue {
+    by_pair: [VecDeque<WaitingJob>; PAIRS],
 }
 
-impl Line {
-    /// Lets a job wait behind all others of its pair.
-    pub fn park(&mut self, job: Parked) {
+impl WaitingQueue {
+    /// Adds a job behind all others of its pair.
+    pub fn park(&mut self, job: WaitingJob) {
         self.by_pair[job.arrival.pair].push_back(job);
     }
 
-    /// Whether nobody waits for this pair.
+    /// Whether no job of this pair waits.
     pub fn is_empty(&self, pair: usize) -> bool {
         self.by_pair[pair].is_empty()
     }
 
-    /// The first job of each pair, the one that has waited longest first.
-    pub fn oldest_first(&self) -> impl Iterator<Item = Parked> + use<> {
+    /// The first job of each pair, longest wait first.
+    pub fn oldest_first(&self) -> impl Iterator<Item = WaitingJob> + use<> {
         let mut heads = self.by_pair.each_ref().map(|jobs| jobs.front().copied());
-        let came = |head: &Option<Parked>| head.map_or(f64::INFINITY, |job| job.arrival.at_s);
+        let came = |head: &Option<WaitingJob>| head.map_or(f64::INFINITY, |job| job.arrival.at_s);
         heads.sort_by(|a, b| came(a).total_cmp(&came(b)));
         heads.into_iter().flatten()
     }
 
-    /// Takes the first job of a pair out.
-    pub fn take(&mut self, pair: usize) -> Option<Parked> {
+    /// Removes the first job of a pair.
+    pub fn take(&mut self, pair: usize) -> Option<WaitingJob> {
         self.by_pair[pair].pop_front()
     }
 
-    /// Takes out a job that has waited for longer than it may, if there is one.
-    pub fn take_expired(&mut self, now_s: f64, wait_s: f64) -> Option<Parked> {
-        let expired = |job: &mut Parked| now_s - job.arrival.at_s > wait_s;
+    /// Removes a job that has waited longer than it may.
+    pub fn take_expired(&mut self, now_s: f64, wait_s: f64) -> Option<WaitingJob> {
+        let expired = |job: &mut WaitingJob| now_s - job.arrival.at_s > wait_s;
         self.by_pair.iter_mut().find_map(|jobs| jobs.pop_front_if(expired))
     }
 }
@@ -60,12 +60,12 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn job(at_s: f64, pair: usize) -> Parked {
-        Parked { arrival: Arrival { at_s, work_s: 1.0, pair, session: 0 }, counted: true }
+    fn job(at_s: f64, pair: usize) -> WaitingJob {
+        WaitingJob { arrival: Arrival { at_s, work_s: 1.0, pair, session: 0 }, counted: true }
     }
 
-    fn line(jobs: &[(f64, usize)]) -> Line {
-        let mut line = Line::default();
+    fn line(jobs: &[(f64, usize)]) -> WaitingQueue {
+        let mut line = WaitingQueue::default();
         jobs.iter().for_each(|&(at_s, pair)| line.park(job(at_s, pair)));
         line
     }

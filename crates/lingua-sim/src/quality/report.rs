@@ -1,40 +1,40 @@
-//! What was found, as tables for people and as JSON for programs.
+//! The results, as tables for people and as JSON for programs.
 //!
-//! Start at [`Report`]. It is the only file that knows what the output looks like.
+//! Start at [`QualityReport`]. It is the only file that knows what the output looks like.
 
 use std::fmt::{self, Write};
 
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 
-use super::Options;
-use super::batch::Batch;
-use super::goals::Verdict;
+use super::QualityOptions;
+use super::batch::QualityBatch;
+use super::goals::GoalVerdict;
 use super::sections::Section;
-use super::tally::Outcome;
+use super::tally::QualityOutcome;
 
-/// Everything that was found.
+/// The results of all sections and goals.
 #[derive(Debug, Clone)]
-pub struct Report {
-    options: Options,
+pub struct QualityReport {
+    options: QualityOptions,
     sections: Vec<Section>,
-    batch: Batch,
-    verdicts: Vec<Verdict>,
+    batch: QualityBatch,
+    verdicts: Vec<GoalVerdict>,
 }
 
-impl Report {
-    /// From the runs of the sections, and what came of the goals.
+impl QualityReport {
+    /// Builds the report from the runs of the sections and the results of the goals.
     pub fn new(
-        options: Options,
+        options: QualityOptions,
         sections: Vec<Section>,
-        batch: Batch,
-        verdicts: Vec<Verdict>,
+        batch: QualityBatch,
+        verdicts: Vec<GoalVerdict>,
     ) -> Self {
         Self { options, sections, batch, verdicts }
     }
 
-    /// What came of each goal.
-    pub fn verdicts(&self) -> &[Verdict] {
+    /// The result of each goal.
+    pub fn verdicts(&self) -> &[GoalVerdict] {
         &self.verdicts
     }
 
@@ -56,7 +56,7 @@ impl Report {
         ])
     }
 
-    fn outcome(&self, section: &Section, row: usize, load_percent: u16) -> &Outcome {
+    fn outcome(&self, section: &Section, row: usize, load_percent: u16) -> &QualityOutcome {
         let scenario = section.rows[row].scenario.at(load_percent);
         let scenario = scenario.seeded(self.options.seed).with_jobs(self.options.jobs);
         self.batch.outcome(&scenario)
@@ -89,7 +89,7 @@ impl Report {
     fn goals_table(&self) -> Table {
         let mut table = table(["goal", "measured", "limit", ""].map(String::from).to_vec());
         for verdict in &self.verdicts {
-            let Verdict { what, measured, limit, unit, passed } = verdict;
+            let GoalVerdict { what, measured, limit, unit, passed } = verdict;
             table.add_row([
                 what.clone(),
                 format!("{} {unit}", short(*measured)),
@@ -101,7 +101,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for QualityReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for section in &self.sections {
             writeln!(
@@ -137,7 +137,7 @@ fn short(value: f64) -> String {
     }
 }
 
-fn verdict_json(verdict: &Verdict) -> String {
+fn verdict_json(verdict: &GoalVerdict) -> String {
     object([
         ("goal", string(&verdict.what)),
         ("measured", verdict.measured.to_string()),
@@ -148,7 +148,7 @@ fn verdict_json(verdict: &Verdict) -> String {
     ])
 }
 
-fn outcome_json(label: &str, load_percent: u16, outcome: &Outcome) -> String {
+fn outcome_json(label: &str, load_percent: u16, outcome: &QualityOutcome) -> String {
     object([
         ("who", string(label)),
         ("load_percent", load_percent.to_string()),

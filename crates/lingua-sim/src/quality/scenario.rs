@@ -1,4 +1,4 @@
-//! What a run is about, as data.
+//! The settings of a run, as data.
 //!
 //! Start at [`Scenario`]: the default is a single pool of 100 unequal nodes at load 0.9 with the
 //! default policy and a queue; a section or a goal says in what its runs differ from it.
@@ -16,30 +16,30 @@ pub const WAIT_MS_UNLIMITED: u64 = 1 << 50;
 /// How long a job waits by default when nothing is free.
 pub const WAIT_MS_DEFAULT: u64 = 2000;
 
-/// One run.
+/// The settings of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Scenario {
     /// How many nodes there are.
     pub nodes: u16,
-    /// What they are like.
+    /// Their speeds and slots.
     pub shape: Shape,
     /// Which pairs they serve.
     pub languages: Languages,
     /// Work that arrives, in hundredths of what the nodes can do.
     pub load_percent: u16,
-    /// Who chooses.
-    pub dispatch: Dispatch,
+    /// How nodes are chosen.
+    pub dispatch: DispatchRule,
     /// What the rosters know of the nodes' speeds.
     pub costs: Costs,
     /// What happens to a job for which nothing is free.
     pub waiting: Waiting,
     /// How many jobs arrive.
     pub jobs: u32,
-    /// Where chance begins.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
-/// What the nodes are like.
+/// Speeds and slots of the nodes, and the distribution of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// Slow, normal and fast nodes with 2, 4 and 8 slots; lognormal work.
@@ -59,9 +59,9 @@ pub enum Languages {
     Overlapping,
 }
 
-/// Who chooses the node.
+/// How a node is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Dispatch {
+pub enum DispatchRule {
     /// The core, in cells of at most 100 nodes, asked by some number of instances.
     Core {
         /// How it chooses within a cell.
@@ -75,7 +75,7 @@ pub enum Dispatch {
     Baseline(Baseline),
 }
 
-impl Dispatch {
+impl DispatchRule {
     /// The core with this policy and one instance.
     pub fn core(policy: Policy) -> Self {
         Self::Core { policy, instances: 1, memory: Memory::Replies }
@@ -129,7 +129,7 @@ impl Default for Scenario {
             shape: Shape::Unequal,
             languages: Languages::One,
             load_percent: 90,
-            dispatch: Dispatch::core(Policy::Balanced),
+            dispatch: DispatchRule::core(Policy::Balanced),
             costs: Costs::Known,
             waiting: Waiting::UpTo { wait_ms: WAIT_MS_DEFAULT },
             jobs: super::JOBS_DEFAULT,

@@ -1,7 +1,7 @@
 //! The questions that the report answers.
 //!
-//! Start at [`all`]. A section is data: rows that say who chooses, columns that say under which
-//! load, and how to show what a run came to.
+//! Start at [`all`]. A section is data: a row for each way to choose, a column for each load, and
+//! how to show an outcome.
 //!
 //! Invariant: what a section shows comes from the scenarios that it names, with the first seed.
 
@@ -9,9 +9,9 @@ use lingua_core::Policy;
 
 use super::baseline::Baseline;
 use super::scenario::{
-    Costs, Dispatch, Languages, Memory, Scenario, Shape, WAIT_MS_UNLIMITED, Waiting,
+    Costs, DispatchRule, Languages, Memory, Scenario, Shape, WAIT_MS_UNLIMITED, Waiting,
 };
-use super::tally::Outcome;
+use super::tally::QualityOutcome;
 use super::theory;
 
 /// The core's four policies by their names in the configuration.
@@ -35,16 +35,16 @@ pub struct Section {
     pub loads: &'static [u16],
     /// One row for each.
     pub rows: Vec<Row>,
-    /// What a cell says.
-    pub show: fn(&Outcome) -> String,
+    /// The text of a cell.
+    pub show: fn(&QualityOutcome) -> String,
 }
 
-/// Who chooses, under which circumstances.
+/// A way to choose nodes, and the scenario for it.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// What it is called.
+    /// Its name.
     pub label: String,
-    /// The run, but for its load, jobs and seed.
+    /// The scenario, without load, number of jobs and seed.
     pub scenario: Scenario,
 }
 
@@ -88,7 +88,7 @@ pub fn single_loss() -> Scenario {
 
 /// One pair, a queue, and a chooser that sees everything: the lower bound.
 pub fn single_lower_bound() -> Scenario {
-    Scenario { dispatch: Dispatch::Baseline(Baseline::LeastDelay), ..Scenario::default() }
+    Scenario { dispatch: DispatchRule::Baseline(Baseline::LeastDelay), ..Scenario::default() }
 }
 
 /// Three pairs and a queue.
@@ -202,11 +202,11 @@ fn many_cells() -> Section {
     let any = Scenario { waiting: Waiting::NO, ..queue };
     let kept = Scenario { waiting: Waiting::NO_LAST_KEPT, ..queue };
     let with = |policy, instances, memory, base| {
-        let dispatch = Dispatch::Core { policy, instances, memory };
+        let dispatch = DispatchRule::Core { policy, instances, memory };
         Scenario { dispatch, ..base }
     };
     let (replies, ends) = (Memory::Replies, Memory::RepliesAndEnds);
-    let sample = Dispatch::Baseline(Baseline::SerialSample);
+    let sample = DispatchRule::Baseline(Baseline::SerialSample);
     Section {
         title: "6. Three overlapping pairs, 1000 nodes in 10 cells",
         legend: "rejected, rare pair rejected; tries per job; wait p99, response p99",
@@ -231,7 +231,7 @@ fn many_cells() -> Section {
 
 fn two_level_bias() -> Section {
     let base = hundred_and_one();
-    let with = |baseline| Scenario { dispatch: Dispatch::Baseline(baseline), ..base };
+    let with = |baseline| Scenario { dispatch: DispatchRule::Baseline(baseline), ..base };
     Section {
         title: "7. One pair, 101 nodes: the last one is a hundred of its own",
         legend: "rejected, tries per job; response mean / p99",
@@ -263,7 +263,8 @@ fn row(label: impl Into<String>, scenario: Scenario) -> Row {
 }
 
 fn with_policies(base: Scenario) -> Vec<Row> {
-    let with = |(name, policy)| row(name, Scenario { dispatch: Dispatch::core(policy), ..base });
+    let with =
+        |(name, policy)| row(name, Scenario { dispatch: DispatchRule::core(policy), ..base });
     POLICIES.into_iter().map(with).collect()
 }
 
@@ -273,20 +274,22 @@ fn with_baselines(base: Scenario) -> [Row; 3] {
         ("documents: two-level random", Baseline::TwoLevelRandom),
         ("random node, one try", Baseline::RandomNode),
     ]
-    .map(|(name, baseline)| row(name, Scenario { dispatch: Dispatch::Baseline(baseline), ..base }))
+    .map(|(name, baseline)| {
+        row(name, Scenario { dispatch: DispatchRule::Baseline(baseline), ..base })
+    })
 }
 
-fn show_loss(o: &Outcome) -> String {
+fn show_loss(o: &QualityOutcome) -> String {
     format!("{}, {:.2}\n{}", percent(o.rejected_share()), o.tries_mean, response(o))
 }
 
-fn show_queue(o: &Outcome) -> String {
+fn show_queue(o: &QualityOutcome) -> String {
     let (mean_ms, p99_ms) = (1000.0 * o.wait_mean_s, 1000.0 * o.wait_p99_s);
     let timed_out = percent(o.rejected_share());
     format!("{timed_out}\n{mean_ms:.2} / {p99_ms:.0} ms\n{}", response(o))
 }
 
-fn response(o: &Outcome) -> String {
+fn response(o: &QualityOutcome) -> String {
     format!("{:.2} / {:.2} s", o.response_mean_s, o.response_p99_s)
 }
 

@@ -1,15 +1,15 @@
-//! What is counted in a run, and what it comes to.
+//! Counts of a run and the results that follow from them.
 //!
-//! Start at [`Outcome`]. Jobs of the warm-up are placed like all others and not counted.
+//! Start at [`QualityOutcome`]. Jobs of the warm-up are placed like all others and not counted.
 //!
 //! Invariant: every counted job that arrived is in the end either rejected or done.
 
 use super::fleet::PAIRS;
 use super::workload::{Arrival, SESSIONS};
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Outcome {
+pub struct QualityOutcome {
     /// Jobs that arrived, by pair.
     pub arrived: [u64; PAIRS],
     /// Jobs that got no slot: at once, or within the time that they may wait; by pair.
@@ -31,7 +31,7 @@ pub struct Outcome {
     pub same_node_share: f64,
 }
 
-impl Outcome {
+impl QualityOutcome {
     /// Share of all jobs that got no slot.
     pub fn rejected_share(&self) -> f64 {
         share(self.rejected.iter().sum(), self.arrived.iter().sum())
@@ -47,9 +47,9 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// What is counted while a run goes on.
+/// The counts during a run.
 #[derive(Debug, Clone)]
-pub struct Tally {
+pub struct QualityTally {
     arrived: [u64; PAIRS],
     rejected: [u64; PAIRS],
     waits_s: Vec<f64>,
@@ -67,7 +67,7 @@ struct Session {
     repeats: u64,
 }
 
-impl Tally {
+impl QualityTally {
     /// Nothing counted yet, on this many nodes.
     pub fn new(nodes: usize) -> Self {
         let session = Session { by_node: vec![0; nodes], last: None, repeats: 0 };
@@ -88,7 +88,7 @@ impl Tally {
         self.arrived[pair] += u64::from(counted);
     }
 
-    /// Somebody looked for a slot.
+    /// An instance searched for a slot.
     pub fn tried(&mut self, tries: u32) {
         self.tries += u64::from(tries);
     }
@@ -117,13 +117,13 @@ impl Tally {
         }
     }
 
-    /// What it comes to, once all jobs have ended.
-    pub fn close(mut self) -> Outcome {
+    /// The results, once all jobs have ended.
+    pub fn close(mut self) -> QualityOutcome {
         let (arrived, rejected): (u64, u64) =
             (self.arrived.iter().sum(), self.rejected.iter().sum());
         assert_eq!(arrived, rejected + self.responses_s.len() as u64, "every job ends once");
         let repeats = self.sessions.iter().map(|session| session.repeats).sum();
-        Outcome {
+        QualityOutcome {
             arrived: self.arrived,
             rejected: self.rejected,
             wait_mean_s: mean(&self.waits_s),
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "every job ends once")]
     fn a_lost_job_is_noticed() {
-        let mut tally = Tally::new(1);
+        let mut tally = QualityTally::new(1);
         tally.arrived(0, true);
         tally.close();
     }

@@ -1,4 +1,4 @@
-//! The jobs: when they come, which pair, how much work, whose they are.
+//! The jobs: time of arrival, pair, work and session.
 //!
 //! Start at [`Workload::new`]; a workload is an endless iterator over [`Arrival`]s.
 //!
@@ -20,20 +20,20 @@ const DEMAND: [f64; PAIRS] = [0.60, 0.25, 0.15];
 /// Spread of the logarithm of a job's work.
 const WORK_SIGMA: f64 = 0.6;
 
-/// A job that comes in.
+/// An arriving job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Arrival {
-    /// When.
+    /// Seconds since the start.
     pub at_s: f64,
     /// How long it takes alone on a node of speed 1.
     pub work_s: f64,
-    /// Which pair it asks for.
+    /// The number of its pair.
     pub pair: usize,
-    /// Whose it is.
+    /// The number of its session.
     pub session: usize,
 }
 
-/// All jobs that come in, one after the other, without end.
+/// An endless sequence of jobs.
 #[derive(Debug, Clone)]
 pub struct Workload {
     rng: ChaCha8Rng,

@@ -1,7 +1,7 @@
 //! The events of a run: jobs arrive, get slots, wait, end.
 //!
-//! Start at [`run`]. Between two arrivals the nodes finish what is due, in the order of time; a slot
-//! that comes free goes to the oldest job that waits and can be placed now.
+//! Start at [`run`]. Between two arrivals the nodes finish what is due, in the order of time; a
+//! slot that comes free goes to the oldest job that waits and can be placed now.
 //!
 //! Invariant: a job never overtakes an older one of its pair, and every job ends once.
 
@@ -12,12 +12,12 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::baseline::Baseline;
-use super::cells::{Ask, Cells, Reply};
-use super::fleet::Fleet;
+use super::cells::{CellReply, CellRequest, Cells};
+use super::fleet::SimFleet;
 use super::machine::Machine;
-use super::queue::{Line, Parked};
-use super::scenario::{Dispatch, Scenario, Waiting};
-use super::tally::{Outcome, Tally};
+use super::queue::{WaitingJob, WaitingQueue};
+use super::scenario::{DispatchRule, Scenario, Waiting};
+use super::tally::{QualityOutcome, QualityTally};
 use super::workload::{Arrival, Workload};
 
 /// One part in this many of the jobs comes before counting begins.
@@ -27,7 +27,7 @@ const WARM_UP_PART: u32 = 10;
 const LUCK_STREAM: u64 = 1;
 
 /// Plays a scenario to its end.
-pub fn run(scenario: &Scenario) -> Outcome {
+pub fn run(scenario: &Scenario) -> QualityOutcome {
     let mut world = World::new(scenario);
     let jobs = Workload::new(scenario, world.fleet.capacity()).take(scenario.jobs as usize);
     for (number, arrival) in jobs.enumerate() {
@@ -39,16 +39,16 @@ pub fn run(scenario: &Scenario) -> Outcome {
 }
 
 struct World {
-    fleet: Fleet,
+    fleet: SimFleet,
     machines: Vec<Machine>,
     chooser: Chooser,
     waiting: Waiting,
-    line: Line,
+    line: WaitingQueue,
     due: BinaryHeap<Due>,
     /// Which entry of `due` is the node's present one.
     versions: Vec<u32>,
     luck: ChaCha8Rng,
-    tally: Tally,
+    tally: QualityTally,
 }
 
 enum Chooser {
@@ -58,10 +58,10 @@ enum Chooser {
 
 impl World {
     fn new(scenario: &Scenario) -> Self {
-        let fleet = Fleet::new(scenario);
+        let fleet = SimFleet::new(scenario);
         let chooser = match scenario.dispatch {
-            Dispatch::Baseline(baseline) => Chooser::Baseline(baseline),
-            Dispatch::Core { policy, instances, memory } => {
+            DispatchRule::Baseline(baseline) => Chooser::Baseline(baseline),
+            DispatchRule::Core { policy, instances, memory } => {
                 let instances = usize::from(instances);
                 let cells = Cells::new(&fleet, policy, instances, memory, scenario.costs);
                 Chooser::Core { cells: Box::new(cells), instances }
@@ -75,11 +75,11 @@ impl World {
             fleet,
             chooser,
             waiting: scenario.waiting,
-            line: Line::default(),
+            line: WaitingQueue::default(),
             due: BinaryHeap::new(),
             versions: vec![0; nodes],
             luck,
-            tally: Tally::new(nodes),
+            tally: QualityTally::new(nodes),
         }
     }
 
@@ -97,7 +97,7 @@ impl World {
         };
         match found {
             Some(node) => self.start(node, arrival, counted, now_s),
-            None if may_wait => self.line.park(Parked { arrival, counted }),
+            None if may_wait => self.line.park(WaitingJob { arrival, counted }),
             None => self.tally.rejected(arrival.pair, counted),
         }
     }
@@ -127,7 +127,7 @@ impl World {
 
     /// Gives the slot that came free on a node to the oldest job that can be placed now.
     fn wake(&mut self, freed: usize, now_s: f64) {
-        for Parked { arrival, counted } in self.line.oldest_first() {
+        for WaitingJob { arrival, counted } in self.line.oldest_first() {
             if let Some(node) = self.reserve(&arrival, false, Some(freed), now_s) {
                 self.line.take(arrival.pair);
                 self.start(node, arrival, counted, now_s);
@@ -151,13 +151,13 @@ impl World {
         now_s: f64,
     ) -> Option<usize> {
         let pair = job.pair;
-        let Reply { node, tries } = match &mut self.chooser {
+        let CellReply { node, tries } = match &mut self.chooser {
             Chooser::Baseline(baseline) => {
                 baseline.pick(&self.machines, &self.fleet.capable[pair], &mut self.luck)
             }
             Chooser::Core { cells, instances } => {
                 let (instance, now_ms) = (job.session % *instances, (now_s * 1000.0) as u64);
-                let ask = Ask { pair, instance, keep_last, beside, now_ms };
+                let ask = CellRequest { pair, instance, keep_last, beside, now_ms };
                 cells.reserve(ask, &mut self.luck)
             }
         };

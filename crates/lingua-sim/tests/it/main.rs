@@ -9,10 +9,10 @@ mod planted;
 
 use lingua_core::Policy;
 use lingua_sim::quality::baseline::Baseline;
-use lingua_sim::quality::goals::Limit;
-use lingua_sim::quality::scenario::{Costs, Dispatch, Memory};
+use lingua_sim::quality::goals::GoalLimit;
+use lingua_sim::quality::scenario::{Costs, DispatchRule, Memory};
 use lingua_sim::quality::{
-    Options, Outcome, Scenario, Verdict, check_goals, sections, theory, world,
+    GoalVerdict, QualityOptions, QualityOutcome, Scenario, check_goals, sections, theory, world,
 };
 
 const JOBS: u32 = 50_000;
@@ -20,24 +20,25 @@ const JOBS: u32 = 50_000;
 /// Chance alone makes shorter runs miss the narrower goals with one seed in three.
 const GOAL_JOBS: u32 = 120_000;
 
-fn run(scenario: Scenario) -> Outcome {
+fn run(scenario: Scenario) -> QualityOutcome {
     world::run(&scenario.with_jobs(JOBS).seeded(7))
 }
 
 /// Keeps a tenth of the way to the limit.
-fn has_margin(verdict: &Verdict) -> bool {
+fn has_margin(verdict: &GoalVerdict) -> bool {
     match verdict.limit {
-        Limit::AtMost(limit) => verdict.measured <= 0.9 * limit,
-        Limit::AtLeast(limit) => verdict.measured >= 1.0 - 0.9 * (1.0 - limit),
-        Limit::Above(limit) => verdict.measured >= 1.1 * limit,
-        Limit::Within(limit) => verdict.measured.abs() <= 0.9 * limit,
+        GoalLimit::AtMost(limit) => verdict.measured <= 0.9 * limit,
+        GoalLimit::AtLeast(limit) => verdict.measured >= 1.0 - 0.9 * (1.0 - limit),
+        GoalLimit::Above(limit) => verdict.measured >= 1.1 * limit,
+        GoalLimit::Within(limit) => verdict.measured.abs() <= 0.9 * limit,
     }
 }
 
 #[test]
 fn goals_hold_with_a_margin() {
-    let verdicts = check_goals(Options { jobs: GOAL_JOBS, seed: 7 });
-    let missed: Vec<&Verdict> = verdicts.iter().filter(|verdict| !has_margin(verdict)).collect();
+    let verdicts = check_goals(QualityOptions { jobs: GOAL_JOBS, seed: 7 });
+    let missed: Vec<&GoalVerdict> =
+        verdicts.iter().filter(|verdict| !has_margin(verdict)).collect();
     assert!(missed.is_empty(), "{missed:#?}");
     assert!(!verdicts.is_empty());
 }
@@ -74,7 +75,8 @@ fn learned_costs_are_as_good_as_known_ones() {
 
 #[test]
 fn balanced_beats_the_other_policies() {
-    let with = |policy| run(Scenario { dispatch: Dispatch::core(policy), ..Scenario::default() });
+    let with =
+        |policy| run(Scenario { dispatch: DispatchRule::core(policy), ..Scenario::default() });
     let balanced = with(Policy::Balanced);
     for policy in [Policy::LeastLoaded, Policy::Random, Policy::Sample { k: Policy::SAMPLE_K }] {
         let other = with(policy);
@@ -84,14 +86,14 @@ fn balanced_beats_the_other_policies() {
 
 #[test]
 fn serial_sampling_needs_many_tries_and_refuses_rare_pairs() {
-    let sample = Dispatch::Baseline(Baseline::SerialSample);
+    let sample = DispatchRule::Baseline(Baseline::SerialSample);
     let outcome = run(Scenario { dispatch: sample, ..sections::overlapping_loss_kept().at(95) });
     assert!(outcome.tries_mean > 4.0 && outcome.rejected_share_of(2) > 0.1, "{outcome:?}");
 }
 
 #[test]
 fn two_level_random_gives_the_last_node_of_101_half_of_the_traffic() {
-    let two_level = Dispatch::Baseline(Baseline::TwoLevelRandom);
+    let two_level = DispatchRule::Baseline(Baseline::TwoLevelRandom);
     let outcome = run(Scenario { dispatch: two_level, ..sections::hundred_and_one().at(30) });
     assert!(outcome.rejected_share() > 0.45, "{outcome:?}");
     assert_eq!(run(sections::hundred_and_one().at(30)).rejected, [0; 3]);
@@ -99,7 +101,7 @@ fn two_level_random_gives_the_last_node_of_101_half_of_the_traffic() {
 
 #[test]
 fn a_job_is_placed_in_another_cell_when_the_first_is_full() {
-    let core = |memory| Dispatch::Core { policy: Policy::Balanced, instances: 4, memory };
+    let core = |memory| DispatchRule::Core { policy: Policy::Balanced, instances: 4, memory };
     for memory in [Memory::Replies, Memory::RepliesAndEnds] {
         let scenario = Scenario { nodes: 300, dispatch: core(memory), ..sections::single_loss() };
         let outcome = run(scenario.at(95));
