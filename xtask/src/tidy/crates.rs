@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::Value;
 
-use super::{Finding, Workspace};
+use super::{Workspace, finding};
 
 /// Each crate with the crates of the workspace that it may use outside its tests.
 const MAY_USE: [(&str, &str); 13] = [
@@ -54,18 +54,18 @@ pub(super) fn parse_metadata(json: &str) -> anyhow::Result<Vec<Package>> {
 }
 
 /// Checks the dependencies of each crate, and that ARCHITECTURE.md names it.
-pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
+pub(super) fn check(workspace: &Workspace) -> Vec<String> {
     let mut findings = vec![];
     let architecture = Path::new("ARCHITECTURE.md");
     let text = workspace.files.get(architecture).map_or("", String::as_str);
     for Package { name, dependencies } in &workspace.packages {
         if !text.contains(&format!("`{name}`")) {
-            findings.push(Finding::new(architecture, 1, format!("does not name `{name}`")));
+            findings.push(finding(architecture, 1, format!("does not name `{name}`")));
         }
         let manifest = Path::new("crates").join(name).join("Cargo.toml");
         for used in dependencies {
             if !may_use(name, used) {
-                findings.push(Finding::new(&manifest, 1, format!("may not use `{used}`")));
+                findings.push(finding(&manifest, 1, format!("may not use `{used}`")));
             }
         }
     }
@@ -107,14 +107,13 @@ mod tests {
             {"name": "lingua-redis", "kind": null}, {"name": "lingua-sdk", "kind": "dev"}]}]}"#;
         let packages = parse_metadata(metadata).unwrap();
         let findings = check(&workspace(&[("ARCHITECTURE.md", "`lingua-store`")], packages));
-        let text: Vec<String> = findings.iter().map(Finding::to_string).collect();
-        assert_eq!(text, ["crates/lingua-store/Cargo.toml:1: may not use `lingua-redis`"]);
+        assert_eq!(findings, ["crates/lingua-store/Cargo.toml:1: may not use `lingua-redis`"]);
     }
 
     #[test]
     fn the_architecture_names_every_crate() {
         let packages = vec![Package { name: "lingua-wire".to_owned(), dependencies: vec![] }];
         let findings = check(&workspace(&[("ARCHITECTURE.md", "lingua-wire")], packages));
-        assert_eq!(findings[0].to_string(), "ARCHITECTURE.md:1: does not name `lingua-wire`");
+        assert_eq!(findings, ["ARCHITECTURE.md:1: does not name `lingua-wire`"]);
     }
 }

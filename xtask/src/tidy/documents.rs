@@ -2,12 +2,12 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{COLUMNS_MAX, Finding, Workspace};
+use super::{COLUMNS_MAX, Workspace, finding};
 
 /// What the leading comment of a script has to say.
 const LUA_HEADER: [&str; 4] = ["KEYS", "ARGV", "RETURNS", "WHY ATOMIC"];
 
-pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
+pub(super) fn check(workspace: &Workspace) -> Vec<String> {
     let mut findings = vec![];
     for (path, text) in workspace.with_extension("md") {
         findings.extend(markdown(path, text, workspace));
@@ -18,19 +18,19 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-fn markdown(path: &Path, text: &str, workspace: &Workspace) -> Vec<Finding> {
+fn markdown(path: &Path, text: &str, workspace: &Workspace) -> Vec<String> {
     let mut findings = vec![];
     let mut is_code = false;
     for (line, number) in text.lines().zip(1..) {
         is_code ^= line.trim_start().starts_with("```");
         let columns = line.chars().count();
         if columns > COLUMNS_MAX && !line.trim_start().starts_with('|') && can_be_wrapped(line) {
-            findings.push(Finding::new(path, number, format!("{columns} columns")));
+            findings.push(finding(path, number, format!("{columns} columns")));
         }
         let targets = if is_code { vec![] } else { link_targets(line) };
         for target in targets {
             if !resolve(path, &target).is_some_and(|file| workspace.contains(&file)) {
-                findings.push(Finding::new(path, number, format!("broken link `{target}`")));
+                findings.push(finding(path, number, format!("broken link `{target}`")));
             }
         }
     }
@@ -78,7 +78,7 @@ fn resolve(document: &Path, target: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-fn lua(path: &Path, text: &str) -> Vec<Finding> {
+fn lua(path: &Path, text: &str) -> Vec<String> {
     let mut findings = too_long(path, text);
     let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("--")).collect();
     let header = header.join("\n");
@@ -86,19 +86,19 @@ fn lua(path: &Path, text: &str) -> Vec<Finding> {
     let is_part = path.components().any(|part| part.as_os_str() == "prelude");
     for word in LUA_HEADER {
         if !is_part && !header.contains(word) {
-            findings.push(Finding::new(path, 1, format!("the leading comment lacks {word}")));
+            findings.push(finding(path, 1, format!("the leading comment lacks {word}")));
         }
     }
     findings
 }
 
 /// The lines that are too long; a comment that is one URL is allowed.
-pub(super) fn too_long(path: &Path, text: &str) -> Vec<Finding> {
+pub(super) fn too_long(path: &Path, text: &str) -> Vec<String> {
     let is_url = |line: &str| line.contains("://") && line.split_whitespace().count() <= 2;
     let lines = text.lines().map(|line| (line, line.chars().count())).zip(1..);
     lines
         .filter(|((line, columns), _)| *columns > COLUMNS_MAX && !is_url(line))
-        .map(|((_, columns), number)| Finding::new(path, number, format!("{columns} columns")))
+        .map(|((_, columns), number)| finding(path, number, format!("{columns} columns")))
         .collect()
 }
 
@@ -108,8 +108,11 @@ mod tests {
     use crate::tidy::workspace;
 
     fn findings(path: &str, text: &str) -> Vec<String> {
-        let workspace = workspace(&[(path, text), ("docs/here.md", "")], vec![]);
-        check(&workspace).iter().map(|finding| finding.message.clone()).collect()
+        let findings = check(&workspace(&[(path, text), ("docs/here.md", "")], vec![]));
+        findings
+            .iter()
+            .map(|finding| finding.splitn(3, ':').last().unwrap().trim().into())
+            .collect()
     }
 
     #[test]

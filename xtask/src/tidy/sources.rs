@@ -10,12 +10,12 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Ident, ImplItemFn, Item, ItemFn, Visibility};
 
 use super::documents::too_long;
-use super::{Finding, Workspace};
+use super::{Workspace, finding};
 
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 
-pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
+pub(super) fn check(workspace: &Workspace) -> Vec<String> {
     let mut findings = vec![];
     let mut types: BTreeMap<String, String> = BTreeMap::new();
     for (path, text) in workspace.with_extension("rs") {
@@ -28,21 +28,21 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
             Ok(_) => continue,
             Err(error) => {
                 let line = error.span().start().line;
-                findings.push(Finding::new(path, line, format!("does not parse: {error}")));
+                findings.push(finding(path, line, format!("does not parse: {error}")));
                 continue;
             }
         }
         findings.append(&mut file.findings);
         let lines = text.lines().count() - file.test_lines;
         if lines > FILE_LINES_MAX {
-            findings.push(Finding::new(path, 1, format!("{lines} lines of {FILE_LINES_MAX}")));
+            findings.push(finding(path, 1, format!("{lines} lines of {FILE_LINES_MAX}")));
         }
         for (name, line) in file.types.into_iter().filter(|_| is_library(path)) {
             let here = format!("{}:{line}", path.display());
             match types.get(&name) {
                 Some(other) => {
                     let message = format!("a second public type `{name}`, see {other}");
-                    findings.push(Finding::new(path, line, message));
+                    findings.push(finding(path, line, message));
                 }
                 None => drop(types.insert(name, here)),
             }
@@ -74,7 +74,7 @@ struct SourceFile<'a> {
     /// Public types with their lines.
     types: Vec<(String, usize)>,
     test_lines: usize,
-    findings: Vec<Finding>,
+    findings: Vec<String>,
 }
 
 impl SourceFile<'_> {
@@ -83,7 +83,7 @@ impl SourceFile<'_> {
         let lines = last - first + 1;
         if lines > FUNCTION_LINES_MAX {
             let message = format!("`{name}` has {lines} lines of {FUNCTION_LINES_MAX}");
-            self.findings.push(Finding::new(self.path, first, message));
+            self.findings.push(finding(self.path, first, message));
         }
     }
 }
@@ -130,7 +130,7 @@ mod tests {
     use crate::tidy::workspace;
 
     fn findings(files: &[(&str, &str)]) -> Vec<String> {
-        check(&workspace(files, vec![])).iter().map(Finding::to_string).collect()
+        check(&workspace(files, vec![]))
     }
 
     fn function(lines: usize) -> String {
