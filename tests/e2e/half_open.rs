@@ -77,6 +77,6 @@ async fn a_body_that_does_not_arrive_in_time_is_a_bad_request() {
     stream.write_all(head.as_bytes()).await.expect("sent");
     let mut response = String::new();
     within(stream.read_to_string(&mut response)).await.expect("a response, then the end");
-    assert!(response.starts_with("HTTP/1.1 400"), "{response}");
+    assert!(response.starts_with("HTTP/1.1 408"), "{response}");
     assert!(response.contains("did not arrive within 200 ms"), "{response}");
 }

@@ -5,7 +5,6 @@ mod chaos;
 mod cli;
 mod durable;
 mod events;
-mod express;
 mod failover;
 mod faults;
 mod half_open;

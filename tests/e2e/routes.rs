@@ -225,3 +225,18 @@ async fn jobs_are_listed_newest_first() {
     let listed: Vec<&str> = listed.map(|job| job["job_id"].as_str().expect("an id")).collect();
     assert_eq!(listed, ids[..3]);
 }
+
+#[tokio::test]
+async fn a_stop_lets_the_open_request_end() {
+    let s = Scheduler::start().await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
+    let client = s.new_client();
+    let open = tokio::spawn(async move { client.post("/v1/translate", job()).await });
+    let assign = node.expect("job_assign").await;
+    node.report("job_ack", &assign, json!({})).await;
+    let stopping = tokio::spawn(s.terminate());
+    node.expect("drain").await;
+    node.report("job_done", &assign, json!({"result": {"text_translated": "hello"}})).await;
+    assert_eq!(open.await.expect("no panic").body["state"], "DONE");
+    assert_eq!(stopping.await.expect("no panic"), Some(0));
+}

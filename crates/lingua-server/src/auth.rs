@@ -109,32 +109,39 @@ impl Tokens {
     }
 
     /// Whether the bearer of this header may do what the role may.
-    pub(crate) fn allow(&self, authorization: Option<&str>, needed: Role) -> Result<(), Denied> {
+    pub(crate) fn allow(
+        &self,
+        authorization: Option<&str>,
+        needed: Role,
+    ) -> Result<(), AccessError> {
         if self.is_empty() {
             return Ok(());
         }
         match self.holder(authorization) {
-            None => Err(Denied::Unknown),
+            None => Err(AccessError::UnknownToken),
             Some((_, role)) if role.covers(needed) => Ok(()),
-            Some((_, role)) => Err(Denied::NotAllowed { role, needed }),
+            Some((_, role)) => Err(AccessError::WrongRole { role, needed }),
         }
     }
 
     /// Whose token this header has, if it is a known one.
     pub(crate) fn holder(&self, authorization: Option<&str>) -> Option<(TokenHash, Role)> {
-        let token = authorization?.strip_prefix("Bearer ")?;
+        let (scheme, token) = authorization?.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return None;
+        }
         let hash = TokenHash::of(token.trim());
         self.0.get(&hash).map(|role| (hash, *role))
     }
 }
 
-/// Why a caller is turned away.
+/// Why a caller may not use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Denied {
+pub(crate) enum AccessError {
     #[error("no valid token; send 'Authorization: Bearer TOKEN'")]
-    Unknown,
+    UnknownToken,
     #[error("a token with role {role} may not do this; use one with role {needed} or admin")]
-    NotAllowed { role: Role, needed: Role },
+    WrongRole { role: Role, needed: Role },
 }
 
 #[cfg(test)]
@@ -150,10 +157,10 @@ mod tests {
         let bearer = |token: &str| format!("Bearer {token}");
         assert_eq!(tokens.allow(Some(&bearer(&node)), Role::Node), Ok(()));
         assert_eq!(tokens.allow(Some(&bearer(&admin)), Role::Client), Ok(()));
-        let denied = Denied::NotAllowed { role: Role::Node, needed: Role::Admin };
+        let denied = AccessError::WrongRole { role: Role::Node, needed: Role::Admin };
         assert_eq!(tokens.allow(Some(&bearer(&node)), Role::Admin), Err(denied));
         for wrong in [None, Some("Bearer "), Some("Bearer guess"), Some(node.as_str())] {
-            assert_eq!(tokens.allow(wrong, Role::Node), Err(Denied::Unknown));
+            assert_eq!(tokens.allow(wrong, Role::Node), Err(AccessError::UnknownToken));
         }
         assert_eq!(Tokens::default().allow(None, Role::Admin), Ok(()));
     }

@@ -23,8 +23,11 @@ pub(crate) fn job_request(
     id: JobId,
     body: &[u8],
     wait_ms: u64,
+    trace: &str,
 ) -> Result<JobRequest, RequestError> {
-    let mut spec = parse::<Dispatch<'_>>(body)?.into_spec(id)?;
+    let mut dispatch = parse::<Dispatch<'_>>(body)?;
+    dispatch.trace_id.get_or_insert(Cow::Borrowed(trace));
+    let mut spec = dispatch.into_spec(id)?;
     spec.wait_ms.get_or_insert(wait_ms);
     Ok(JobRequest::new(id, spec))
 }

@@ -6,7 +6,8 @@
 //! | [`auth`] | tokens and what they allow |
 //! | [`limit`] | how often one caller may ask |
 //! | `listen` | connections: timeouts, graceful stop |
-//! | `front` | what every request passes: its id, and the way to the busiest route |
+//! | `request` | what every request passes: its id, its span, its body |
+//! | `guard` | whether a caller may use a route |
 //! | [`tls`] | certificate and key |
 //! | `metrics` | what is counted here |
 //! | `app` | what all routes share |
@@ -17,7 +18,6 @@
 //! | `session` | the session WebSocket |
 //! | `mailbox` | nodes without WebSocket |
 //! | `convert` | between the wire's words and the engine's |
-//! | `sent` | bodies of requests |
 //! | `reply` | answers and errors |
 //!
 //! Start at [`Server::serve`], then `app`.
@@ -31,22 +31,20 @@ mod app;
 pub mod auth;
 mod convert;
 mod docs;
-mod express;
-mod front;
+mod guard;
 pub mod limit;
 mod listen;
 mod mailbox;
 mod metrics;
 mod openapi;
 pub mod options;
-mod patience;
 mod reply;
+mod request;
 mod routes;
-mod sent;
 mod session;
 mod socket;
 mod table;
 pub mod tls;
 
-pub use app::{Parts, Server};
+pub use app::Server;
 pub use options::ServerOptions;

@@ -1,22 +1,23 @@
-//! What the edge counts, by the names of the contract.
+//! The metrics of the server.
 //!
-//! Start at [`Metrics::open`]. Invariant: a connection is counted for exactly as long as its [`Open`] lives.
+//! Start at [`ServerMetrics::count_connection`]. Invariant: a connection is counted for exactly as
+//! long as its [`ConnectionCount`] lives.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Who is at the other end of a connection.
+/// The label `kind` of `lingua_connections`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Whoever speaks HTTP; a connection that becomes a WebSocket is one of those from then on.
+    /// An HTTP connection, until it becomes a WebSocket.
     Client,
     /// A node's WebSocket.
     Node,
     /// The WebSocket of a session.
     Session,
-    /// Somebody who watches what happens. It is a client's connection as well.
+    /// A stream of `/v1/events`. Its connection is counted as a client as well.
     Events,
 }
 
@@ -33,16 +34,15 @@ impl Kind {
     }
 }
 
-/// The edge's metrics.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct ServerMetrics {
     connections: Family<[(&'static str, &'static str); 1], Gauge>,
     pub(crate) sessions: Gauge,
     pub(crate) rate_limited: Counter,
 }
 
-impl Metrics {
-    /// Makes them and puts them into a registry whose prefix is `lingua`.
+impl ServerMetrics {
+    /// Registers the metrics in a registry whose prefix is `lingua`.
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let connections = Family::default();
         registry.register("connections", "Open connections, by kind", connections.clone());
@@ -53,7 +53,11 @@ impl Metrics {
             sessions.clone(),
         );
         let rate_limited = Counter::default();
-        registry.register("rate_limited", "Requests turned away", rate_limited.clone());
+        registry.register(
+            "rate_limited",
+            "Requests refused because their caller sent too many",
+            rate_limited.clone(),
+        );
         let metrics = Self { connections, sessions, rate_limited };
         for kind in Kind::ALL {
             metrics.gauge(kind).set(0);
@@ -65,19 +69,18 @@ impl Metrics {
         self.connections.get_or_create_owned(&[("kind", kind.as_str())])
     }
 
-    /// Counts a connection until what is given back is dropped.
-    pub(crate) fn open(&self, kind: Kind) -> Open {
+    /// Counts a connection until the result is dropped.
+    pub(crate) fn count_connection(&self, kind: Kind) -> ConnectionCount {
         let gauge = self.gauge(kind);
         gauge.inc();
-        Open(gauge)
+        ConnectionCount(gauge)
     }
 }
 
-/// An open connection.
 #[derive(Debug)]
-pub(crate) struct Open(Gauge);
+pub(crate) struct ConnectionCount(Gauge);
 
-impl Drop for Open {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.dec();
     }

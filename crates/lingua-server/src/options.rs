@@ -30,6 +30,8 @@ pub struct ServerOptions {
     /// How long a connection may take to send its headers, and a node to register; a body may take three
     /// times as long.
     pub first_message_ms: u64,
+    /// How long a stop waits for open requests.
+    pub stop_ms: u64,
     /// Longest long poll.
     pub poll_ms_max: u64,
     /// How often one caller may ask; as often as it likes if there is none.
@@ -54,6 +56,7 @@ impl Default for ServerOptions {
             body_ms: 30_000,
             frame_bytes_max: 4 << 20,
             first_message_ms: 10_000,
+            stop_ms: 10_000,
             poll_ms_max: 60_000,
             rate_limit: None,
             session: SessionSettings::default(),

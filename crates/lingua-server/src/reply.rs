@@ -1,38 +1,53 @@
-//! Answers and errors.
+//! Responses and errors.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use lingua_core::JobId;
 use lingua_engine::{NodeError, SubmitError};
-use lingua_wire::{ErrorBody, ErrorCode, Message, RequestError, to_json, write_json};
+use lingua_wire::{ErrorBody, ErrorCode, Message, RequestError, to_json};
 use serde::Serialize;
 
-/// How long a client should wait before it tries again what there was no room for.
+/// How long a client should wait before it repeats a request that found no room.
 const RETRY_AFTER_MS: u64 = 250;
 
-/// An answer that says what is wrong.
+/// What every route returns.
+pub(crate) type HttpReply = Result<Response, ApiError>;
+
+/// An error response, or an error message on a socket.
 #[derive(Debug)]
-pub(crate) struct Failed {
+pub(crate) struct ApiError {
     code: ErrorCode,
+    status: StatusCode,
     body: Box<ErrorBody>,
 }
 
-pub(crate) type Answer = Result<Response, Failed>;
-
-impl Failed {
+impl ApiError {
     pub(crate) fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
-        let mut body = ErrorBody::new(code, detail);
-        let busy = [ErrorCode::AllCandidatesFullOrFailed, ErrorCode::RateLimited];
-        if busy.contains(&code) {
-            body = body.with_retry_after_ms(RETRY_AFTER_MS);
+        let error = Self::with_body(code, ErrorBody::new(code, detail));
+        match code {
+            ErrorCode::AllCandidatesFullOrFailed | ErrorCode::RateLimited => {
+                error.with_retry_after_ms(RETRY_AFTER_MS)
+            }
+            _ => error,
         }
-        Self { code, body: Box::new(body) }
     }
 
-    /// From a code that travelled as a word.
+    fn with_body(code: ErrorCode, body: ErrorBody) -> Self {
+        let status = StatusCode::from_u16(code.status());
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self { code, status, body: Box::new(body) }
+    }
+
+    /// From the name of a code.
     pub(crate) fn named(code: &str, detail: impl Into<String>) -> Self {
         Self::new(ErrorCode::from_name(code).unwrap_or(ErrorCode::Internal), detail)
+    }
+
+    /// With another status than the code's own.
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
     }
 
     pub(crate) fn with_job(mut self, job: JobId) -> Self {
@@ -52,64 +67,48 @@ impl Failed {
     pub(crate) fn detail(&self) -> &str {
         &self.body.detail
     }
-
-    pub(crate) fn status(&self) -> StatusCode {
-        let status = StatusCode::from_u16(self.code.status());
-        status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-    }
-
-    /// In how many seconds it is worth trying again.
-    pub(crate) fn retry_after_s(&self) -> Option<u64> {
-        self.body.retry_after_ms.map(|ms| ms.div_ceil(1000))
-    }
-
-    /// Writes what is wrong, as JSON.
-    pub(crate) fn write_body(&self, out: &mut Vec<u8>) {
-        write_json(&*self.body, out);
-    }
 }
 
-impl From<RequestError> for Failed {
+impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> Self {
-        let code = error.code;
-        Self { code, body: Box::new(ErrorBody::from(error)) }
+        Self::with_body(error.code, error.into())
     }
 }
 
-impl From<SubmitError> for Failed {
+impl From<SubmitError> for ApiError {
     fn from(error: SubmitError) -> Self {
         Self::named(error.code(), error.to_string())
     }
 }
 
-impl From<NodeError> for Failed {
+impl From<NodeError> for ApiError {
     fn from(error: NodeError) -> Self {
         Self::named(error.code(), error.to_string())
     }
 }
 
-impl IntoResponse for Failed {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = json_with(self.status(), &*self.body);
-        if let Some(seconds) = self.retry_after_s() {
-            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        let mut response = text(self.status, "application/json", to_json(&*self.body));
+        if self.code == ErrorCode::Unauthorized {
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        if let Some(ms) = self.body.retry_after_ms {
+            response.headers_mut().insert(header::RETRY_AFTER, ms.div_ceil(1000).into());
         }
         response
     }
 }
 
-/// A message as an answer.
+/// A message as a response.
 pub(crate) fn json<M: Message + Serialize>(message: &M) -> Response {
-    json_with(StatusCode::OK, message)
+    text(StatusCode::OK, "application/json", to_json(message))
 }
 
-fn json_with<M: Message + Serialize>(status: StatusCode, message: &M) -> Response {
-    text(status, "application/json", to_json(message))
-}
-
-/// Text as an answer.
-pub(crate) fn text(status: StatusCode, kind: &'static str, body: String) -> Response {
-    let mut response = Response::new(Body::from(body));
+/// Text as a response.
+pub(crate) fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response

@@ -37,7 +37,7 @@ use serde::Serialize;
 use crate::app::{App, Shared};
 use crate::auth::{TokenHash, new_token};
 use crate::metrics::Kind;
-use crate::reply::Failed;
+use crate::reply::ApiError;
 use crate::routes::jobs::new_number;
 
 pub(crate) use compose::Composer;
@@ -69,7 +69,7 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(READ_BUFFER_BYTES)
         .on_upgrade(move |socket| async move {
-            let open = app.shared.metrics.open(Kind::Session);
+            let open = app.shared.metrics.count_connection(Kind::Session);
             Box::pin(serve(&app, socket, holder)).await;
             drop(open);
         })
@@ -81,7 +81,7 @@ async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, holde
     let joined = tokio::time::timeout(wait, join(app, &mut socket, holder)).await;
     let joined = joined.unwrap_or_else(|_| {
         let detail = "send session_start or session_resume first, and soon";
-        Err(Failed::new(ErrorCode::InvalidRequest, detail))
+        Err(ApiError::new(ErrorCode::InvalidRequest, detail))
     });
     let (attached, plan, started) = match joined {
         Ok(joined) => joined,
@@ -106,14 +106,14 @@ async fn join<S: Store, T: Timer>(
     app: &App<S, T>,
     socket: &mut WebSocket,
     holder: Option<Holder>,
-) -> Result<Joined<S, T>, Failed> {
+) -> Result<Joined<S, T>, ApiError> {
     let first = loop {
         match socket.next().await {
             Some(Ok(Frame::Text(first))) => break first,
             Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
             _ => {
                 let detail = "the first frame has to be session_start or session_resume, as text";
-                return Err(Failed::new(ErrorCode::InvalidRequest, detail));
+                return Err(ApiError::new(ErrorCode::InvalidRequest, detail));
             }
         }
     };
@@ -132,7 +132,7 @@ async fn begin<S: Store, T: Timer>(
     start: SessionStart<'_>,
     said: &[u8],
     holder: Option<Holder>,
-) -> Result<Joined<S, T>, Failed> {
+) -> Result<Joined<S, T>, ApiError> {
     let plan = start.into_plan()?;
     let secret = new_token();
     let number = hex(new_number(app.shared.engine.now_ms()));
@@ -159,12 +159,12 @@ async fn begin<S: Store, T: Timer>(
 async fn come_back<S: Store, T: Timer>(
     app: &App<S, T>,
     resume: &SessionResume<'_>,
-) -> Result<Joined<S, T>, Failed> {
+) -> Result<Joined<S, T>, ApiError> {
     let secret = TokenHash::of(&resume.resume_token).bytes();
     let sessions = &app.shared.sessions;
     let attached = sessions.resume(&resume.session_id, &secret, resume.last_seq).await?;
     let plan = compose::plan(attached.plan()).ok_or_else(|| {
-        Failed::new(ErrorCode::Internal, "what the session was started with cannot be read")
+        ApiError::new(ErrorCode::Internal, "what the session was started with cannot be read")
     })?;
     let started = SessionStarted {
         session_id: resume.session_id.clone().into_owned().into(),
@@ -285,20 +285,20 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
         self.send(text(&ErrorMessage::new(failed.code(), failed.detail(), false))).await
     }
 
-    fn hear_audio(&mut self, audio: &[u8]) -> Result<(), Failed> {
+    fn hear_audio(&mut self, audio: &[u8]) -> Result<(), ApiError> {
         let max = self.app.shared.options.session.frame_bytes_max;
         if audio.len() > max {
             let detail = format!(
                 "the frame has {} bytes, at most {max} may be; send shorter ones",
                 audio.len()
             );
-            return Err(Failed::new(ErrorCode::PayloadTooLarge, detail));
+            return Err(ApiError::new(ErrorCode::PayloadTooLarge, detail));
         }
         let is_speech = self.voice.as_mut().map(|voice| voice.hears(audio));
         Ok(self.attached.audio(audio, is_speech)?)
     }
 
-    fn hear_message(&mut self, said: &str) -> Result<(), Failed> {
+    fn hear_message(&mut self, said: &str) -> Result<(), ApiError> {
         match SessionMessage::parse(said)? {
             SessionMessage::TurnStart(turn) => {
                 let speaker = self.plan.speaker(turn.speaker.as_deref())?;
@@ -319,7 +319,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
     }
 }
 
-impl From<lingua_engine::session::SessionError> for Failed {
+impl From<lingua_engine::session::SessionError> for ApiError {
     fn from(error: lingua_engine::session::SessionError) -> Self {
         Self::named(error.code(), error.to_string())
     }

@@ -33,7 +33,7 @@ use tokio::sync::mpsc;
 use crate::app::{App, Shared};
 use crate::convert;
 use crate::metrics::Kind;
-use crate::reply::Failed;
+use crate::reply::ApiError;
 use crate::routes::nodes::{log_steps, new_node_id, take_beat};
 
 /// Bytes read at a time: with many idle nodes the usual 128 KiB would be most of the memory.
@@ -61,7 +61,7 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
         .write_buffer_size(READ_BUFFER_BYTES)
         .max_write_buffer_size(2 * max)
         .on_upgrade(move |socket| async move {
-            let open = app.shared.metrics.open(Kind::Node);
+            let open = app.shared.metrics.count_connection(Kind::Node);
             serve(&app, socket).await;
             drop(open);
         })
@@ -70,7 +70,10 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
 async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket) {
     let wait = Duration::from_millis(app.shared.options.first_message_ms);
     let joined = tokio::time::timeout(wait, join(app, &mut socket)).await.unwrap_or_else(|_| {
-        Err(Failed::new(ErrorCode::InvalidRequest, "send a register message first, and soon"))
+        let ms = app.shared.options.first_message_ms;
+        let detail =
+            format!("no `register` message within {ms} ms; connect again and send it first");
+        Err(ApiError::new(ErrorCode::InvalidRequest, detail))
     });
     let (node, joined, inbox) = match joined {
         Ok(joined) => joined,
@@ -97,14 +100,14 @@ type Member = (NodeId, RegisteredNode, mpsc::Receiver<ToNode>);
 async fn join<S: Store, T: Timer>(
     app: &App<S, T>,
     socket: &mut WebSocket,
-) -> Result<Member, Failed> {
+) -> Result<Member, ApiError> {
     let first = loop {
         match socket.next().await {
             Some(Ok(Frame::Text(first))) => break first,
             Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
             _ => {
                 let detail = "the first frame has to be a register message, as text";
-                return Err(Failed::new(ErrorCode::InvalidRequest, detail));
+                return Err(ApiError::new(ErrorCode::InvalidRequest, detail));
             }
         }
     };
@@ -136,7 +139,7 @@ fn text<M: Message + Serialize>(message: &M) -> Frame {
     Frame::Text(to_json(message).into())
 }
 
-async fn hang_up(socket: &mut WebSocket, failed: &Failed) {
+async fn hang_up(socket: &mut WebSocket, failed: &ApiError) {
     let error = ErrorMessage::new(failed.code(), failed.detail(), true);
     // A peer that is gone does not mind.
     socket.send(text(&error)).await.ok();
@@ -276,7 +279,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             ToNode::Drain => self.feed(text(&Drain {})).await,
             ToNode::Superseded => {
                 let detail = "another connection registered with this node id; this one is over";
-                let failed = Failed::new(ErrorCode::StaleEpoch, detail);
+                let failed = ApiError::new(ErrorCode::StaleEpoch, detail);
                 hang_up(&mut self.socket, &failed).await;
                 Err(Over)
             }
@@ -310,7 +313,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
         }
     }
 
-    async fn hear(&mut self, said: &str) -> Result<Result<(), Over>, Failed> {
+    async fn hear(&mut self, said: &str) -> Result<Result<(), Over>, ApiError> {
         let engine = &self.app.shared.engine;
         if self.announced.take().is_some() {
             let what = "a binary frame was announced and did not follow";
@@ -347,7 +350,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
         Ok(Ok(()))
     }
 
-    async fn hear_done(&mut self, done: JobDone<'_>) -> Result<Result<(), Over>, Failed> {
+    async fn hear_done(&mut self, done: JobDone<'_>) -> Result<Result<(), Over>, ApiError> {
         let key = LeaseKey { job: done.job_id, attempt: done.attempt_id };
         let report = done.report(self.node.clone());
         let frame_bytes = done.result()?.and_then(|result| result.frame_bytes());
@@ -364,7 +367,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
         }
     }
 
-    async fn hear_audio(&mut self, audio: &[u8]) -> Result<Result<(), Over>, Failed> {
+    async fn hear_audio(&mut self, audio: &[u8]) -> Result<Result<(), Over>, ApiError> {
         let Some(Announced { key, report, result }) = self.announced.take() else {
             return Err(RequestError::invalid("", "a binary frame that nothing announced").into());
         };
@@ -379,7 +382,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
         &mut self,
         key: LeaseKey,
         heard: Result<(), Refused>,
-    ) -> Result<Result<(), Over>, Failed> {
+    ) -> Result<Result<(), Over>, ApiError> {
         match heard {
             Ok(()) => Ok(Ok(())),
             Err(Refused::Store(error)) => Err(Refused::Store(error).into()),

@@ -140,7 +140,7 @@ routes! {
         post "/v1/dispatch/f2f" routes::jobs::dispatch, [header Key],
             [Dispatch<'_>, "dispatch.contract"] => [DispatchResponse, "dispatch_response"],
             "Submit a job; answers once it was sent to a node.";
-        post "/v1/translate" routes::jobs::translate_routed, [header Key],
+        post "/v1/translate" routes::jobs::translate, [header Key],
             [Dispatch<'_>, "dispatch.text_minimal"] => [JobView, "job_view.done"],
             "Submit a job and wait for its end.";
         get "/v1/jobs/{id}" routes::jobs::show, [query Wait],

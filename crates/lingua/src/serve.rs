@@ -9,7 +9,7 @@ use clap::Args;
 use lingua_core::InstanceId;
 use lingua_engine::options::{EngineOptions, PoolOptions, Times};
 use lingua_engine::{EngineService, TokioTimer};
-use lingua_server::{Parts, Server, ServerOptions};
+use lingua_server::{Server, ServerOptions};
 use lingua_store::Store;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -127,8 +127,7 @@ async fn serve_on<S: Store>(
             "tokens go over the network in the clear: set server.tls_cert and server.tls_key"
         );
     }
-    let parts = Parts { engine: service.handle(), options: server_options, registry };
-    let server = Server::new(parts);
+    let server = Server::new(service.handle(), server_options, registry);
 
     // Jobs end first, then connections: a client that waits gets its answer.
     let (jobs_ended, ended) = oneshot::channel::<()>();

@@ -9,7 +9,7 @@ use lingua_core::JobId;
 use lingua_core::job::JobState;
 use lingua_engine::Timer;
 use lingua_engine::handle::Waited;
-use lingua_engine::request::{JobRequest, JobStatus};
+use lingua_engine::request::JobStatus;
 use lingua_store::Store;
 use lingua_wire::client::{CancelResponse, DispatchResponse};
 use lingua_wire::message::check_label;
@@ -19,10 +19,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::app::{App, Shared, visible};
+use crate::app::{App, Shared};
 use crate::convert;
-use crate::reply::{Answer, Failed, json};
-use crate::sent::Sent;
+use crate::reply::{ApiError, HttpReply, json};
+use crate::request::{BodyBytes, TraceId};
 
 /// Most jobs in one listing.
 const LIST_MAX: usize = 1000;
@@ -37,9 +37,10 @@ const WAIT_MS_MAX: u64 = 60_000;
 pub(crate) async fn dispatch<S: Store, T: Timer>(
     app: Shared<S, T>,
     headers: HeaderMap,
-    Sent(body): Sent,
-) -> Answer {
-    let (id, sent_within_ms) = accept(&app, &headers, &body).await?;
+    TraceId(trace): TraceId,
+    BodyBytes(body): BodyBytes,
+) -> HttpReply {
+    let (id, sent_within_ms) = accept(&app, &headers, &body, &trace).await?;
     let waited = app.shared.engine.wait_sent(id, sent_within_ms).await?;
     let view = reached(id, waited)?;
     refuse_if_failed(&view)?;
@@ -47,44 +48,32 @@ pub(crate) async fn dispatch<S: Store, T: Timer>(
     let node = view.progress.node.or(last);
     let Some(node_id) = node else {
         let detail = "the job was cancelled before it was sent";
-        return Err(Failed::new(ErrorCode::StaleAttempt, detail).with_job(id));
+        return Err(ApiError::new(ErrorCode::StaleAttempt, detail).with_job(id));
     };
     Ok(json(&DispatchResponse { job_id: id, node_id, attempt_id: view.progress.attempt }))
 }
 
-/// The route of [`translate`].
-pub(crate) const TRANSLATE: &str = "/v1/translate";
-
-/// [`translate`] by way of the router, for requests that are not plain: see `express.rs`.
-pub(crate) async fn translate_routed<S: Store, T: Timer>(
-    app: Shared<S, T>,
-    headers: HeaderMap,
-    Sent(body): Sent,
-) -> Answer {
-    let id = job_id(&app, key(&headers))?;
-    let request = convert::job_request(id, &body, app.shared.options.default_wait_ms)?;
-    drop(body);
-    let view = translate(&app, request).await?;
-    Ok(json(&convert::job_view(&view)))
-}
-
 /// `POST /v1/translate`: accepts a job and answers with what came of it.
 pub(crate) async fn translate<S: Store, T: Timer>(
-    app: &App<S, T>,
-    request: JobRequest,
-) -> Result<JobStatus, Failed> {
-    let id = request.id;
+    app: Shared<S, T>,
+    headers: HeaderMap,
+    TraceId(trace): TraceId,
+    BodyBytes(body): BodyBytes,
+) -> HttpReply {
+    let id = job_id(&app, key(&headers))?;
+    let request = convert::job_request(id, &body, app.shared.options.default_wait_ms, &trace)?;
+    drop(body);
     let wait_ms = request.spec.deadline_ms.unwrap_or(app.shared.options.translate_ms);
     match app.shared.engine.translate(request, wait_ms).await? {
         Waited::Reached(view) => {
             refuse_if_failed(&view)?;
-            Ok(view)
+            Ok(json(&convert::job_view(&view)))
         }
         Waited::NotYet(_) => {
             let detail = format!(
                 "the job has not ended within {wait_ms} ms; it goes on, ask for it by its id"
             );
-            Err(Failed::new(ErrorCode::DeadlineExceeded, detail).with_job(id))
+            Err(ApiError::new(ErrorCode::DeadlineExceeded, detail).with_job(id))
         }
         Waited::NoSuchJob => Err(no_such_job(id)),
     }
@@ -94,9 +83,10 @@ async fn accept<S: Store, T: Timer>(
     app: &App<S, T>,
     headers: &HeaderMap,
     body: &[u8],
-) -> Result<(JobId, u64), Failed> {
+    trace: &str,
+) -> Result<(JobId, u64), ApiError> {
     let id = job_id(app, key(headers))?;
-    let request = convert::job_request(id, body, app.shared.options.default_wait_ms)?;
+    let request = convert::job_request(id, body, app.shared.options.default_wait_ms, trace)?;
     let wait_ms = request.spec.wait_ms.unwrap_or(0);
     let sent_within_ms = wait_ms.saturating_add(app.shared.options.translate_ms);
     let submitted = app.shared.engine.submit(request).await?;
@@ -112,15 +102,15 @@ pub(crate) struct Key {
 }
 
 /// A new id, or the one that belongs to the idempotency key.
-pub(crate) fn job_id<S: Store, T: Timer>(
+fn job_id<S: Store, T: Timer>(
     app: &App<S, T>,
-    key: Option<&[u8]>,
-) -> Result<JobId, Failed> {
+    key: Option<&HeaderValue>,
+) -> Result<JobId, ApiError> {
     let Some(key) = key else {
         return Ok(JobId::new(new_number(app.shared.engine.now_ms())));
     };
     let not_ascii = || RequestError::invalid("Idempotency-Key", "it is not ASCII");
-    let key = visible(key).ok_or_else(not_ascii)?;
+    let key = key.to_str().map_err(|_| not_ascii())?;
     check_label("Idempotency-Key", key)?;
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
     let mut id = [0; 16];
@@ -129,8 +119,8 @@ pub(crate) fn job_id<S: Store, T: Timer>(
 }
 
 /// The idempotency key, if there is one.
-fn key(headers: &HeaderMap) -> Option<&[u8]> {
-    headers.get("idempotency-key").map(HeaderValue::as_bytes)
+fn key(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get("idempotency-key")
 }
 
 /// The last time and count within it that a number was made from.
@@ -148,34 +138,34 @@ pub(crate) fn new_number(now_ms: u64) -> u128 {
     uuid::Builder::from_unix_timestamp_millis(tick >> 12, &random).as_uuid().as_u128()
 }
 
-fn reached(id: JobId, waited: Waited) -> Result<JobStatus, Failed> {
+fn reached(id: JobId, waited: Waited) -> Result<JobStatus, ApiError> {
     match waited {
         Waited::Reached(view) => Ok(view),
         Waited::NotYet(_) => {
             let detail = "the job was not sent in time; it goes on, ask for it by its id";
-            Err(Failed::new(ErrorCode::DeadlineExceeded, detail).with_job(id))
+            Err(ApiError::new(ErrorCode::DeadlineExceeded, detail).with_job(id))
         }
         Waited::NoSuchJob => Err(no_such_job(id)),
     }
 }
 
-fn refuse_if_failed(view: &JobStatus) -> Result<(), Failed> {
+fn refuse_if_failed(view: &JobStatus) -> Result<(), ApiError> {
     let Some(ended) = view.progress.ended.as_ref() else { return Ok(()) };
     match &ended.error {
         Some(code) => {
             let detail = ended.detail.clone().unwrap_or_default();
-            Err(Failed::named(code, detail).with_job(view.id))
+            Err(ApiError::named(code, detail).with_job(view.id))
         }
         None => Ok(()),
     }
 }
 
-fn no_such_job(id: JobId) -> Failed {
-    Failed::new(ErrorCode::JobNotFound, format!("there is no job {id}, or it ended long ago"))
+fn no_such_job(id: JobId) -> ApiError {
+    ApiError::new(ErrorCode::JobNotFound, format!("there is no job {id}, or it ended long ago"))
 }
 
-fn parse_id(text: &str) -> Result<JobId, Failed> {
-    text.parse().map_err(|error| Failed::new(ErrorCode::JobNotFound, format!("{error}")))
+fn parse_id(text: &str) -> Result<JobId, ApiError> {
+    text.parse().map_err(|error| ApiError::new(ErrorCode::JobNotFound, format!("{error}")))
 }
 
 /// How long to wait for the end of a job.
@@ -190,7 +180,7 @@ pub(crate) async fn show<S: Store, T: Timer>(
     app: Shared<S, T>,
     Path(id): Path<String>,
     Query(wait): Query<Wait>,
-) -> Answer {
+) -> HttpReply {
     let id = parse_id(&id)?;
     let wait_ms = wait.wait_ms.unwrap_or(0).min(WAIT_MS_MAX);
     match app.shared.engine.wait_ended(id, wait_ms).await? {
@@ -203,7 +193,7 @@ pub(crate) async fn show<S: Store, T: Timer>(
 pub(crate) async fn cancel<S: Store, T: Timer>(
     app: Shared<S, T>,
     Path(id): Path<String>,
-) -> Answer {
+) -> HttpReply {
     let id = parse_id(&id)?;
     match app.shared.engine.cancel(id).await? {
         Some(view) => Ok(json(&CancelResponse { ok: true, state: view.progress.state })),
@@ -224,7 +214,7 @@ pub(crate) struct List {
 pub(crate) async fn list<S: Store, T: Timer>(
     app: Shared<S, T>,
     Query(list): Query<List>,
-) -> Answer {
+) -> HttpReply {
     let state = list.state.map(|name| {
         JobState::from_name(&name.to_ascii_uppercase()).ok_or_else(|| {
             let known = JobState::ALL.map(JobState::as_str).join(", ");

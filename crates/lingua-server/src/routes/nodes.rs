@@ -21,14 +21,17 @@ use tokio::sync::mpsc;
 use crate::app::{App, Shared};
 use crate::convert;
 use crate::mailbox::Mailbox;
-use crate::reply::{Answer, Failed, json};
-use crate::sent::Sent;
+use crate::reply::{ApiError, HttpReply, json};
+use crate::request::BodyBytes;
 
 /// How long a long poll waits if the node does not say.
 const POLL_MS: u64 = 30_000;
 
 /// `POST /v1/node/register`
-pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
+pub(crate) async fn register<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    BodyBytes(body): BodyBytes,
+) -> HttpReply {
     let parts = parse::<Register>(&body)?.into_parts()?;
     tracing::info!(step = "register_start", "a node registers over HTTP");
     let node = parts.node.unwrap_or_else(new_node_id);
@@ -72,7 +75,10 @@ pub(crate) fn new_node_id() -> NodeId {
 }
 
 /// `POST /v1/node/heartbeat`
-pub(crate) async fn heartbeat<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
+pub(crate) async fn heartbeat<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    BodyBytes(body): BodyBytes,
+) -> HttpReply {
     let heartbeat: Heartbeat = parse(&body)?;
     let node = heartbeat.node()?.clone();
     let (mut cancel, drain) = take_beat(&app, &node, &heartbeat).await?;
@@ -87,7 +93,7 @@ pub(crate) async fn take_beat<S: Store, T: Timer>(
     app: &App<S, T>,
     node: &NodeId,
     heartbeat: &Heartbeat,
-) -> Result<(Vec<JobRef>, bool), Failed> {
+) -> Result<(Vec<JobRef>, bool), ApiError> {
     let engine = &app.shared.engine;
     let current = engine.profile_anywhere(node).await?;
     let profile = heartbeat.capability_update(&current)?.map(Arc::new);
@@ -107,7 +113,10 @@ pub(crate) async fn take_beat<S: Store, T: Timer>(
 }
 
 /// `POST /v1/node/offline`
-pub(crate) async fn offline<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
+pub(crate) async fn offline<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    BodyBytes(body): BodyBytes,
+) -> HttpReply {
     let node = parse::<Offline>(&body)?.node_id;
     let engine = &app.shared.engine;
     match engine.epoch_of(&node) {
@@ -130,7 +139,7 @@ pub(crate) async fn jobs<S: Store, T: Timer>(
     app: Shared<S, T>,
     Path(id): Path<String>,
     Query(poll): Query<Poll>,
-) -> Answer {
+) -> HttpReply {
     let node = NodeId::new(&id).map_err(|error| RequestError::invalid("id", &error.to_string()))?;
     let epoch = app.shared.engine.epoch_of(&node);
     let mailbox = app.shared.mailboxes.get(&node).filter(|mailbox| Some(mailbox.epoch) == epoch);
@@ -140,7 +149,7 @@ pub(crate) async fn jobs<S: Store, T: Timer>(
         None if epoch.is_none() => app.shared.engine.poll_elsewhere(&node, wait_ms).await?,
         None => {
             let detail = "this node is not registered over HTTP; register first";
-            return Err(Failed::new(ErrorCode::NodeNotRegistered, detail));
+            return Err(ApiError::new(ErrorCode::NodeNotRegistered, detail));
         }
     };
     let now_ms = app.shared.engine.now_ms();
@@ -149,7 +158,10 @@ pub(crate) async fn jobs<S: Store, T: Timer>(
 }
 
 /// `POST /v1/job/ack`
-pub(crate) async fn ack<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
+pub(crate) async fn ack<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    BodyBytes(body): BodyBytes,
+) -> HttpReply {
     let ack: JobAck = parse(&body)?;
     let node = known(&app, ack.node()?).await?;
     app.shared.engine.acked(ack.job_id, ack.report(node), true).await?;
@@ -157,20 +169,26 @@ pub(crate) async fn ack<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent)
 }
 
 /// `POST /v1/job/partial`
-pub(crate) async fn partial<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
+pub(crate) async fn partial<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    BodyBytes(body): BodyBytes,
+) -> HttpReply {
     let partial: JobPartial<'_> = parse(&body)?;
     let node = known(&app, partial.node()?).await?;
     match app.shared.engine.partial(partial.job_id, partial.report(node), &partial.text) {
         true => Ok(json(&OkResponse::OK)),
         false => {
             let detail = "the job is over, or hears too much at once; go on without it";
-            Err(Failed::new(ErrorCode::StaleAttempt, detail))
+            Err(ApiError::new(ErrorCode::StaleAttempt, detail))
         }
     }
 }
 
 /// `POST /v1/job/done`
-pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
+pub(crate) async fn done<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    BodyBytes(body): BodyBytes,
+) -> HttpReply {
     let done: JobDone<'_> = parse(&body)?;
     let node = known(&app, done.node()?).await?;
     let report = done.report(node);
@@ -184,7 +202,10 @@ pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent
 }
 
 /// `POST /v1/job/fail`
-pub(crate) async fn fail<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
+pub(crate) async fn fail<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    BodyBytes(body): BodyBytes,
+) -> HttpReply {
     let fail: JobFail<'_> = parse(&body)?;
     let node = known(&app, fail.node()?).await?;
     let (report, retryable) = (fail.report(node), fail.is_retryable());
@@ -194,7 +215,7 @@ pub(crate) async fn fail<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent
 }
 
 /// A node that is registered, here or elsewhere.
-async fn known<S: Store, T: Timer>(app: &App<S, T>, node: &NodeId) -> Result<NodeId, Failed> {
+async fn known<S: Store, T: Timer>(app: &App<S, T>, node: &NodeId) -> Result<NodeId, ApiError> {
     match app.shared.engine.knows_anywhere(node).await? {
         true => Ok(node.clone()),
         false => Err(lingua_engine::NodeError::NotRegistered.into()),

@@ -24,22 +24,22 @@ use tokio_stream::wrappers::BroadcastStream;
 
 use crate::app::{App, Shared};
 use crate::metrics::Kind;
-use crate::reply::{Answer, Failed, json, text};
-use crate::sent::Sent;
+use crate::reply::{ApiError, HttpReply, json, text};
+use crate::request::BodyBytes;
 use crate::{convert, docs, openapi};
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-fn node_id(text: &str) -> Result<NodeId, Failed> {
+fn node_id(text: &str) -> Result<NodeId, ApiError> {
     Ok(NodeId::new(text).map_err(|error| RequestError::invalid("id", &error.to_string()))?)
 }
 
-fn no_such_node(node: &NodeId) -> Failed {
-    Failed::new(ErrorCode::NodeNotFound, format!("there is no node {node}"))
+fn no_such_node(node: &NodeId) -> ApiError {
+    ApiError::new(ErrorCode::NodeNotFound, format!("there is no node {node}"))
 }
 
 /// `GET /v1/nodes`
-pub(crate) async fn nodes<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
+pub(crate) async fn nodes<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
     let (now_ms, nodes) = app.shared.engine.nodes().await?;
     let rule = app.shared.engine.options().rules.semantic;
     let nodes = nodes.iter().map(|node| convert::node_view(node, now_ms, rule)).collect();
@@ -47,7 +47,10 @@ pub(crate) async fn nodes<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
 }
 
 /// `GET /v1/nodes/{id}`
-pub(crate) async fn node<S: Store, T: Timer>(app: Shared<S, T>, Path(id): Path<String>) -> Answer {
+pub(crate) async fn node<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Path(id): Path<String>,
+) -> HttpReply {
     let id = node_id(&id)?;
     let rule = app.shared.engine.options().rules.semantic;
     match app.shared.engine.node(&id).await? {
@@ -57,12 +60,12 @@ pub(crate) async fn node<S: Store, T: Timer>(app: Shared<S, T>, Path(id): Path<S
 }
 
 /// `POST /v1/nodes/{id}/drain`
-pub(crate) async fn drain<S: Store, T: Timer>(app: Shared<S, T>, path: Path<String>) -> Answer {
+pub(crate) async fn drain<S: Store, T: Timer>(app: Shared<S, T>, path: Path<String>) -> HttpReply {
     order(app, path, true).await
 }
 
 /// `POST /v1/nodes/{id}/resume`
-pub(crate) async fn resume<S: Store, T: Timer>(app: Shared<S, T>, path: Path<String>) -> Answer {
+pub(crate) async fn resume<S: Store, T: Timer>(app: Shared<S, T>, path: Path<String>) -> HttpReply {
     order(app, path, false).await
 }
 
@@ -70,7 +73,7 @@ async fn order<S: Store, T: Timer>(
     app: Shared<S, T>,
     Path(id): Path<String>,
     drain: bool,
-) -> Answer {
+) -> HttpReply {
     let id = node_id(&id)?;
     if app.shared.engine.order(&id, drain).await?.is_none() {
         return Err(no_such_node(&id));
@@ -86,7 +89,7 @@ fn pool_view(pool: &Pool) -> Option<PoolView> {
 }
 
 /// `GET /v1/pools`
-pub(crate) async fn pools<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
+pub(crate) async fn pools<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
     let table = app.shared.engine.pools();
     let pools = table.iter().flat_map(|table| &table.pools).filter_map(pool_view).collect();
     let version = app.shared.engine.cluster().await?.table.map_or(0, |(version, _)| version);
@@ -97,7 +100,7 @@ pub(crate) async fn pools<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
 pub(crate) async fn pool<S: Store, T: Timer>(
     app: Shared<S, T>,
     Path(pair): Path<String>,
-) -> Answer {
+) -> HttpReply {
     let pair = lingua_wire::lang::pool("pair", &pair)?;
     let (now_ms, nodes) = app.shared.engine.nodes().await?;
     let rule = app.shared.engine.options().rules.semantic;
@@ -119,14 +122,14 @@ pub(crate) async fn pool<S: Store, T: Timer>(
         ids.push(node.node);
     }
     if ids.is_empty() {
-        return Err(Failed::new(ErrorCode::PoolNotFound, format!("no node serves {pair}")));
+        return Err(ApiError::new(ErrorCode::PoolNotFound, format!("no node serves {pair}")));
     }
     view.node_ids = Some(ids);
     Ok(json(&view))
 }
 
 /// `GET /v1/cluster`
-pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
+pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
     let cluster = app.shared.engine.cluster().await?;
     let leader = cluster.leader.as_deref().and_then(|name| InstanceId::new(name).ok());
     let table = app.shared.engine.pools();
@@ -161,7 +164,10 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
 }
 
 /// `POST /v1/explain`
-pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): Sent) -> Answer {
+pub(crate) async fn explain<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    BodyBytes(body): BodyBytes,
+) -> HttpReply {
     use lingua_core::roster::NodeVerdict;
     let mut spec = parse::<Dispatch<'_>>(&body)?.into_explain_spec()?;
     spec.wait_ms.get_or_insert(app.shared.options.default_wait_ms);
@@ -199,7 +205,7 @@ pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, Sent(body): S
 
 /// `GET /v1/events`: what happens, as it happens.
 pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
-    let open = app.shared.metrics.open(Kind::Events);
+    let open = app.shared.metrics.count_connection(Kind::Events);
     let events = BroadcastStream::new(app.shared.engine.events()).map(move |event| {
         // Whoever watches is counted until the stream goes.
         let _ = &open;
@@ -242,10 +248,10 @@ fn sse_of<M: Message + Serialize>(event: &M) -> SseEvent {
 }
 
 /// `GET /metrics`
-pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
+pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
     let mut out = String::new();
     prometheus_client::encoding::text::encode(&mut out, &app.shared.registry)
-        .map_err(|_| Failed::new(ErrorCode::Internal, "the metrics cannot be written"))?;
+        .map_err(|_| ApiError::new(ErrorCode::Internal, "the metrics cannot be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(text(StatusCode::OK, kind, out))
 }
@@ -266,13 +272,13 @@ pub(crate) async fn healthz() -> Response {
 }
 
 /// `GET /readyz`: the store answers, so jobs can be taken.
-pub(crate) async fn readyz<S: Store, T: Timer>(app: Shared<S, T>) -> Answer {
+pub(crate) async fn readyz<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
     let App { shared } = &*app;
     match shared.engine.is_ready().await {
         true => Ok(text(StatusCode::OK, PLAIN, "ready\n".to_owned())),
         false => {
             let detail = "the store does not answer, or this instance is stopping";
-            Err(Failed::new(ErrorCode::SchedulerDependencyDown, detail))
+            Err(ApiError::new(ErrorCode::SchedulerDependencyDown, detail))
         }
     }
 }

@@ -1,0 +1,106 @@
+//! Decides whether a caller may use a route: rate limit, token, origin.
+//!
+//! Start at [`check`]. Invariant: the rate limit counts before the token is looked at, so that
+//! guessing tokens is limited too.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::extract::{ConnectInfo, Request};
+use axum::http::{HeaderMap, HeaderName, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use lingua_engine::Timer;
+use lingua_store::Store;
+use lingua_wire::ErrorCode;
+
+use crate::app::App;
+use crate::auth::{AccessError, Role};
+use crate::limit::Caller;
+use crate::reply::ApiError;
+
+/// Runs a request if its caller may use the routes of this role.
+pub(crate) async fn guarded<S: Store, T: Timer>(
+    app: App<S, T>,
+    role: Role,
+    request: Request,
+    next: Next,
+) -> Response {
+    let peer = request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip());
+    match check(&app, role, request.headers(), peer) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+fn check<S: Store, T: Timer>(
+    app: &App<S, T>,
+    role: Role,
+    headers: &HeaderMap,
+    peer: Option<IpAddr>,
+) -> Result<(), ApiError> {
+    let tokens = &app.shared.options.tokens;
+    let authorization = visible(headers, header::AUTHORIZATION);
+    if let Some(limiter) = &app.shared.limiter {
+        let caller = match tokens.holder(authorization) {
+            Some((token, _)) => Caller::Token(token),
+            None => Caller::at(peer),
+        };
+        if let Err(wait_ms) = limiter.check(caller) {
+            app.shared.metrics.rate_limited.inc();
+            let detail = format!("too many requests; try again in {wait_ms} ms");
+            let error = ApiError::new(ErrorCode::RateLimited, detail);
+            return Err(error.with_retry_after_ms(wait_ms));
+        }
+    }
+    tokens.allow(authorization, role).map_err(|error| {
+        let code = match error {
+            AccessError::UnknownToken => ErrorCode::Unauthorized,
+            AccessError::WrongRole { .. } => ErrorCode::Forbidden,
+        };
+        ApiError::new(code, error.to_string())
+    })?;
+    match foreign_origin(headers, &app.shared.options.allowed_origins) {
+        None => Ok(()),
+        Some(origin) => {
+            let detail = format!(
+                "pages of {origin} may not call this server; add it to server.allowed_origins"
+            );
+            Err(ApiError::new(ErrorCode::Forbidden, detail))
+        }
+    }
+}
+
+fn visible(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// The origin of a web page that is neither this server's own nor in the list.
+fn foreign_origin<'a>(headers: &'a HeaderMap, allowed: &[String]) -> Option<&'a str> {
+    let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or("an unreadable origin");
+    let host = visible(headers, header::HOST).unwrap_or_default();
+    let own = origin.split_once("://").is_some_and(|(_, rest)| rest == host);
+    (!own && !allowed.iter().any(|known| known == origin)).then_some(origin)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_known_origins_may_call() {
+        let headers = |origin| {
+            HeaderMap::from_iter([
+                (header::HOST, HeaderValue::from_static("localhost:7410")),
+                (header::ORIGIN, HeaderValue::from_static(origin)),
+            ])
+        };
+        let allowed = ["https://app.example".to_owned()];
+        assert_eq!(foreign_origin(&headers("http://localhost:7410"), &allowed), None);
+        assert_eq!(foreign_origin(&headers("https://app.example"), &allowed), None);
+        let evil = headers("https://evil.example");
+        assert_eq!(foreign_origin(&evil, &allowed), Some("https://evil.example"));
+        assert_eq!(foreign_origin(&HeaderMap::new(), &allowed), None, "no browser, no origin");
+    }
+}

@@ -1,0 +1,198 @@
+//! What every request passes, and what routes read from a request.
+//!
+//! Start at [`request_scope`]. It gives the request an id, runs it in a span that carries the id,
+//! refuses a body that is announced as too long, and logs the outcome.
+//!
+//! Invariants: every response names its request in `X-Request-Id`; every error response is JSON;
+//! a body is bounded in size and in time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Bytes, to_bytes};
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use lingua_core::id::hex;
+use lingua_engine::Timer;
+use lingua_store::Store;
+use lingua_wire::ErrorCode;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::app::App;
+use crate::reply::ApiError;
+use crate::routes::jobs::new_number;
+
+const REQUEST_ID: &str = "x-request-id";
+
+/// Longest request id that is taken from a client.
+const REQUEST_ID_BYTES_MAX: usize = 64;
+
+/// Longest text of an error of axum itself.
+const ERROR_BYTES_MAX: usize = 4 << 10;
+
+/// The id of a request: the client's `X-Request-Id` if it is well-formed, else a new one.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(Arc<str>);
+
+impl RequestId {
+    fn of(headers: &HeaderMap, now_ms: u64) -> Self {
+        let given = headers.get(REQUEST_ID).map(HeaderValue::as_bytes).filter(|id| {
+            (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+        });
+        let made = hex(new_number(now_ms));
+        let id = std::str::from_utf8(given.unwrap_or(&made)).expect("checked to be ASCII");
+        Self(id.into())
+    }
+}
+
+/// Runs a request in its span and completes its response.
+pub(crate) async fn request_scope<S: Store, T: Timer>(
+    State(app): State<App<S, T>>,
+    route: Option<MatchedPath>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let started = Instant::now();
+    let id = RequestId::of(request.headers(), app.shared.engine.now_ms());
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let span =
+        tracing::info_span!("request", request_id = &*id.0, method = %request.method(), route);
+    let bytes_max = app.shared.options.body_bytes_max;
+    request.extensions_mut().insert(id.clone());
+    async move {
+        let mut response = match announced_bytes(request.headers()) {
+            Some(bytes) if bytes > bytes_max as u64 => too_large(bytes_max).into_response(),
+            _ => as_json_error(next.run(request).await).await,
+        };
+        let name = HeaderValue::from_str(&id.0).expect("checked to be ASCII");
+        response.headers_mut().insert(REQUEST_ID, name);
+        let elapsed_ms = started.elapsed().as_millis() as u64;
+        tracing::debug!(status = response.status().as_u16(), elapsed_ms, "request done");
+        response
+    }
+    .instrument(span)
+    .await
+}
+
+fn announced_bytes(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn too_large(bytes_max: usize) -> ApiError {
+    let detail = format!("the body is longer than {bytes_max} bytes; send less at once");
+    ApiError::new(ErrorCode::PayloadTooLarge, detail)
+}
+
+/// Turns an error of axum itself, which is plain text, into ours.
+async fn as_json_error(response: Response) -> Response {
+    let status = response.status();
+    let is_json = |value: &HeaderValue| value.as_bytes().starts_with(b"application/json");
+    let is_ours = response.headers().get(header::CONTENT_TYPE).is_some_and(is_json);
+    if is_ours || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let code = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => ErrorCode::PayloadTooLarge,
+        status if status.is_server_error() => ErrorCode::Internal,
+        _ => ErrorCode::InvalidRequest,
+    };
+    let text = to_bytes(response.into_body(), ERROR_BYTES_MAX).await.unwrap_or_default();
+    ApiError::new(code, String::from_utf8_lossy(&text)).with_status(status).into_response()
+}
+
+/// The trace id for a job whose body has none: that of a W3C `traceparent` header, else the
+/// request id.
+#[derive(Debug)]
+pub(crate) struct TraceId(pub(crate) Arc<str>);
+
+impl<A: Sync> FromRequestParts<A> for TraceId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &A) -> Result<Self, ApiError> {
+        if let Some(trace) = parts.headers.get("traceparent").and_then(trace_of) {
+            return Ok(Self(trace.into()));
+        }
+        match parts.extensions.get::<RequestId>() {
+            Some(RequestId(id)) => Ok(Self(Arc::clone(id))),
+            None => Err(ApiError::new(ErrorCode::Internal, "the request has no id")),
+        }
+    }
+}
+
+/// The trace id within `version-traceid-parentid-flags`.
+fn trace_of(traceparent: &HeaderValue) -> Option<&str> {
+    let mut parts = traceparent.to_str().ok()?.split('-');
+    let (version, trace, parent) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let well_formed = version.len() == 2 && trace.len() == 32 && parent.len() == 16;
+    let all_hex = is_hex(version) && is_hex(trace) && is_hex(parent);
+    let is_set = |text: &str| text.bytes().any(|byte| byte != b'0');
+    (well_formed && all_hex && version != "ff" && is_set(trace) && is_set(parent)).then_some(trace)
+}
+
+/// The whole body of a request.
+pub(crate) struct BodyBytes(pub(crate) Bytes);
+
+impl<S: Store, T: Timer> FromRequest<App<S, T>> for BodyBytes {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App<S, T>) -> Result<Self, ApiError> {
+        let options = &app.shared.options;
+        let limit = Duration::from_millis(options.body_ms);
+        let invalid = |detail: String| ApiError::new(ErrorCode::InvalidRequest, detail);
+        match tokio::time::timeout(limit, Bytes::from_request(request, app)).await {
+            Ok(Ok(body)) => Ok(Self(body)),
+            Ok(Err(error)) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                Err(too_large(options.body_bytes_max))
+            }
+            Ok(Err(error)) => Err(invalid(format!("cannot read the body: {}", error.body_text()))),
+            Err(_) => {
+                let ms = options.body_ms;
+                let detail = format!("the body did not arrive within {ms} ms; send it again");
+                Err(invalid(detail).with_status(StatusCode::REQUEST_TIMEOUT))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_id_is_taken_from_the_client_only_if_it_is_well_formed() {
+        let of = |id: &[u8]| {
+            let id = HeaderValue::from_bytes(id).unwrap();
+            RequestId::of(&HeaderMap::from_iter([(REQUEST_ID.parse().unwrap(), id)]), 1)
+        };
+        assert_eq!(&*of(b"order-7").0, "order-7");
+        for bad in [&b""[..], b"two words", b"\xff", &[b'x'; REQUEST_ID_BYTES_MAX + 1]] {
+            let made = of(bad).0;
+            assert_eq!((made.len(), made.as_bytes() == bad), (32, false));
+        }
+        assert_eq!(RequestId::of(&HeaderMap::new(), 1).0.len(), 32);
+    }
+
+    #[test]
+    fn a_trace_id_is_read_from_a_valid_traceparent_only() {
+        let trace = "0af7651916cd43dd8448eb211c80319c";
+        let of = |text: &str| trace_of(&HeaderValue::from_str(text).unwrap()).map(str::to_owned);
+        let read = of(&format!("00-{trace}-b7ad6b7169203331-01"));
+        assert_eq!(read.as_deref(), Some(trace));
+        for bad in [
+            "",
+            "00",
+            &format!("ff-{trace}-b7ad6b7169203331-01"),
+            &format!("00-{trace}-0000000000000000-01"),
+            &format!("00-{}-b7ad6b7169203331-01", "0".repeat(32)),
+            &format!("00-{}-b7ad6b7169203331-01", trace.to_uppercase()),
+            &format!("00-{}-b7ad6b7169203331-01", &trace[1..]),
+        ] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+}
