@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use anyhow::Context;
 use lingua_core::Rules;
-use lingua_redis::{Options, RedisStore, StoreUrl};
+use lingua_redis::{RedisOptions, RedisStore, StoreUrl};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -65,7 +65,7 @@ impl StoreServers {
         // The scheduler itself reports what is wrong with another URL.
         let Some(url) = url.filter(|url| url.starts_with("redis")) else { return Ok(None) };
         let url: StoreUrl = url.parse()?;
-        let options = Options::new(url.clone(), Rules::default());
+        let options = RedisOptions::new(url.clone(), Rules::default());
         let store = RedisStore::connect(options).await.context("cannot reach the store")?;
         Ok(Some(Self { store, url }))
     }

@@ -33,7 +33,7 @@ use hashbrown::HashMap;
 use lingua_core::InstanceId;
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
-use lingua_store::contract::{Bytes, Delivery, LeaseKey, MESSAGE_BYTES_MAX};
+use lingua_store::contract::{BusDelivery, Bytes, LeaseKey, MESSAGE_BYTES_MAX};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
@@ -190,7 +190,7 @@ impl Bus {
         };
         let unheard = sound.get(known..).filter(|unheard| !unheard.is_empty())?;
         remote.heard += unheard.len();
-        Some(unheard.into())
+        Some(Bytes::copy_from_slice(unheard))
     }
 
     /// Takes a message for an instance; says whether somebody has to drive the lane.
@@ -275,9 +275,9 @@ impl<S: Store, T: Timer> EngineState<S, T> {
                 letter.into_iter().map(|posting| (posting.message, posting.tell)).unzip();
             let sealed = message::seal(&self.options.instance, &messages);
             let posted = match self.store.send(&to, sealed).await {
-                Ok(Delivery::Sent) => Posted::Sent,
-                Ok(Delivery::NoInstance) => Posted::Nobody,
-                Ok(Delivery::InboxFull) => Posted::Full,
+                Ok(BusDelivery::Sent) => Posted::Sent,
+                Ok(BusDelivery::NoInstance) => Posted::Nobody,
+                Ok(BusDelivery::InboxFull) => Posted::Full,
                 Err(error) => {
                     tracing::debug!(%error, %to, "a letter was not taken");
                     Posted::Failed

@@ -17,7 +17,7 @@ pub enum SubmitError {
     Stopping,
     /// The store does not answer.
     #[error(transparent)]
-    Store(#[from] lingua_store::Error),
+    Store(#[from] lingua_store::StoreError),
 }
 
 impl SubmitError {
@@ -51,7 +51,7 @@ pub enum NodeError {
     Refused(#[from] Refusal),
     /// The store does not answer.
     #[error(transparent)]
-    Store(#[from] lingua_store::Error),
+    Store(#[from] lingua_store::StoreError),
 }
 
 impl NodeError {

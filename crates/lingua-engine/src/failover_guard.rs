@@ -9,7 +9,7 @@
 use lingua_core::planted::{self, Bug};
 use lingua_core::{CellId, SlotSet};
 use lingua_store::Store;
-use lingua_store::contract::Identity;
+use lingua_store::contract::StoreIdentity;
 use parking_lot::Mutex;
 
 use crate::clock::Timer;
@@ -25,7 +25,7 @@ pub(crate) struct FailoverGuard {
 
 #[derive(Debug, Clone, Copy)]
 struct Inner {
-    known: Identity,
+    known: StoreIdentity,
     /// By this instance's clock.
     until_ms: u64,
     /// Reports up to this time of the store's clock do not count.
@@ -33,7 +33,7 @@ struct Inner {
 }
 
 impl FailoverGuard {
-    pub(crate) fn new(known: Identity) -> Self {
+    pub(crate) fn new(known: StoreIdentity) -> Self {
         Self { inner: Mutex::new(Inner { known, until_ms: 0, mark_ms: 0 }) }
     }
 }

@@ -16,7 +16,7 @@ use lingua_core::planted::{self, Bug};
 use lingua_core::{Attempt, JobId};
 use lingua_store::Store;
 use lingua_store::contract::{
-    Advance, AdvanceReply, Bytes, CreateReply, Identity, JobFilter, JobRecord, NewJob,
+    AdvanceReply, AdvanceRequest, Bytes, CreateReply, JobFilter, JobRecord, NewJob, StoreIdentity,
 };
 use parking_lot::Mutex;
 
@@ -70,11 +70,11 @@ pub(crate) struct Reconciler {
     released: Mutex<Vec<(JobRequest, u64)>>,
     ends: Mutex<Ends>,
     /// The store that all this was last held against.
-    known: Mutex<Identity>,
+    known: Mutex<StoreIdentity>,
 }
 
 impl Reconciler {
-    pub(crate) fn new(known: Identity) -> Self {
+    pub(crate) fn new(known: StoreIdentity) -> Self {
         Self {
             wanted: AtomicBool::new(false),
             submitting: Mutex::default(),
@@ -272,7 +272,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             CreateReply::Exists(record) if record.owner != owner => return Ok(()),
             CreateReply::Exists(record) => record.stage,
         };
-        let Ok(step) = Advance::new(id, owner, stands, end.stage, end.token) else {
+        let Ok(step) = AdvanceRequest::new(id, owner, stands, end.stage, end.token) else {
             // It has ended, as it should.
             return Ok(());
         };

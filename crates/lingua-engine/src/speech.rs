@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use parking_lot::Mutex;
 
 /// Most bytes of one utterance.
@@ -60,9 +62,9 @@ impl Speech {
     }
 
     /// The sound from this byte on, and whether it is whole.
-    pub fn since(&self, start: usize) -> (Arc<[u8]>, bool) {
+    pub fn since(&self, start: usize) -> (Bytes, bool) {
         let said = self.said.lock();
-        (said.sound.get(start..).unwrap_or_default().into(), said.is_whole)
+        (Bytes::copy_from_slice(said.sound.get(start..).unwrap_or_default()), said.is_whole)
     }
 }
 
@@ -84,10 +86,10 @@ mod tests {
     fn what_is_whole_does_not_grow_and_nothing_grows_without_bound() {
         let speech = Speech::new("pcm16".into(), 16_000);
         assert!(speech.push(b"ab") && speech.push(b"cd"));
-        assert_eq!(speech.since(1), (Arc::from(&b"bcd"[..]), false));
+        assert_eq!(speech.since(1), (Bytes::from_static(b"bcd"), false));
         assert!(!speech.push(&vec![0; SPEECH_BYTES_MAX]), "too long");
         speech.finish();
         assert!(!speech.push(b"e"));
-        assert_eq!((speech.since(9), speech.bytes()), ((Arc::from(&b""[..]), true), 4));
+        assert_eq!((speech.since(9), speech.bytes()), ((Bytes::new(), true), 4));
     }
 }

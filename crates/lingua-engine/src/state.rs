@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use lingua_core::{Epoch, InstanceId, JobId, NodeId, Term};
 use lingua_store::Store;
-use lingua_store::contract::{Identity, Incarnation, Order, StateReply};
+use lingua_store::contract::{Incarnation, NodeCommand, NodeCommandReply, StoreIdentity};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -85,7 +85,7 @@ pub(crate) struct EngineState<S, T> {
     /// How often it has cleaned up.
     pub(crate) rounds: AtomicUsize,
     /// The term that this instance leads in, and in which life of the store it began.
-    pub(crate) led: Mutex<Option<(Term, Identity)>>,
+    pub(crate) led: Mutex<Option<(Term, StoreIdentity)>>,
     /// Whether jobs that a former life left behind have been taken up.
     recovered: SetOnce<()>,
     stopping: AtomicBool,
@@ -183,9 +183,9 @@ impl<S: Store, T: Timer> EngineState<S, T> {
         epoch: Epoch,
     ) -> Result<(), NodeError> {
         let known = self.nodes.detach(node, epoch).ok_or(NodeError::NotRegistered)?;
-        match self.store.set_state(known.place, Order::Offline).await? {
-            StateReply::Set { lost } => self.leases_lost(lost),
-            StateReply::Stale => {}
+        match self.store.set_state(known.place, NodeCommand::Offline).await? {
+            NodeCommandReply::Set { lost } => self.leases_lost(lost),
+            NodeCommandReply::Stale => {}
         }
         Ok(())
     }

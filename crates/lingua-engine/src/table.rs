@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lingua_core::{Lang, LangPair, NodeState, Profile, SemanticRule};
-use lingua_store::contract::CellView;
+use lingua_store::contract::CellRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::options::PoolOptions;
@@ -62,7 +62,7 @@ struct Count {
 
 /// Makes the table. Nodes with the same capabilities are counted together: there are many nodes and
 /// few kinds.
-pub(crate) fn make(views: &[CellView], rule: SemanticRule, options: PoolOptions) -> PoolTable {
+pub(crate) fn make(views: &[CellRecord], rule: SemanticRule, options: PoolOptions) -> PoolTable {
     let mut kinds: Vec<(Arc<Profile>, Count)> = vec![];
     let mut table = PoolTable::default();
     for view in views {

@@ -10,7 +10,8 @@ use lingua_core::planted::{self, Bug};
 use lingua_core::{CellId, Term};
 use lingua_store::Store;
 use lingua_store::contract::{
-    Advance, Candidate, Change, Election, JobRecord, Order, Presence, Publish, PublishReply,
+    AdvanceRequest, AnnounceRequest, Change, ElectReply, ElectRequest, JobRecord, NodeCommand,
+    PublishReply, PublishRequest,
 };
 
 use crate::clock::Timer;
@@ -49,7 +50,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             for lapsed in reaped.lapsed {
                 if lapsed.for_ms > shared.options.times.node_record_ms {
                     shared.store.release(&lapsed.node, lapsed.place.epoch).await?;
-                    shared.store.set_state(lapsed.place, Order::Retire).await?;
+                    shared.store.set_state(lapsed.place, NodeCommand::Retire).await?;
                     shared.nodes.detach(&lapsed.node, lapsed.place.epoch);
                 }
             }
@@ -82,7 +83,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Says that this instance is there.
     pub(crate) async fn announce_presence(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
-        let presence = Presence {
+        let presence = AnnounceRequest {
             instance: shared.options.instance.clone(),
             incarnation: shared.incarnation,
             address: shared.options.address.clone(),
@@ -169,7 +170,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let to = Stage { state: JobState::Failed, ..record.stage };
         let (id, owner) = (record.id, self.shared.options.instance.clone());
         let token = self.shared.random_u64();
-        if let Ok(step) = Advance::new(id, owner, record.stage, to, token) {
+        if let Ok(step) = AdvanceRequest::new(id, owner, record.stage, to, token) {
             self.shared.store.advance_job(step).await.ok();
         }
     }
@@ -177,25 +178,25 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Leads if nobody does, and publishes what changed.
     pub(crate) async fn lead(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
-        let candidate = Candidate {
+        let candidate = ElectRequest {
             instance: shared.options.instance.clone(),
             incarnation: shared.incarnation,
             lease_ms: shared.options.times.leader_lease_ms,
         };
         let led = *shared.led.lock();
         let mut election = match led.filter(|_| planted::is(Bug::LeaderWithoutTerm)) {
-            Some((term, _)) => Election::Leading { term, until_ms: 0 },
+            Some((term, _)) => ElectReply::Leading { term, until_ms: 0 },
             None => shared.store.elect(candidate.clone()).await?,
         };
-        if let Election::Leading { term, .. } = election
+        if let ElectReply::Leading { term, .. } = election
             && self.led_another_store(term)
         {
             // Versions may have gone back with the store; a new term puts them above those that were seen.
             shared.store.resign(&candidate.instance, term).await?;
             election = shared.store.elect(candidate).await?;
         }
-        shared.metrics.leader.set(i64::from(matches!(election, Election::Leading { .. })));
-        let Election::Leading { term, .. } = election else { return Ok(()) };
+        shared.metrics.leader.set(i64::from(matches!(election, ElectReply::Leading { .. })));
+        let ElectReply::Leading { term, .. } = election else { return Ok(()) };
         self.led_another_store(term);
         let mut views = vec![];
         for cell in shared.store.cells().await? {
@@ -212,7 +213,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let replaces = shared.store.table().await?.map_or(0, |table| table.version);
         let Ok(json) = serde_json::to_vec(&table) else { return Ok(()) };
         let instance = shared.options.instance.clone();
-        let publish = Publish { instance, term, replaces, table: json.into() };
+        let publish = PublishRequest { instance, term, replaces, table: json.into() };
         if let PublishReply::Published(version) = shared.store.publish(publish).await? {
             tracing::debug!(version, term = term.0, "published the pool table");
         }

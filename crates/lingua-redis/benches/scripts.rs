@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lingua_core::job::{JobState, Stage};
 use lingua_core::{Attempt, CellId, InstanceId, JobId, Rules};
-use lingua_redis::{Options, RedisStore};
+use lingua_redis::{RedisOptions, RedisStore};
 use lingua_store::Store;
 use lingua_store::conformance::fixture::{
     ACK_MS, COST_MS, RUN_MS, beat, instance, key, node, profile, reserve,
 };
 use lingua_store::contract::{
-    Advance, Assign, Class, Incarnation, NewJob, Order, Place, Registration, Reserve, Reserved,
+    AdvanceRequest, AssignRequest, Incarnation, NewJob, NodeClass, NodeCommand, Place,
+    RegisterRequest, ReserveOutcome, ReserveRequest,
 };
 use tokio::time::Instant;
 
@@ -37,7 +38,7 @@ struct World {
 
 impl World {
     async fn new(url: &str, nodes: usize) -> Self {
-        let mut options = Options::new(url.parse().unwrap(), Rules::default());
+        let mut options = RedisOptions::new(url.parse().unwrap(), Rules::default());
         options.key_prefix = format!("bench:{nodes}:");
         let store = RedisStore::connect(options).await.unwrap();
         let server = redis::Client::open(url).unwrap();
@@ -45,9 +46,10 @@ impl World {
         let mut places = vec![];
         for n in 0..nodes {
             // A class for each: they stay in one cell.
-            let (incarnation, class) = (Incarnation(1), Class(n as u32));
-            let place = store.assign(Assign { node: node(n), incarnation, class }).await.unwrap();
-            let registration = Registration {
+            let (incarnation, class) = (Incarnation(1), NodeClass(n as u32));
+            let place =
+                store.assign(AssignRequest { node: node(n), incarnation, class }).await.unwrap();
+            let registration = RegisterRequest {
                 place,
                 node: node(n),
                 profile: profile(LANGS, SLOTS),
@@ -102,9 +104,12 @@ impl World {
 
 /// Calls of scripts and microseconds in them.
 fn evalsha(stats: &str) -> (f64, f64) {
-    let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap_or_default();
+    let connection = stats
+        .lines()
+        .find(|connection| connection.starts_with("cmdstat_evalsha:"))
+        .unwrap_or_default();
     let field = |name: &str| {
-        let part = line.split([':', ',']).find_map(|part| part.strip_prefix(name));
+        let part = connection.split([':', ',']).find_map(|part| part.strip_prefix(name));
         part.and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0)
     };
     (field("calls="), field("usec="))
@@ -114,17 +119,17 @@ fn random(n: u64) -> u32 {
     (n as u32).wrapping_mul(0x9E37_79B9)
 }
 
-fn request(n: u64) -> Reserve {
-    Reserve { random: random(n), ack_lease_ms: ACK_MS * 100, ..reserve(key(n.into())) }
+fn request(n: u64) -> ReserveRequest {
+    ReserveRequest { random: random(n), ack_lease_ms: ACK_MS * 100, ..reserve(key(n.into())) }
 }
 
 async fn reserve_run_finish(store: RedisStore, cell: CellId, n: u64) {
     match store.reserve(cell, request(n)).await.unwrap().outcome {
-        Reserved::Granted { .. } => {
+        ReserveOutcome::Granted { .. } => {
             store.commit(cell, key(n.into()), RUN_MS).await.unwrap();
             store.finish(cell, key(n.into())).await.unwrap();
         }
-        Reserved::Full { .. } => {}
+        ReserveOutcome::Full { .. } => {}
         other => panic!("{other:?}"),
     }
 }
@@ -134,21 +139,22 @@ async fn whole_job(store: RedisStore, cell: CellId, owner: InstanceId, n: u64) {
     let spec = vec![b'x'; 200].into();
     let job = NewJob { id, owner: owner.clone(), spec, deadline_ms: None, recoverable: true };
     store.create_job(job).await.unwrap();
-    let request = Reserve {
+    let request = ReserveRequest {
         key: lingua_store::contract::LeaseKey { job: id, attempt: Attempt(1) },
         ..request(n)
     };
     let lease = request.key;
-    let Reserved::Granted { grant, .. } = store.reserve(cell, request).await.unwrap().outcome
+    let ReserveOutcome::Granted { grant, .. } = store.reserve(cell, request).await.unwrap().outcome
     else {
         return;
     };
     let stage = |state| Stage { state, attempt: Attempt(1) };
     let (new, sent) = (stage(JobState::New), stage(JobState::Dispatched));
-    let step = Advance::new(id, owner.clone(), new, sent, n).unwrap().with_grant(Some(grant));
+    let step =
+        AdvanceRequest::new(id, owner.clone(), new, sent, n).unwrap().with_grant(Some(grant));
     store.advance_job(step).await.unwrap();
     store.commit(cell, lease, RUN_MS).await.unwrap();
-    let done = Advance::new(id, owner, sent, stage(JobState::Done), n + 1).unwrap();
+    let done = AdvanceRequest::new(id, owner, sent, stage(JobState::Done), n + 1).unwrap();
     store.advance_job(done.with_outcome(vec![b'y'; 300])).await.unwrap();
     store.finish(cell, lease).await.unwrap();
 }
@@ -214,7 +220,7 @@ async fn main() {
             .await;
         for (n, place) in places.into_iter().enumerate() {
             world.store.release(&node(n), place.epoch).await.unwrap();
-            world.store.set_state(place, Order::Retire).await.unwrap();
+            world.store.set_state(place, NodeCommand::Retire).await.unwrap();
         }
         let _: () = redis::cmd("FLUSHDB").query_async(&mut world.server).await.unwrap();
     }

@@ -15,13 +15,14 @@ use lingua_core::{
 };
 use lingua_store::Result;
 use lingua_store::contract::{
-    CellView, CommitReply, Expired, Freed, Heartbeat, HeartbeatReply, Lapsed, LeaseKey, Order,
-    Phase, Place, Reaped, RegisterReply, Registration, Reserve, ReserveReply, Reserved, StateReply,
+    CellRecord, CommitReply, ExpiredLease, Freed, HeartbeatReply, HeartbeatRequest, LapsedNode,
+    LeaseKey, LeasePhase, NodeCommand, NodeCommandReply, Place, ReapReply, RegisterReply,
+    RegisterRequest, ReserveOutcome, ReserveReply, ReserveRequest,
 };
 use redis::Value;
 
-use crate::record::{Fields, Packed};
-use crate::reply::{Reply, corrupt, job_text, whole_number};
+use crate::record::{RecordReader, RecordWriter};
+use crate::reply::{ScriptReply, corrupt, job_text, whole_number};
 use crate::script::{COMMIT, FINISH, HEARTBEAT, REAP, REGISTER, RESERVE, SET_STATE, VIEW};
 use crate::store::RedisStore;
 
@@ -44,7 +45,7 @@ const REAP_MAX: usize = 1 << 20;
 const SLOT_NONE: u8 = 255;
 
 impl RedisStore {
-    pub(crate) async fn register_node(&self, r: Registration) -> Result<RegisterReply> {
+    pub(crate) async fn register_node(&self, r: RegisterRequest) -> Result<RegisterReply> {
         let keys = self.keys.cell(r.place.cell).all();
         let rule = self.rules.semantic;
         let call = REGISTER.call(self.script_ms(), &keys);
@@ -58,7 +59,7 @@ impl RedisStore {
             Some(version) => call.arg(&**version),
             None => call,
         };
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         match reply.text()?.as_str() {
             "stale" => Ok(RegisterReply::Stale { current: Epoch(reply.number()?) }),
             _ => {
@@ -68,7 +69,7 @@ impl RedisStore {
         }
     }
 
-    pub(crate) async fn beat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
+    pub(crate) async fn beat(&self, beat: HeartbeatRequest) -> Result<HeartbeatReply> {
         let cell = beat.place.cell;
         let keys = self.keys.cell(cell).all();
         let call = HEARTBEAT.call(self.script_ms(), &keys);
@@ -84,7 +85,7 @@ impl RedisStore {
             call.push(job_text(key.job));
             call.push(key.attempt.0);
         }
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         if reply.text()? == "reregister" {
             return Ok(HeartbeatReply::Reregister);
         }
@@ -97,30 +98,34 @@ impl RedisStore {
             unknown.push(*key.ok_or_else(|| corrupt("a heartbeat that ran more than it ran"))?);
         }
         unknown.extend(too_many);
-        Ok(HeartbeatReply::Beaten { drain, unknown })
+        Ok(HeartbeatReply::Accepted { drain, unknown })
     }
 
-    pub(crate) async fn order(&self, place: Place, order: Order) -> Result<StateReply> {
+    pub(crate) async fn order(&self, place: Place, order: NodeCommand) -> Result<NodeCommandReply> {
         let keys = self.keys.cell(place.cell);
         let keys =
             [&keys.hot, &keys.cold, &keys.nodes, &keys.index, &keys.leases, &keys.due, &keys.news];
         let word = match order {
-            Order::Drain => "drain",
-            Order::Resume => "resume",
-            Order::Offline => "offline",
-            Order::Retire => "retire",
+            NodeCommand::Drain => "drain",
+            NodeCommand::Resume => "resume",
+            NodeCommand::Offline => "offline",
+            NodeCommand::Retire => "retire",
         };
         let call = SET_STATE.call(self.script_ms(), &keys).arg(place.cell.index());
         let call = call.arg(place.slot.index()).arg(place.epoch.0).arg(word);
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         if reply.text()? == "stale" {
-            return Ok(StateReply::Stale);
+            return Ok(NodeCommandReply::Stale);
         }
         self.tell_node(place.cell, reply.bytes()?).await;
-        Ok(StateReply::Set { lost: lost(reply.list()?)? })
+        Ok(NodeCommandReply::Set { lost: lost(reply.list()?)? })
     }
 
-    pub(crate) async fn reserve_slot(&self, cell: CellId, r: &Reserve) -> Result<ReserveReply> {
+    pub(crate) async fn reserve_slot(
+        &self,
+        cell: CellId,
+        r: &ReserveRequest,
+    ) -> Result<ReserveReply> {
         let keys = self.keys.cell(cell);
         let (leases, due) = (&keys.leases, &keys.due);
         let keys = [&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, &keys.index, leases, due];
@@ -134,10 +139,10 @@ impl RedisStore {
         for (name, _) in &sets.required {
             call.push(name);
         }
-        let (said, expired) = match self.line.run(&call).await? {
+        let (said, expired) = match self.connection.run(&call).await? {
             Value::BulkString(said) => (said, vec![]),
             other => {
-                let mut reply = Reply::new(other)?;
+                let mut reply = ScriptReply::new(other)?;
                 (reply.bytes()?, expired(reply.list()?)?)
             }
         };
@@ -153,7 +158,7 @@ impl RedisStore {
         let keys = self.keys.cell(cell);
         let call = COMMIT.call(self.script_ms(), &[&keys.leases, &keys.due]);
         let call = call.arg(job_text(key.job)).arg(key.attempt.0).arg(span(run_lease_ms));
-        Ok(match whole_number(self.line.run(&call).await?)? {
+        Ok(match whole_number(self.connection.run(&call).await?)? {
             0 => CommitReply::Gone,
             fence @ 1.. => CommitReply::Committed(Fence(fence as u64)),
             _ => CommitReply::Stale,
@@ -164,7 +169,7 @@ impl RedisStore {
         let keys = self.keys.cell(cell);
         let call = FINISH.call(self.script_ms(), &[&keys.hot, &keys.leases, &keys.due]);
         let call = call.arg(job_text(key.job)).arg(key.attempt.0);
-        let freed = whole_number(self.line.run(&call).await?)?;
+        let freed = whole_number(self.connection.run(&call).await?)?;
         if freed < 0 {
             return Ok(None);
         }
@@ -172,34 +177,34 @@ impl RedisStore {
         Ok(Some(Freed { slot: slot(at as u64)?, used: used as u16, max: max as u16 }))
     }
 
-    pub(crate) async fn reap_cell(&self, cell: CellId, limit: usize) -> Result<Reaped> {
+    pub(crate) async fn reap_cell(&self, cell: CellId, limit: usize) -> Result<ReapReply> {
         let keys = self.keys.cell(cell);
         let (leases, due) = (&keys.leases, &keys.due);
         let keys = [&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, leases, due, &keys.news];
         let call = REAP.call(self.script_ms(), &keys).arg(limit.min(REAP_MAX));
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         let expired = expired(reply.list()?)?;
         let (mut silent, mut lapsed) = (reply.list()?, vec![]);
         while !silent.is_empty() {
             let (epoch, node, _) = tenant(&silent.text()?)?;
             let place = Place { cell, slot: slot(silent.number()?)?, epoch };
             let (state, for_ms) = (state(silent.number()?)?, silent.number()?);
-            lapsed.push(Lapsed { node, place, state, for_ms });
+            lapsed.push(LapsedNode { node, place, state, for_ms });
         }
         let mut untold = reply.list()?;
         while !untold.is_empty() {
             self.tell_node(cell, untold.bytes()?).await;
         }
-        Ok(Reaped { expired, lapsed })
+        Ok(ReapReply { expired, lapsed })
     }
 
-    pub(crate) async fn view_cell(&self, cell: CellId) -> Result<CellView> {
+    pub(crate) async fn view_cell(&self, cell: CellId) -> Result<CellRecord> {
         let keys = self.keys.cell(cell);
         let call = VIEW.call(
             self.script_ms(),
             &[&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, &keys.leases, &keys.due],
         );
-        view::read(cell, Reply::new(self.line.run(&call).await?)?)
+        view::read(cell, ScriptReply::new(self.connection.run(&call).await?)?)
     }
 
     /// The resources that a node with this load has too little left of, as bits.
@@ -237,15 +242,15 @@ fn slot(number: u64) -> Result<Slot> {
     Slot::new(number as usize).ok_or_else(|| corrupt(&format!("there is no slot {number}")))
 }
 
-fn phase(code: u64) -> Phase {
+fn phase(code: u64) -> LeasePhase {
     match code {
-        0 => Phase::Reserved,
-        _ => Phase::Committed,
+        0 => LeasePhase::Reserved,
+        _ => LeasePhase::Committed,
     }
 }
 
 /// What is asked for, apart from the sets.
-fn wish(r: &Reserve, either: usize) -> Vec<u8> {
+fn wish(r: &ReserveRequest, either: usize) -> Vec<u8> {
     let (policy, k) = match r.query.policy {
         Policy::Balanced => (0, 0),
         Policy::Sample { k } => (1, k),
@@ -256,32 +261,37 @@ fn wish(r: &Reserve, either: usize) -> Vec<u8> {
         Some(pin) => (pin.slot.index() as u8, pin.epoch.0, pin.strict),
         None => (SLOT_NONE, 0, false),
     };
-    let wish = Packed::default().number(r.key.attempt.0).double(span(r.ack_lease_ms));
+    let wish = RecordWriter::default().number(r.key.attempt.0).double(span(r.ack_lease_ms));
     let wish = wish.number(r.random).small(policy).small(k);
     let wish = wish.small(u8::from(r.query.keep_last)).small(slot).double(epoch);
     wish.small(u8::from(strict)).small(either as u8).0
 }
 
 /// What `reserve` said, in words.
-fn outcome(cell: CellId, r: &Reserve, sets: &Sets, said: &[u8]) -> Result<Reserved> {
-    let mut said = Fields(said);
+fn outcome(cell: CellId, r: &ReserveRequest, sets: &Sets, said: &[u8]) -> Result<ReserveOutcome> {
+    let mut said = RecordReader(said);
     Ok(match said.bytes(1)? {
         b"g" => {
             let (at, fence) = (slot(said.number(1)?)?, Fence(said.double()?));
             let (used, max) = (said.number(2)? as u16, said.number(2)? as u16);
             let free = said.number(4)? as u32;
-            Reserved::Granted { grant: grant(cell, at, fence, said.text()?)?, used, max, free }
+            ReserveOutcome::Granted {
+                grant: grant(cell, at, fence, said.text()?)?,
+                used,
+                max,
+                free,
+            }
         }
         b"d" => {
             let (at, fence) = (slot(said.number(1)?)?, Fence(said.double()?));
-            Reserved::Duplicate(grant(cell, at, fence, said.text()?)?)
+            ReserveOutcome::Duplicate(grant(cell, at, fence, said.text()?)?)
         }
-        b"s" => Reserved::Stale { held: Attempt(said.number(4)? as u32) },
-        b"f" => Reserved::Full { capable: said.number(4)? as _, free: said.number(4)? as _ },
-        b"n" => Reserved::NoneCapable,
+        b"s" => ReserveOutcome::Stale { held: Attempt(said.number(4)? as u32) },
+        b"f" => ReserveOutcome::Full { capable: said.number(4)? as _, free: said.number(4)? as _ },
+        b"n" => ReserveOutcome::NoneCapable,
         b"p" => {
             let (why, capabilities) = said.text()?.split_once(' ').unwrap_or_default();
-            Reserved::PinLost(sets.why(&r.query, why, capabilities)?)
+            ReserveOutcome::PinLost(sets.why(&r.query, why, capabilities)?)
         }
         other => return Err(corrupt(&format!("a reservation that ended with {other:?}"))),
     })
@@ -302,7 +312,7 @@ fn tenant(entry: &str) -> Result<(Epoch, NodeId, InstanceId)> {
     parts().ok_or_else(|| corrupt(&format!("{entry:?} where a node belongs")))
 }
 
-fn lost(mut list: Reply) -> Result<Vec<LeaseKey>> {
+fn lost(mut list: ScriptReply) -> Result<Vec<LeaseKey>> {
     let mut lost = Vec::with_capacity(list.len() / 2);
     while !list.is_empty() {
         lost.push(LeaseKey { job: list.job()?, attempt: Attempt(list.small()?) });
@@ -311,11 +321,15 @@ fn lost(mut list: Reply) -> Result<Vec<LeaseKey>> {
     Ok(lost)
 }
 
-fn expired(mut list: Reply) -> Result<Vec<Expired>> {
+fn expired(mut list: ScriptReply) -> Result<Vec<ExpiredLease>> {
     let mut expired = Vec::with_capacity(list.len() / 4);
     while !list.is_empty() {
         let key = LeaseKey { job: list.job()?, attempt: Attempt(list.small()?) };
-        expired.push(Expired { key, slot: slot(list.number()?)?, phase: phase(list.number()?) });
+        expired.push(ExpiredLease {
+            key,
+            slot: slot(list.number()?)?,
+            phase: phase(list.number()?),
+        });
     }
     Ok(expired)
 }

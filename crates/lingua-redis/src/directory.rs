@@ -1,25 +1,25 @@
 //! Which node is in which cell.
 
 use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, Slot};
-use lingua_store::contract::{Assign, Place, SPREAD_FROM};
-use lingua_store::{Error, Result};
+use lingua_store::contract::{AssignRequest, Place, SPREAD_FROM};
+use lingua_store::{Result, StoreError};
 use redis::Value;
 
-use crate::reply::{Reply, corrupt, number_of};
+use crate::reply::{ScriptReply, corrupt, number_of};
 use crate::script::{ASSIGN, RELEASE};
 use crate::store::RedisStore;
 
 impl RedisStore {
-    pub(crate) async fn assign_place(&self, request: Assign) -> Result<Place> {
-        let Assign { node, incarnation, class } = request;
+    pub(crate) async fn assign_place(&self, request: AssignRequest) -> Result<Place> {
+        let AssignRequest { node, incarnation, class } = request;
         let keys = self.keys.directory();
         let call = ASSIGN.call(self.script_ms(), &keys);
         let call = call.arg(node.as_str()).arg(incarnation.0).arg(class.0);
         let call = call.arg(CELL_NODES_MAX).arg(CELLS_MAX).arg(SPREAD_FROM);
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         if reply.is_empty() {
             let limit = CELLS_MAX * CELL_NODES_MAX;
-            return Err(Error::LimitReached { what: "the number of nodes", limit });
+            return Err(StoreError::LimitReached { what: "the number of nodes", limit });
         }
         place(reply.number()?, reply.number()?, reply.number()?)
     }
@@ -28,7 +28,7 @@ impl RedisStore {
         let [places, ..] = self.keys.directory();
         let mut command = redis::cmd("HGET");
         command.arg(places).arg(node.as_str());
-        match self.line.send(&command).await? {
+        match self.connection.send(&command).await? {
             Value::BulkString(bytes) => {
                 let text = String::from_utf8_lossy(&bytes);
                 let mut numbers = text.split(' ').map(str::parse::<u64>);
@@ -46,14 +46,16 @@ impl RedisStore {
         let [places, counts, taken, classes, _] = self.keys.directory();
         let call = RELEASE.call(self.script_ms(), &[places, counts, taken, classes]);
         let call = call.arg(node.as_str()).arg(epoch.0);
-        Ok(number_of(self.line.run(&call).await?)? == 1)
+        Ok(number_of(self.connection.run(&call).await?)? == 1)
     }
 
     pub(crate) async fn cells_with_nodes(&self) -> Result<Vec<CellId>> {
         let [_, counts, ..] = self.keys.directory();
         let mut command = redis::cmd("GET");
         command.arg(counts);
-        let Value::BulkString(counts) = self.line.send(&command).await? else { return Ok(vec![]) };
+        let Value::BulkString(counts) = self.connection.send(&command).await? else {
+            return Ok(vec![]);
+        };
         let used = counts.iter().enumerate().filter(|&(_, &count)| count > 0);
         Ok(used.filter_map(|(cell, _)| CellId::new(cell)).collect())
     }

@@ -1,11 +1,11 @@
 //! From what the client library says to what the contract knows.
 //!
-//! Start at [`Trouble::of`]. The question that matters is whether the operation may have been carried
+//! Start at [`FailureKind::of`]. The question that matters is whether the operation may have been carried
 //! out: a refusal by the server changed nothing; a connection that broke while waiting leaves it open.
 
 use std::time::Duration;
 
-use lingua_store::Error;
+use lingua_store::StoreError;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 /// Why a store could not be opened.
@@ -16,7 +16,7 @@ pub enum ConnectError {
     Settings(String),
     /// No server answered.
     #[error("{0}")]
-    Unreachable(#[from] Error),
+    Unreachable(#[from] StoreError),
 }
 
 impl ConnectError {
@@ -36,7 +36,7 @@ impl ConnectError {
 
 /// What an error of a command means for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum FailureKind {
     /// The server does not know the script: send it whole.
     NoScript,
     /// The connection is broken; the command may have been carried out.
@@ -51,7 +51,7 @@ pub(crate) enum Trouble {
     Wrong,
 }
 
-impl Trouble {
+impl FailureKind {
     pub(crate) fn of(error: &RedisError) -> Self {
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
@@ -82,17 +82,17 @@ impl Trouble {
     }
 
     /// What the caller of an operation is told.
-    pub(crate) fn tell(self, error: &RedisError, waited: Duration) -> Error {
+    pub(crate) fn tell(self, error: &RedisError, waited: Duration) -> StoreError {
         let waited_ms = waited.as_millis() as u64;
         match self {
-            Self::Broken | Self::Silent => Error::TimedOut { waited_ms },
+            Self::Broken | Self::Silent => StoreError::TimedOut { waited_ms },
             Self::NotMaster | Self::Refused => unavailable(error),
-            Self::NoScript | Self::Wrong => Error::Corrupt { detail: error.to_string() },
+            Self::NoScript | Self::Wrong => StoreError::Corrupt { detail: error.to_string() },
         }
     }
 }
 
 /// Nothing was sent, or the server refused it.
-pub(crate) fn unavailable(error: &RedisError) -> Error {
-    Error::Unavailable { detail: error.to_string() }
+pub(crate) fn unavailable(error: &RedisError) -> StoreError {
+    StoreError::Unavailable { detail: error.to_string() }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use redis::{RedisResult, Value};
 use tokio::sync::watch;
 
-use crate::dial::Link;
+use crate::connect::RawConnection;
 
 /// Who the servers are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -52,13 +52,13 @@ impl IdentityWatch {
     }
 
     /// Asks the servers who they are.
-    pub(crate) async fn look(&self, link: &mut Link) -> RedisResult<()> {
+    pub(crate) async fn look(&self, link: &mut RawConnection) -> RedisResult<()> {
         let mut texts: BTreeMap<String, String> = BTreeMap::new();
         // One section at a time: servers before 7.0 take no more.
         for section in ["server", "replication"] {
             let mut question = redis::cmd("INFO");
             question.arg(section);
-            for (address, answer) in link.ask_all(question).await? {
+            for (address, answer) in link.send_to_masters(question).await? {
                 texts.entry(address).or_default().push_str(&text_of(&answer));
             }
         }
@@ -102,8 +102,9 @@ pub(crate) fn text_of(answer: &Value) -> String {
 /// Who a server is, and whether it is a master.
 fn read(text: &str) -> (ServerIdentity, bool) {
     let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.unwrap_or_default().trim().to_owned()
+        let connection =
+            text.lines().find_map(|connection| connection.strip_prefix(name)?.strip_prefix(':'));
+        connection.unwrap_or_default().trim().to_owned()
     };
     let (run_id, replication_id) = (field("run_id"), field("master_replid"));
     (ServerIdentity { run_id, replication_id }, field("role") == "master")

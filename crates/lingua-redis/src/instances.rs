@@ -6,15 +6,15 @@
 use futures_util::future::try_join_all;
 use lingua_core::InstanceId;
 use lingua_store::contract::{
-    ADDRESS_BYTES_MAX, Announced, Bytes, Delivery, Envelope, Incarnation, InstanceView,
-    MESSAGE_BYTES_MAX, Presence,
+    ADDRESS_BYTES_MAX, AnnounceReply, AnnounceRequest, BusDelivery, Bytes, Envelope, Incarnation,
+    InstanceRecord, MESSAGE_BYTES_MAX,
 };
-use lingua_store::{Error, Result};
+use lingua_store::{Result, StoreError};
 use redis::Value;
 
-use crate::hub::instance_change;
-use crate::line::Repeat;
-use crate::reply::{Reply, corrupt, number_of};
+use crate::cluster::instance_change;
+use crate::connection::Repeat;
+use crate::reply::{ScriptReply, corrupt, number_of};
 use crate::script::{ANNOUNCE, RECEIVE, SEND, WITHDRAW};
 use crate::store::RedisStore;
 
@@ -22,28 +22,28 @@ use crate::store::RedisStore;
 const PRESENCE_RECORD_MS: u64 = 24 * 3_600_000;
 
 impl RedisStore {
-    pub(crate) async fn announce_instance(&self, p: Presence) -> Result<Announced> {
+    pub(crate) async fn announce_instance(&self, p: AnnounceRequest) -> Result<AnnounceReply> {
         if p.address.len() > ADDRESS_BYTES_MAX {
             let what = "an instance's address in bytes";
-            return Err(Error::LimitReached { what, limit: ADDRESS_BYTES_MAX });
+            return Err(StoreError::LimitReached { what, limit: ADDRESS_BYTES_MAX });
         }
         self.put_on_list(&p.instance).await?;
         let keys = self.keys.instance(&p.instance);
         let call = ANNOUNCE.call(self.script_ms(), &keys);
         let call = call.arg(p.incarnation.0).arg(&p.address).arg(p.lease_ms);
         let call = call.arg(PRESENCE_RECORD_MS.max(p.lease_ms.saturating_mul(2)));
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         if reply.text()? == "taken" {
-            return Ok(Announced::NameTaken { until_ms: reply.number()? });
+            return Ok(AnnounceReply::NameTaken { until_ms: reply.number()? });
         }
         if reply.flag()? {
             // If this fails, the record still says that it is untold, and the next announcement does it.
             self.tell(instance_change(&p.instance).as_bytes()).await?;
             let mut command = redis::cmd("HSET");
             command.arg(&keys[0]).arg("untold").arg(0);
-            self.line.send(&command).await?;
+            self.connection.send(&command).await?;
         }
-        Ok(Announced::Present)
+        Ok(AnnounceReply::Present)
     }
 
     /// Puts a name on the list of instances; makes room by dropping the dead.
@@ -51,25 +51,25 @@ impl RedisStore {
         let list = self.keys.instances();
         let mut command = redis::cmd("SISMEMBER");
         command.arg(&list).arg(instance.as_str());
-        if number_of(self.line.send(&command).await?)? == 1 {
+        if number_of(self.connection.send(&command).await?)? == 1 {
             return Ok(());
         }
         let limit = self.limits.instances_max;
         let mut command = redis::cmd("SCARD");
         command.arg(&list);
-        if number_of(self.line.send(&command).await?)? >= limit as u64 {
+        if number_of(self.connection.send(&command).await?)? >= limit as u64 {
             let (alive, dead): (Vec<_>, Vec<_>) =
                 self.known_instances().await?.into_iter().partition(|known| known.alive);
             for gone in dead {
                 self.withdraw_instance(&gone.instance, gone.incarnation).await?;
             }
             if alive.len() >= limit {
-                return Err(Error::LimitReached { what: "the number of instances", limit });
+                return Err(StoreError::LimitReached { what: "the number of instances", limit });
             }
         }
         let mut command = redis::cmd("SADD");
         command.arg(&list).arg(instance.as_str());
-        self.line.send(&command).await.map(drop)
+        self.connection.send(&command).await.map(drop)
     }
 
     pub(crate) async fn withdraw_instance(
@@ -79,7 +79,7 @@ impl RedisStore {
     ) -> Result<bool> {
         let call =
             WITHDRAW.call(self.script_ms(), &self.keys.instance(instance)).arg(incarnation.0);
-        if number_of(self.line.run(&call).await?)? == 0 {
+        if number_of(self.connection.run(&call).await?)? == 0 {
             return Ok(false);
         }
         self.take_off_list(instance).await?;
@@ -90,13 +90,13 @@ impl RedisStore {
     async fn take_off_list(&self, instance: &InstanceId) -> Result<()> {
         let mut command = redis::cmd("SREM");
         command.arg(self.keys.instances()).arg(instance.as_str());
-        self.line.send(&command).await.map(drop)
+        self.connection.send(&command).await.map(drop)
     }
 
-    pub(crate) async fn known_instances(&self) -> Result<Vec<InstanceView>> {
+    pub(crate) async fn known_instances(&self) -> Result<Vec<InstanceRecord>> {
         let mut command = redis::cmd("SMEMBERS");
         command.arg(self.keys.instances());
-        let mut names = Reply::new(self.line.send(&command).await?)?;
+        let mut names = ScriptReply::new(self.connection.send(&command).await?)?;
         let mut known = Vec::with_capacity(names.len());
         while !names.is_empty() {
             known.push(names.parse::<InstanceId>()?);
@@ -104,7 +104,7 @@ impl RedisStore {
         let now_ms = self.clock_ms().await?;
         let views =
             try_join_all(known.iter().map(|name| self.look_at_instance(name, now_ms))).await?;
-        let mut views: Vec<InstanceView> = views.into_iter().flatten().collect();
+        let mut views: Vec<InstanceRecord> = views.into_iter().flatten().collect();
         views.sort_by(|a, b| a.instance.cmp(&b.instance));
         Ok(views)
     }
@@ -113,20 +113,20 @@ impl RedisStore {
         &self,
         name: &InstanceId,
         now_ms: u64,
-    ) -> Result<Option<InstanceView>> {
+    ) -> Result<Option<InstanceRecord>> {
         let [presence, _] = self.keys.instance(name);
         let mut command = redis::cmd("HMGET");
         command.arg(presence).arg(&["incarnation", "address", "until"]);
-        let value = self.line.send(&command).await?;
+        let value = self.connection.send(&command).await?;
         if matches!(&value, Value::Array(parts) if parts.contains(&Value::Nil)) {
             // On the list, and its record has expired.
             return Ok(None);
         }
-        let mut reply = Reply::new(value)?;
+        let mut reply = ScriptReply::new(value)?;
         let (incarnation, address) = (Incarnation(reply.number()?), reply.text()?);
         let (instance, until_ms) = (name.clone(), reply.number()?);
         let alive = until_ms >= now_ms;
-        Ok(Some(InstanceView { instance, incarnation, address, until_ms, alive }))
+        Ok(Some(InstanceRecord { instance, incarnation, address, until_ms, alive }))
     }
 
     /// The test's clock, or the server's.
@@ -134,22 +134,26 @@ impl RedisStore {
         if let now_ms @ 1.. = self.script_ms() {
             return Ok(now_ms);
         }
-        let mut time = Reply::new(self.line.send(&redis::cmd("TIME")).await?)?;
+        let mut time = ScriptReply::new(self.connection.send(&redis::cmd("TIME")).await?)?;
         Ok(time.number()? * 1000 + time.number()? / 1000)
     }
 
-    pub(crate) async fn send_message(&self, to: &InstanceId, message: Bytes) -> Result<Delivery> {
+    pub(crate) async fn send_message(
+        &self,
+        to: &InstanceId,
+        message: Bytes,
+    ) -> Result<BusDelivery> {
         if message.len() > MESSAGE_BYTES_MAX {
             let what = "a message in bytes";
-            return Err(Error::LimitReached { what, limit: MESSAGE_BYTES_MAX });
+            return Err(StoreError::LimitReached { what, limit: MESSAGE_BYTES_MAX });
         }
         let call = SEND.call(self.script_ms(), &self.keys.instance(to));
         let call = call.arg(self.limits.inbox_max).arg(&message[..]);
-        match self.line.run_as(&call, Repeat::Never).await? {
+        match self.connection.run_as(&call, Repeat::Never).await? {
             Value::BulkString(word) => match &word[..] {
-                b"sent" => Ok(Delivery::Sent),
-                b"full" => Ok(Delivery::InboxFull),
-                _ => Ok(Delivery::NoInstance),
+                b"sent" => Ok(BusDelivery::Sent),
+                b"full" => Ok(BusDelivery::InboxFull),
+                _ => Ok(BusDelivery::NoInstance),
             },
             _ => Err(corrupt("an answer to a message that is no word")),
         }
@@ -164,7 +168,7 @@ impl RedisStore {
         let [_, inbox] = self.keys.instance(me);
         loop {
             let call = RECEIVE.call(self.script_ms(), &[&inbox]).arg(after).arg(limit.max(1));
-            let mut reply = Reply::new(self.line.run(&call).await?)?;
+            let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
             let mut messages = Vec::with_capacity(reply.len() / 2);
             while !reply.is_empty() {
                 let (seq, message) = (reply.number()?, reply.bytes()?.into());
@@ -173,7 +177,7 @@ impl RedisStore {
             if !messages.is_empty() {
                 return Ok(messages);
             }
-            self.line.wait_for(&inbox, after).await?;
+            self.connection.wait_for(&inbox, after).await?;
         }
     }
 }

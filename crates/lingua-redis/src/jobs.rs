@@ -11,13 +11,13 @@
 use lingua_core::job::{JobState, Stage};
 use lingua_core::{Attempt, InstanceId, JobId};
 use lingua_store::contract::{
-    Advance, AdvanceReply, CreateReply, JOB_BYTES_MAX, JobRecord, NewJob,
+    AdvanceReply, AdvanceRequest, CreateReply, JOB_BYTES_MAX, JobRecord, NewJob,
 };
-use lingua_store::{Error, Result};
+use lingua_store::{Result, StoreError};
 use redis::Value;
 
 use crate::keys::{SHARDS, ShardKeys, shard_of};
-use crate::reply::{Reply, corrupt};
+use crate::reply::{ScriptReply, corrupt};
 use crate::script::{JOB_ADVANCE, JOB_CREATE};
 use crate::store::RedisStore;
 
@@ -44,17 +44,17 @@ impl RedisStore {
         let call = call.arg(head::standing(head::NEW, &job.owner, NO_TOKEN));
         let call = call.arg(head::rest(job.deadline_ms, job.recoverable)).arg(&job.spec[..]);
         let call = call.arg(limits.job_record_ms).arg(per_shard(limits.open_jobs_max));
-        match self.line.run(&call).await? {
+        match self.connection.run(&call).await? {
             Value::Int(1) => Ok(CreateReply::Created),
             Value::Int(_) => {
                 let (what, limit) = ("the number of open jobs", self.limits.open_jobs_max);
-                Err(Error::LimitReached { what, limit })
+                Err(StoreError::LimitReached { what, limit })
             }
-            other => head::read(job.id, &mut Reply::new(other)?).map(CreateReply::Exists),
+            other => head::read(job.id, &mut ScriptReply::new(other)?).map(CreateReply::Exists),
         }
     }
 
-    pub(crate) async fn advance(&self, step: Advance) -> Result<AdvanceReply> {
+    pub(crate) async fn advance(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
         check_size("a job's outcome in bytes", step.outcome().map_or(0, |outcome| outcome.len()))?;
         let (owner, job) = (step.owner(), step.job());
         let (record, shard) = (self.keys.job(job), self.shard(job));
@@ -70,10 +70,10 @@ impl RedisStore {
             Some(outcome) => call.arg(&outcome[..]),
             None => call,
         };
-        let mut reply = match self.line.run(&call).await? {
+        let mut reply = match self.connection.run(&call).await? {
             Value::Int(1) => return Ok(AdvanceReply::Advanced),
             Value::Int(_) => return Ok(AdvanceReply::NotFound),
-            other => Reply::new(other)?,
+            other => ScriptReply::new(other)?,
         };
         if reply.is_text() {
             reply.text()?;
@@ -87,7 +87,7 @@ impl RedisStore {
 
     /// How many ended jobs a shard may keep, or -1 if this step need not look. One in so many does: what it finds it
     /// removes in batches that are larger.
-    fn ended_jobs_max(&self, step: &Advance) -> i64 {
+    fn ended_jobs_max(&self, step: &AdvanceRequest) -> i64 {
         let most = per_shard(self.limits.ended_jobs_max) as i64;
         let looks = most < FORGET_EXACTLY_BELOW || step.token().is_multiple_of(FORGET_EVERY);
         if looks { most } else { -1 }
@@ -96,11 +96,11 @@ impl RedisStore {
     pub(crate) async fn find_job(&self, job: JobId) -> Result<Option<JobRecord>> {
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.job(job)).arg(&["h", "s", "o"]);
-        let value = self.line.send(&command).await?;
+        let value = self.connection.send(&command).await?;
         if matches!(&value, Value::Array(parts) if parts.first() == Some(&Value::Nil)) {
             return Ok(None);
         }
-        let record = head::read(job, &mut Reply::new(value)?)?;
+        let record = head::read(job, &mut ScriptReply::new(value)?)?;
         Ok((!self.is_old(&record)).then_some(record))
     }
 
@@ -113,7 +113,7 @@ impl RedisStore {
 
     /// Removes the records of jobs that were taken off the lists before their time. They would expire
     /// anyway, so it does no harm if this is not reached.
-    async fn forget(&self, mut jobs: Reply) -> Result<()> {
+    async fn forget(&self, mut jobs: ScriptReply) -> Result<()> {
         if jobs.is_empty() {
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl RedisStore {
         while !jobs.is_empty() {
             command.arg(self.keys.job(jobs.job()?));
         }
-        self.line.send(&command).await.map(drop)
+        self.connection.send(&command).await.map(drop)
     }
 
     fn shard(&self, job: JobId) -> &ShardKeys {
@@ -137,7 +137,7 @@ fn per_shard(limit: usize) -> usize {
 fn check_size(what: &'static str, bytes: usize) -> Result<()> {
     match bytes <= JOB_BYTES_MAX {
         true => Ok(()),
-        false => Err(Error::LimitReached { what, limit: JOB_BYTES_MAX }),
+        false => Err(StoreError::LimitReached { what, limit: JOB_BYTES_MAX }),
     }
 }
 

@@ -86,24 +86,24 @@ impl Keys {
     }
 
     pub(crate) fn leader(&self) -> String {
-        self.hub("leader")
+        self.cluster("leader")
     }
 
     pub(crate) fn table(&self) -> String {
-        self.hub("table")
+        self.cluster("table")
     }
 
     /// The feed, and its newest number.
     pub(crate) fn feed(&self) -> [String; 2] {
-        [self.hub("feed"), self.hub("feed_head")]
+        [self.cluster("feed"), self.cluster("feed_head")]
     }
 
     /// The names of all instances.
     pub(crate) fn instances(&self) -> String {
-        self.hub("instances")
+        self.cluster("instances")
     }
 
-    fn hub(&self, name: &str) -> String {
+    fn cluster(&self, name: &str) -> String {
         format!("{}{{hub}}:{name}", self.prefix)
     }
 

@@ -8,13 +8,13 @@
 //! | file | what |
 //! |---|---|
 //! | `options.rs`, `url.rs` | where the store is and how patient to be |
-//! | `line.rs`, `dial.rs` | connections that come back by themselves |
+//! | `connection.rs`, `connect.rs` | connections that come back by themselves |
 //! | `script.rs`, `reply.rs` | scripts, what they answer |
 //! | `keys.rs` | the name of every key |
 //! | `directory.rs` | which node is in which cell |
 //! | `cell.rs`, `cell/` | nodes, leases, reservations |
 //! | `jobs.rs`, `jobs/` | job records |
-//! | `hub.rs` | leader, pool table, change feed |
+//! | `cluster.rs` | leader, pool table, change feed |
 //! | `instances.rs` | instances and their inboxes |
 //! | `identity.rs` | whether it is still the same store |
 //! | `store.rs` | the contract |
@@ -23,15 +23,15 @@
 //! that the same scripts run on a Cluster. Time is the server's own (`TIME`), inside the script.
 
 mod cell;
-mod dial;
+mod cluster;
+mod connect;
+mod connection;
 mod directory;
 mod error;
-mod hub;
 mod identity;
 mod instances;
 mod jobs;
 mod keys;
-mod line;
 mod options;
 mod record;
 mod reply;
@@ -42,6 +42,6 @@ mod url;
 
 pub use error::ConnectError;
 pub use identity::{ServerIdentity, Servers};
-pub use options::{Options, Patience};
+pub use options::{CallTimeouts, RedisOptions};
 pub use store::RedisStore;
 pub use url::{Address, Login, StoreUrl, Topology, UrlError};

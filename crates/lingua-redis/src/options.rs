@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use lingua_core::Rules;
-use lingua_store::{Limits, ManualClock};
+use lingua_store::{ManualClock, StoreLimits};
 
 use crate::url::StoreUrl;
 
 /// How a [`RedisStore`](crate::RedisStore) is opened.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RedisOptions {
     /// Which servers.
     pub url: StoreUrl,
     /// What the name of every key begins with: several fleets can share a server.
@@ -17,9 +17,9 @@ pub struct Options {
     /// The rules of the fleet.
     pub rules: Rules,
     /// How much is kept. Numbers of jobs are shared out over the shards.
-    pub limits: Limits,
+    pub limits: StoreLimits,
     /// How long to wait for what.
-    pub patience: Patience,
+    pub timeouts: CallTimeouts,
     /// Certificates of the authorities to trust, as PEM; the system's if there are none.
     pub tls_ca: Option<Vec<u8>>,
     /// A clock instead of the servers' own, for tests and simulations.
@@ -28,7 +28,7 @@ pub struct Options {
 
 /// How long to wait for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct CallTimeouts {
     /// For a connection, login included.
     pub connect: Duration,
     /// For a reply. After that, nobody knows whether the operation was carried out.
@@ -43,7 +43,7 @@ pub struct Patience {
     pub identity: Duration,
 }
 
-impl Default for Patience {
+impl Default for CallTimeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(2),
@@ -56,7 +56,7 @@ impl Default for Patience {
     }
 }
 
-impl Options {
+impl RedisOptions {
     /// What every key begins with unless told otherwise.
     pub const KEY_PREFIX: &'static str = "lingua:v1:";
 
@@ -69,12 +69,12 @@ impl Options {
             url,
             key_prefix: Self::KEY_PREFIX.to_owned(),
             rules,
-            limits: Limits {
+            limits: StoreLimits {
                 open_jobs_max: Self::JOBS_MAX,
                 ended_jobs_max: Self::JOBS_MAX,
-                ..Limits::default()
+                ..StoreLimits::default()
             },
-            patience: Patience::default(),
+            timeouts: CallTimeouts::default(),
             tls_ca: None,
             clock: None,
         }

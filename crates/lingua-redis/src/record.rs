@@ -1,15 +1,15 @@
 //! Records of fixed-width fields, as the scripts pack them: little endian, without gaps.
 //!
-//! Invariant: a record that is too short is [`Error::Corrupt`](lingua_store::Error::Corrupt), never a panic.
+//! Invariant: a record that is too short is [`StoreError::Corrupt`](lingua_store::Error::Corrupt), never a panic.
 
 use lingua_store::Result;
 
 use crate::reply::corrupt;
 
 /// The unread rest of a record.
-pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+pub(crate) struct RecordReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> RecordReader<'a> {
     fn take(&mut self, bytes: usize) -> Result<[u8; 8]> {
         let mut padded = [0; 8];
         padded[..bytes].copy_from_slice(self.bytes(bytes)?);
@@ -48,9 +48,9 @@ impl<'a> Fields<'a> {
 
 /// A record that is being put together.
 #[derive(Default)]
-pub(crate) struct Packed(pub(crate) Vec<u8>);
+pub(crate) struct RecordWriter(pub(crate) Vec<u8>);
 
-impl Packed {
+impl RecordWriter {
     pub(crate) fn small(mut self, number: u8) -> Self {
         self.0.push(number);
         self

@@ -1,20 +1,20 @@
 //! Reads what a script answered, one part after the other.
 //!
-//! Invariant: a reply of another form is [`Error::Corrupt`], never a panic.
+//! Invariant: a reply of another form is [`StoreError::Corrupt`], never a panic.
 
 use std::str::FromStr;
 use std::vec::IntoIter;
 
 use lingua_core::JobId;
 use lingua_core::id::hex;
-use lingua_store::{Error, Result};
+use lingua_store::{Result, StoreError};
 use redis::Value;
 
 /// The parts of a reply that are still unread.
 #[derive(Debug)]
-pub(crate) struct Reply(IntoIter<Value>);
+pub(crate) struct ScriptReply(IntoIter<Value>);
 
-impl Reply {
+impl ScriptReply {
     pub(crate) fn new(value: Value) -> Result<Self> {
         match value {
             Value::Array(parts) => Ok(Self(parts.into_iter())),
@@ -107,7 +107,7 @@ pub(crate) fn whole_number(value: Value) -> Result<i64> {
 
 /// A single number.
 pub(crate) fn number_of(value: Value) -> Result<u64> {
-    Reply(vec![value].into_iter()).number()
+    ScriptReply(vec![value].into_iter()).number()
 }
 
 /// A job's id as it stands in keys and scripts: 32 hexadecimal digits.
@@ -122,14 +122,14 @@ pub(crate) fn read_job(text: &str) -> Result<JobId> {
     }
 }
 
-pub(crate) fn corrupt(detail: &str) -> Error {
-    Error::Corrupt { detail: detail.to_owned() }
+pub(crate) fn corrupt(detail: &str) -> StoreError {
+    StoreError::Corrupt { detail: detail.to_owned() }
 }
 
 /// Most characters of a strange value that are shown.
 const SHOWN_MAX: usize = 120;
 
-fn odd(expected: &str, found: &Value) -> Error {
+fn odd(expected: &str, found: &Value) -> StoreError {
     let found: String = format!("{found:?}").chars().take(SHOWN_MAX).collect();
     corrupt(&format!("expected {expected} and found {found}"))
 }

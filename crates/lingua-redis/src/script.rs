@@ -131,8 +131,13 @@ mod tests {
     #[test]
     fn no_script_makes_up_a_key() {
         for (name, text) in all() {
-            for line in text.lines().filter(|line| !line.trim_start().starts_with("--")) {
-                assert!(!line.contains("KEYS[1] .."), "{name}.lua makes up a key: {line}");
+            for connection in
+                text.lines().filter(|connection| !connection.trim_start().starts_with("--"))
+            {
+                assert!(
+                    !connection.contains("KEYS[1] .."),
+                    "{name}.lua makes up a key: {connection}"
+                );
             }
         }
     }

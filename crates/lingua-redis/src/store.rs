@@ -7,30 +7,31 @@ use std::sync::Arc;
 
 use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
 use lingua_store::contract::{
-    Advance, AdvanceReply, Announced, Assign, Bytes, Candidate, CellView, Changes, CommitReply,
-    CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply, Identity,
-    Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place, Presence,
-    Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, SaveReply,
-    SaveSession, SessionRecord, StateReply, Table,
+    AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, BusDelivery,
+    Bytes, CellRecord, Changes, CommitReply, CreateReply, ElectReply, ElectRequest, Envelope,
+    Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter, JobRecord,
+    LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply, PublishRequest,
+    PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveReply, ReserveRequest,
+    SaveSessionReply, SaveSessionRequest, SessionRecord, StoreIdentity,
 };
-use lingua_store::{Clock, Limits, ManualClock, Result, Store};
+use lingua_store::{Clock, ManualClock, Result, Store, StoreLimits};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::dial::Dialer;
+use crate::connect::Connector;
+use crate::connection::Connection;
 use crate::error::ConnectError;
 use crate::identity::Servers;
 use crate::keys::Keys;
-use crate::line::Line;
-use crate::options::Options;
+use crate::options::RedisOptions;
 
 /// The store over Redis or Valkey. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct RedisStore {
-    pub(crate) line: Arc<Line>,
+    pub(crate) connection: Arc<Connection>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) rules: Rules,
-    pub(crate) limits: Limits,
+    pub(crate) limits: StoreLimits,
     clock: Option<ManualClock>,
     /// The name of the feed that was read last.
     pub(crate) feed_name: Arc<Mutex<Option<String>>>,
@@ -41,13 +42,13 @@ impl RedisStore {
     /// every operation is refused, and as soon as one does, they work.
     ///
     /// Must be called within a Tokio runtime.
-    pub fn open(options: Options) -> std::result::Result<Self, ConnectError> {
-        let dialer = Dialer::new(&options);
-        dialer.check().map_err(|error| ConnectError::Settings(error.to_string()))?;
-        let line = Line::new(dialer, options.patience);
-        watch_identity(&line, &options);
+    pub fn open(options: RedisOptions) -> std::result::Result<Self, ConnectError> {
+        let connector = Connector::new(&options);
+        connector.check().map_err(|error| ConnectError::Settings(error.to_string()))?;
+        let connection = Connection::new(connector, options.timeouts);
+        watch_identity(&connection, &options);
         Ok(Self {
-            line,
+            connection,
             keys: Arc::new(Keys::new(&options.key_prefix)),
             rules: options.rules,
             limits: options.limits,
@@ -57,7 +58,7 @@ impl RedisStore {
     }
 
     /// Opens the store and waits until a server has answered.
-    pub async fn connect(options: Options) -> std::result::Result<Self, ConnectError> {
+    pub async fn connect(options: RedisOptions) -> std::result::Result<Self, ConnectError> {
         let store = Self::open(options)?;
         store.ping().await?;
         Ok(store)
@@ -70,12 +71,12 @@ impl RedisStore {
 
     /// What each master says of itself (`INFO section`), by address; a single server has none.
     pub async fn info(&self, section: &str) -> Result<BTreeMap<String, String>> {
-        self.line.info(section).await
+        self.connection.info(section).await
     }
 
     /// Who the servers are. When `changes` rises, writes that were answered may be forgotten.
     pub fn watch_servers(&self) -> watch::Receiver<Servers> {
-        self.line.identity.subscribe()
+        self.connection.identity.subscribe()
     }
 
     /// The time for the scripts: 0 means the server's own.
@@ -85,27 +86,27 @@ impl RedisStore {
 }
 
 /// Looks at the servers once in a while, for as long as somebody has the store.
-fn watch_identity(line: &Arc<Line>, options: &Options) {
-    let (line, pause) = (Arc::downgrade(line), options.patience.identity);
+fn watch_identity(connection: &Arc<Connection>, options: &RedisOptions) {
+    let (connection, pause) = (Arc::downgrade(connection), options.timeouts.identity);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(pause).await;
-            let Some(line) = line.upgrade() else { return };
-            line.look_at_identity().await;
+            let Some(connection) = connection.upgrade() else { return };
+            connection.check_identity().await;
         }
     });
 }
 
 impl Store for RedisStore {
-    fn identity(&self) -> Identity {
-        Identity(self.line.identity.changes())
+    fn identity(&self) -> StoreIdentity {
+        StoreIdentity(self.connection.identity.changes())
     }
 
     async fn now_ms(&self) -> Result<u64> {
         self.clock_ms().await
     }
 
-    async fn assign(&self, request: Assign) -> Result<Place> {
+    async fn assign(&self, request: AssignRequest) -> Result<Place> {
         self.assign_place(request).await
     }
 
@@ -121,19 +122,19 @@ impl Store for RedisStore {
         self.cells_with_nodes().await
     }
 
-    async fn register(&self, registration: Registration) -> Result<RegisterReply> {
+    async fn register(&self, registration: RegisterRequest) -> Result<RegisterReply> {
         self.register_node(registration).await
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
+    async fn heartbeat(&self, beat: HeartbeatRequest) -> Result<HeartbeatReply> {
         self.beat(beat).await
     }
 
-    async fn set_state(&self, place: Place, order: Order) -> Result<StateReply> {
+    async fn set_state(&self, place: Place, order: NodeCommand) -> Result<NodeCommandReply> {
         self.order(place, order).await
     }
 
-    async fn reserve(&self, cell: CellId, request: Reserve) -> Result<ReserveReply> {
+    async fn reserve(&self, cell: CellId, request: ReserveRequest) -> Result<ReserveReply> {
         self.reserve_slot(cell, &request).await
     }
 
@@ -145,15 +146,15 @@ impl Store for RedisStore {
         self.finish_lease(cell, key).await
     }
 
-    async fn reap(&self, cell: CellId, limit: usize) -> Result<Reaped> {
+    async fn reap(&self, cell: CellId, limit: usize) -> Result<ReapReply> {
         self.reap_cell(cell, limit).await
     }
 
-    async fn view(&self, cell: CellId) -> Result<CellView> {
+    async fn view(&self, cell: CellId) -> Result<CellRecord> {
         self.view_cell(cell).await
     }
 
-    async fn elect(&self, candidate: Candidate) -> Result<Election> {
+    async fn elect(&self, candidate: ElectRequest) -> Result<ElectReply> {
         self.take_lead(candidate).await
     }
 
@@ -161,11 +162,11 @@ impl Store for RedisStore {
         self.give_up_lead(instance, term).await
     }
 
-    async fn publish(&self, table: Publish) -> Result<PublishReply> {
+    async fn publish(&self, table: PublishRequest) -> Result<PublishReply> {
         self.publish_table(table).await
     }
 
-    async fn table(&self) -> Result<Option<Table>> {
+    async fn table(&self) -> Result<Option<PublishedTable>> {
         self.published_table().await
     }
 
@@ -173,7 +174,7 @@ impl Store for RedisStore {
         self.create(job).await
     }
 
-    async fn advance_job(&self, step: Advance) -> Result<AdvanceReply> {
+    async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
         self.advance(step).await
     }
 
@@ -189,7 +190,7 @@ impl Store for RedisStore {
         self.claim(heir, limit).await
     }
 
-    async fn announce(&self, presence: Presence) -> Result<Announced> {
+    async fn announce(&self, presence: AnnounceRequest) -> Result<AnnounceReply> {
         self.announce_instance(presence).await
     }
 
@@ -197,7 +198,7 @@ impl Store for RedisStore {
         self.withdraw_instance(instance, incarnation).await
     }
 
-    async fn save_session(&self, session: SaveSession) -> Result<SaveReply> {
+    async fn save_session(&self, session: SaveSessionRequest) -> Result<SaveSessionReply> {
         self.write_session(session).await
     }
 
@@ -205,11 +206,11 @@ impl Store for RedisStore {
         self.read_session(id).await
     }
 
-    async fn instances(&self) -> Result<Vec<InstanceView>> {
+    async fn instances(&self) -> Result<Vec<InstanceRecord>> {
         self.known_instances().await
     }
 
-    async fn send(&self, to: &InstanceId, message: Bytes) -> Result<Delivery> {
+    async fn send(&self, to: &InstanceId, message: Bytes) -> Result<BusDelivery> {
         self.send_message(to, message).await
     }
 

@@ -156,7 +156,7 @@ pub(crate) fn timings(job: &JobStatus) -> Timings {
 }
 
 /// A node as people see it.
-pub(crate) fn node_view(n: &store::NodeView, now_ms: u64, rule: SemanticRule) -> view::NodeView {
+pub(crate) fn node_view(n: &store::NodeRecord, now_ms: u64, rule: SemanticRule) -> view::NodeView {
     let caps = n.profile.capabilities();
     view::NodeView {
         node_id: n.node.clone(),

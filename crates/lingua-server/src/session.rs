@@ -141,7 +141,7 @@ async fn begin<S: Store, T: Timer>(
         id: id.as_str().into(),
         secret: TokenHash::of(&secret).bytes(),
         holder,
-        plan: said.into(),
+        plan: Bytes::copy_from_slice(said),
         format: plan.audio,
         partials: plan.partials,
         context: plan.context,

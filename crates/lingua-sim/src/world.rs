@@ -59,8 +59,8 @@ use std::time::Duration;
 
 use lingua_engine::TokioTimer;
 use lingua_engine::session::Sessions;
-use lingua_store::embedded::Lost;
-use lingua_store::{Clock, Limits};
+use lingua_store::embedded::LostWrites;
+use lingua_store::{Clock, StoreLimits};
 use parking_lot::Mutex;
 
 use checker::{JobFacts, Watch};
@@ -226,13 +226,13 @@ struct World {
     strikes: Mutex<Vec<(Fault, u64)>>,
     deaths: Mutex<Vec<(usize, u64)>>,
     /// From when to when writes were lost, and which.
-    rollbacks: Mutex<Vec<(u64, u64, Lost)>>,
+    rollbacks: Mutex<Vec<(u64, u64, LostWrites)>>,
 }
 
 impl World {
     fn new(plan: Plan, bug: Option<Where>) -> Arc<Self> {
         let clock = TokioTimer::starting_at(START_MS);
-        let store = Inner::new(Default::default(), Limits::default(), clock.clone());
+        let store = Inner::new(Default::default(), StoreLimits::default(), clock.clone());
         let instances = (0..plan.instances).map(|_| Instance::default()).collect();
         let present = vec![None; plan.nodes.len()];
         Arc::new(Self {

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use lingua_core::job::{Grant, JobState, Stage};
 use lingua_core::{Attempt, CellId, Epoch, Fence, JobId, Rules, Slot};
 use lingua_store::conformance::fixture::{instance, node};
-use lingua_store::contract::{Advance, AdvanceReply, Bytes, CreateReply, NewJob};
-use lingua_store::{Embedded, Limits, Store, SystemClock};
+use lingua_store::contract::{AdvanceReply, AdvanceRequest, Bytes, CreateReply, NewJob};
+use lingua_store::{Embedded, Store, StoreLimits, SystemClock};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
@@ -46,7 +46,7 @@ fn main() {
 }
 
 fn open(dir: &Path) -> Embedded {
-    let limits = Limits { ended_jobs_max: RECORDS as usize, ..Limits::default() };
+    let limits = StoreLimits { ended_jobs_max: RECORDS as usize, ..StoreLimits::default() };
     Embedded::open(Rules::default(), limits, SystemClock::new(), dir).expect("a store")
 }
 
@@ -86,7 +86,7 @@ async fn do_job(store: &Embedded, n: u64, waits: &mut Vec<Duration>) {
         Grant { node: node(1), cell, slot, epoch: Epoch(n), fence: Fence(n), via: instance(1) };
     let mut from = stage(JobState::New);
     for to in [JobState::Selecting, JobState::Reserved, JobState::Failed].map(stage) {
-        let step = Advance::new(id, owner.clone(), from, to, n).expect("a legal step");
+        let step = AdvanceRequest::new(id, owner.clone(), from, to, n).expect("a legal step");
         let step = match to.state {
             JobState::Reserved => step.with_grant(Some(grant.clone())),
             JobState::Failed => step.with_outcome(noise(n, OUTCOME_BYTES)),

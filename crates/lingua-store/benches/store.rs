@@ -20,10 +20,10 @@ use lingua_store::conformance::fixture::{
     ACK_MS, FRESH_MS, RUN_MS, instance, key, node, pair, profile,
 };
 use lingua_store::contract::{
-    Assign, Class, Heartbeat, Incarnation, LeaseKey, Order, Place, Registration, Reserve, Reserved,
-    Store,
+    AssignRequest, HeartbeatRequest, Incarnation, LeaseKey, NodeClass, NodeCommand, Place,
+    RegisterRequest, ReserveOutcome, ReserveRequest, Store,
 };
-use lingua_store::{Embedded, Limits, SystemClock};
+use lingua_store::{Embedded, StoreLimits, SystemClock};
 
 /// Long enough that nothing goes stale while a benchmark runs.
 const FOREVER_MS: u64 = 86_400_000;
@@ -34,19 +34,19 @@ fn now<T>(future: impl Future<Output = lingua_store::Result<T>>) -> T {
 }
 
 fn place_of(store: &Embedded, n: usize, class: u32) -> Place {
-    let (incarnation, class) = (Incarnation(1), Class(class));
-    now(store.assign(Assign { node: node(n), incarnation, class }))
+    let (incarnation, class) = (Incarnation(1), NodeClass(class));
+    now(store.assign(AssignRequest { node: node(n), incarnation, class }))
 }
 
-fn registration(n: usize, place: Place, profile: Arc<Profile>) -> Registration {
+fn registration(n: usize, place: Place, profile: Arc<Profile>) -> RegisterRequest {
     let (health, cost_ms) = (Health::Ready, 800 + (n % 7) as u32 * 100);
     let (fresh_ms, version, via) = (FOREVER_MS, None, instance(1));
-    Registration { place, node: node(n), profile, health, cost_ms, fresh_ms, version, via }
+    RegisterRequest { place, node: node(n), profile, health, cost_ms, fresh_ms, version, via }
 }
 
 /// A store with this many cells of 100 nodes with 4 slots each.
 fn fleet(cells: usize) -> Embedded {
-    let store = Embedded::new(Rules::default(), Limits::default(), SystemClock::new());
+    let store = Embedded::new(Rules::default(), StoreLimits::default(), SystemClock::new());
     let profiles = [profile("zh en", 4), profile("zh en ja fr", 4), profile("zh en de", 4)];
     for n in 0..cells * 100 {
         // One class for each hundred nodes: cells are filled one by one.
@@ -72,15 +72,15 @@ fn zh_en(policy: Policy) -> Query {
     Query { policy, ..Query::new(pair("zh:en")) }
 }
 
-fn request(key: LeaseKey, random: u32, query: Query) -> Reserve {
-    Reserve { key, query, pin: None, ack_lease_ms: ACK_MS, random }
+fn request(key: LeaseKey, random: u32, query: Query) -> ReserveRequest {
+    ReserveRequest { key, query, pin: None, ack_lease_ms: ACK_MS, random }
 }
 
 /// Reserve, commit, finish; how it is for a job that nothing goes wrong with.
 fn cycle(store: &Embedded, cell: CellId, job: u128, random: u32, query: Query) {
     let key = LeaseKey { job: JobId::new(job), ..key(0) };
     let reply = now(store.reserve(cell, request(key, random, query)));
-    assert!(matches!(reply.outcome, Reserved::Granted { .. }));
+    assert!(matches!(reply.outcome, ReserveOutcome::Granted { .. }));
     black_box(now(store.commit(cell, key, RUN_MS)));
     assert!(now(store.finish(cell, key)).is_some());
 }
@@ -164,13 +164,13 @@ fn bench_register(c: &mut Criterion) {
         let store = fleet(1);
         let langs = langs(count);
         let left = place_of(&store, 0, 0);
-        now(store.set_state(left, Order::Retire));
+        now(store.set_state(left, NodeCommand::Retire));
         now(store.release(&node(0), left.epoch));
         group.bench_function(format!("{count}x{count}_languages"), |b| {
             b.iter(|| {
                 let place = place_of(&store, 100, 0);
                 now(store.register(registration(100, place, profile_with(&langs))));
-                now(store.set_state(place, Order::Retire));
+                now(store.set_state(place, NodeCommand::Retire));
                 now(store.release(&node(100), place.epoch));
             });
         });
@@ -187,7 +187,7 @@ fn bench_heartbeat(c: &mut Criterion) {
         let load = Load::new(0.3, 0.5, 0.4).expect("a load");
         group.bench_function(format!("{count}x{count}_languages"), |b| {
             b.iter(|| {
-                now(store.heartbeat(Heartbeat {
+                now(store.heartbeat(HeartbeatRequest {
                     place,
                     health: None,
                     load,

@@ -36,7 +36,7 @@ pub trait Store: Send + Sync + 'static {
     /// Which life of the store the answers come from. It changes whenever confirmed writes may have
     /// been lost (another primary, a restart without its data), and it has changed before the first
     /// answer from the new life is given. Reading it costs nothing.
-    fn identity(&self) -> Identity;
+    fn identity(&self) -> StoreIdentity;
 
     /// Whether it can lose writes that it confirmed. If not, its identity never changes, and nobody
     /// needs to remember what it was told.
@@ -49,7 +49,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Gives a node its place: the one it had, or a new one. A new incarnation of a known node gets
     /// a higher epoch. Idempotent by incarnation.
-    fn assign(&self, request: Assign) -> impl Future<Output = Result<Place>> + Send;
+    fn assign(&self, request: AssignRequest) -> impl Future<Output = Result<Place>> + Send;
 
     /// Where a node is.
     fn locate(&self, node: &NodeId) -> impl Future<Output = Result<Option<Place>>> + Send;
@@ -64,25 +64,28 @@ pub trait Store: Send + Sync + 'static {
     /// one. Idempotent by epoch.
     fn register(
         &self,
-        registration: Registration,
+        registration: RegisterRequest,
     ) -> impl Future<Output = Result<RegisterReply>> + Send;
 
     /// Takes a node's sign of life and renews the leases of what it runs.
-    fn heartbeat(&self, beat: Heartbeat) -> impl Future<Output = Result<HeartbeatReply>> + Send;
+    fn heartbeat(
+        &self,
+        beat: HeartbeatRequest,
+    ) -> impl Future<Output = Result<HeartbeatReply>> + Send;
 
     /// Drains, resumes, signs off or removes a node.
     fn set_state(
         &self,
         place: Place,
-        order: Order,
-    ) -> impl Future<Output = Result<StateReply>> + Send;
+        order: NodeCommand,
+    ) -> impl Future<Output = Result<NodeCommandReply>> + Send;
 
     /// Chooses a node of the cell and takes a slot on it, in one step. Idempotent by job and
     /// attempt while the lease lives.
     fn reserve(
         &self,
         cell: CellId,
-        request: Reserve,
+        request: ReserveRequest,
     ) -> impl Future<Output = Result<ReserveReply>> + Send;
 
     /// Turns an ACK lease into a run lease.
@@ -101,13 +104,13 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<Freed>>> + Send;
 
     /// Ends up to `limit` leases whose time is over, and names the nodes that have fallen silent.
-    fn reap(&self, cell: CellId, limit: usize) -> impl Future<Output = Result<Reaped>> + Send;
+    fn reap(&self, cell: CellId, limit: usize) -> impl Future<Output = Result<ReapReply>> + Send;
 
     /// Everything about a cell at one moment.
-    fn view(&self, cell: CellId) -> impl Future<Output = Result<CellView>> + Send;
+    fn view(&self, cell: CellId) -> impl Future<Output = Result<CellRecord>> + Send;
 
     /// Takes or renews the leadership. Idempotent by incarnation.
-    fn elect(&self, candidate: Candidate) -> impl Future<Output = Result<Election>> + Send;
+    fn elect(&self, candidate: ElectRequest) -> impl Future<Output = Result<ElectReply>> + Send;
 
     /// Gives the leadership up; says whether it was still held.
     fn resign(
@@ -117,16 +120,19 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool>> + Send;
 
     /// Publishes the next version of the pool table, if the term is still the leader's.
-    fn publish(&self, table: Publish) -> impl Future<Output = Result<PublishReply>> + Send;
+    fn publish(&self, table: PublishRequest) -> impl Future<Output = Result<PublishReply>> + Send;
 
     /// The pool table published last.
-    fn table(&self) -> impl Future<Output = Result<Option<Table>>> + Send;
+    fn table(&self) -> impl Future<Output = Result<Option<PublishedTable>>> + Send;
 
     /// Writes down a job that was accepted. Idempotent by its id.
     fn create_job(&self, job: NewJob) -> impl Future<Output = Result<CreateReply>> + Send;
 
     /// Moves a job one step, if it stands where the caller thinks. Idempotent by the step's token.
-    fn advance_job(&self, step: Advance) -> impl Future<Output = Result<AdvanceReply>> + Send;
+    fn advance_job(
+        &self,
+        step: AdvanceRequest,
+    ) -> impl Future<Output = Result<AdvanceReply>> + Send;
 
     /// A job's record.
     fn job(&self, job: JobId) -> impl Future<Output = Result<Option<JobRecord>>> + Send;
@@ -143,13 +149,19 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<JobRecord>>> + Send;
 
     /// Writes what is to be known of a session, if nobody else has since. Idempotent by version and content.
-    fn save_session(&self, session: SaveSession) -> impl Future<Output = Result<SaveReply>> + Send;
+    fn save_session(
+        &self,
+        session: SaveSessionRequest,
+    ) -> impl Future<Output = Result<SaveSessionReply>> + Send;
 
     /// A session's record.
     fn session(&self, id: &str) -> impl Future<Output = Result<Option<SessionRecord>>> + Send;
 
     /// Says that an instance is there, and for how long that may be believed.
-    fn announce(&self, presence: Presence) -> impl Future<Output = Result<Announced>> + Send;
+    fn announce(
+        &self,
+        presence: AnnounceRequest,
+    ) -> impl Future<Output = Result<AnnounceReply>> + Send;
 
     /// Says that an instance leaves; says whether it was known.
     fn withdraw(
@@ -159,14 +171,14 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool>> + Send;
 
     /// The instances that are or were there, by name.
-    fn instances(&self) -> impl Future<Output = Result<Vec<InstanceView>>> + Send;
+    fn instances(&self) -> impl Future<Output = Result<Vec<InstanceRecord>>> + Send;
 
     /// Puts a message into an instance's inbox: at least once, in order.
     fn send(
         &self,
         to: &InstanceId,
         message: Bytes,
-    ) -> impl Future<Output = Result<Delivery>> + Send;
+    ) -> impl Future<Output = Result<BusDelivery>> + Send;
 
     /// Drops what came up to `after` and gives what came since; waits until there is something.
     fn receive(
@@ -192,12 +204,12 @@ pub struct LeaseKey {
     pub attempt: Attempt,
 }
 
-/// Opaque content: a store keeps and returns it, and never looks inside.
-pub type Bytes = std::sync::Arc<[u8]>;
+// Opaque content: a store keeps it, returns it, and never reads it.
+pub use bytes::Bytes;
 
 /// Tells one life of a store from the next: see [`Store::identity`]. Only equality means something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Identity(pub u64);
+pub struct StoreIdentity(pub u64);
 
 /// Tells one life of a process or connection from the next: a random number drawn at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

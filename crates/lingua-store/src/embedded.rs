@@ -26,11 +26,12 @@ use tokio::sync::Notify;
 
 use crate::clock::{Clock, SystemClock};
 use crate::contract::{
-    Advance, AdvanceReply, Announced, Assign, Bytes, Candidate, CellView, Change, Changes,
-    CommitReply, CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply,
-    Identity, Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place,
-    Presence, Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply,
-    SaveReply, SaveSession, SessionRecord, StateReply, Store, Table,
+    AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, BusDelivery,
+    Bytes, CellRecord, Change, Changes, CommitReply, CreateReply, ElectReply, ElectRequest,
+    Envelope, Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter,
+    JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
+    PublishRequest, PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveReply,
+    ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord, Store, StoreIdentity,
 };
 use crate::error::Result;
 
@@ -49,7 +50,7 @@ mod snapshot;
 
 pub use open::OpenError;
 #[cfg(feature = "snapshot")]
-pub use snapshot::{Lost, Snapshot};
+pub use snapshot::{LostWrites, StoreSnapshot};
 
 use cell::{Cell, Changed};
 use directory::Directory;
@@ -62,7 +63,7 @@ use sessions::Sessions;
 
 /// How much the store keeps at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct StoreLimits {
     /// Jobs that have not ended.
     pub open_jobs_max: usize,
     /// Jobs that have ended and are still remembered.
@@ -79,7 +80,7 @@ pub struct Limits {
     pub sessions_max: usize,
 }
 
-impl Default for Limits {
+impl Default for StoreLimits {
     fn default() -> Self {
         Self {
             open_jobs_max: 100_000,
@@ -124,7 +125,7 @@ struct Inner<C> {
 struct Aligned<T>(T);
 
 impl<C> Inner<C> {
-    fn new(rules: Rules, limits: Limits, clock: C) -> Self {
+    fn new(rules: Rules, limits: StoreLimits, clock: C) -> Self {
         let cell = |i| CellId::new(i).map(|id| Aligned(Mutex::new(Cell::new(id, rules))));
         Self {
             clock,
@@ -152,7 +153,7 @@ impl<C> Clone for Embedded<C> {
 
 impl<C: Clock> Embedded<C> {
     /// An empty store.
-    pub fn new(rules: Rules, limits: Limits, clock: C) -> Self {
+    pub fn new(rules: Rules, limits: StoreLimits, clock: C) -> Self {
         Self { inner: Inner::new(rules, limits, clock).into() }
     }
 
@@ -224,8 +225,8 @@ impl<C: Clock> Embedded<C> {
 }
 
 impl<C: Clock> Store for Embedded<C> {
-    fn identity(&self) -> Identity {
-        Identity(self.inner.identity.load(Ordering::SeqCst))
+    fn identity(&self) -> StoreIdentity {
+        StoreIdentity(self.inner.identity.load(Ordering::SeqCst))
     }
 
     fn may_forget(&self) -> bool {
@@ -236,7 +237,7 @@ impl<C: Clock> Store for Embedded<C> {
         Ok(Embedded::now_ms(self))
     }
 
-    async fn assign(&self, request: Assign) -> Result<Place> {
+    async fn assign(&self, request: AssignRequest) -> Result<Place> {
         self.durably(&self.inner.directory, |nodes, now| nodes.assign(request, now)).await?
     }
 
@@ -252,34 +253,34 @@ impl<C: Clock> Store for Embedded<C> {
         Ok(self.inner.directory.lock().cells())
     }
 
-    async fn register(&self, registration: Registration) -> Result<RegisterReply> {
+    async fn register(&self, registration: RegisterRequest) -> Result<RegisterReply> {
         let place = registration.place;
         let changed = self.on_cell(place.cell, |cell, now| cell.register(registration, now));
         Ok(self.tell(changed))
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
+    async fn heartbeat(&self, beat: HeartbeatRequest) -> Result<HeartbeatReply> {
         let changed = self.on_cell(beat.place.cell, |cell, now| cell.heartbeat(beat, now));
         Ok(self.tell(changed))
     }
 
-    async fn set_state(&self, place: Place, order: Order) -> Result<StateReply> {
+    async fn set_state(&self, place: Place, order: NodeCommand) -> Result<NodeCommandReply> {
         let (changed, ordered) = {
             let mut cell = self.cell(place.cell);
             let changed = cell.set_state(place, order);
-            let is_order = matches!(order, Order::Drain | Order::Resume);
-            let carried_out = is_order && changed.reply != StateReply::Stale;
+            let is_order = matches!(order, NodeCommand::Drain | NodeCommand::Resume);
+            let carried_out = is_order && changed.reply != NodeCommandReply::Stale;
             (changed, carried_out.then(|| cell.last_order(place.slot)).flatten())
         };
         if let (Some((node, number)), Some(_)) = (ordered, &self.inner.journal) {
-            let drain = order == Order::Drain;
+            let drain = order == NodeCommand::Drain;
             let note = |nodes: &mut Directory, _| nodes.note_order(node, number, drain);
             self.durably(&self.inner.directory, note).await?;
         }
         Ok(self.tell(changed))
     }
 
-    async fn reserve(&self, cell: CellId, request: Reserve) -> Result<ReserveReply> {
+    async fn reserve(&self, cell: CellId, request: ReserveRequest) -> Result<ReserveReply> {
         Ok(self.on_cell(cell, |cell, now| cell.reserve(&request, now)))
     }
 
@@ -291,19 +292,19 @@ impl<C: Clock> Store for Embedded<C> {
         Ok(self.cell(cell).finish(key))
     }
 
-    async fn reap(&self, cell: CellId, limit: usize) -> Result<Reaped> {
+    async fn reap(&self, cell: CellId, limit: usize) -> Result<ReapReply> {
         Ok(self.on_cell(cell, |cell, now| cell.reap(limit, now)))
     }
 
-    async fn view(&self, cell: CellId) -> Result<CellView> {
+    async fn view(&self, cell: CellId) -> Result<CellRecord> {
         Ok(self.on_cell(cell, |cell, now| cell.view(now)))
     }
 
-    async fn elect(&self, candidate: Candidate) -> Result<Election> {
+    async fn elect(&self, candidate: ElectRequest) -> Result<ElectReply> {
         let leadership = &self.inner.leadership;
         let (election, is_news) =
             self.durably(leadership, |leader, now| leader.elect(candidate, now)).await?;
-        if let (Election::Leading { term, .. }, true) = (&election, is_news) {
+        if let (ElectReply::Leading { term, .. }, true) = (&election, is_news) {
             self.broadcast(Change::Leader(*term));
         }
         Ok(election)
@@ -313,7 +314,7 @@ impl<C: Clock> Store for Embedded<C> {
         Ok(self.inner.leadership.lock().resign(instance, term, self.now_ms()))
     }
 
-    async fn publish(&self, table: Publish) -> Result<PublishReply> {
+    async fn publish(&self, table: PublishRequest) -> Result<PublishReply> {
         let reply = self.inner.leadership.lock().publish(table, self.now_ms())?;
         if let PublishReply::Published(version) = reply {
             self.broadcast(Change::Table(version));
@@ -321,7 +322,7 @@ impl<C: Clock> Store for Embedded<C> {
         Ok(reply)
     }
 
-    async fn table(&self) -> Result<Option<Table>> {
+    async fn table(&self) -> Result<Option<PublishedTable>> {
         Ok(self.inner.leadership.lock().table())
     }
 
@@ -329,7 +330,7 @@ impl<C: Clock> Store for Embedded<C> {
         self.durably(&self.inner.jobs, |jobs, now| jobs.create(job, now)).await?
     }
 
-    async fn advance_job(&self, step: Advance) -> Result<AdvanceReply> {
+    async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
         self.durably(&self.inner.jobs, |jobs, now| jobs.advance(step, now)).await?
     }
 
@@ -351,7 +352,7 @@ impl<C: Clock> Store for Embedded<C> {
         self.durably(&self.inner.jobs, |jobs, _| jobs.claim(heir, limit, is_alive, now_ms)).await
     }
 
-    async fn announce(&self, presence: Presence) -> Result<Announced> {
+    async fn announce(&self, presence: AnnounceRequest) -> Result<AnnounceReply> {
         let instance = presence.instance.clone();
         let (announced, is_news) = {
             let mut instances = self.inner.instances.lock();
@@ -371,7 +372,7 @@ impl<C: Clock> Store for Embedded<C> {
         Ok(known)
     }
 
-    async fn save_session(&self, session: SaveSession) -> Result<SaveReply> {
+    async fn save_session(&self, session: SaveSessionRequest) -> Result<SaveSessionReply> {
         self.inner.sessions.lock().save(session, self.now_ms())
     }
 
@@ -379,13 +380,13 @@ impl<C: Clock> Store for Embedded<C> {
         Ok(self.inner.sessions.lock().get(id, self.now_ms()))
     }
 
-    async fn instances(&self) -> Result<Vec<InstanceView>> {
+    async fn instances(&self) -> Result<Vec<InstanceRecord>> {
         Ok(self.inner.instances.lock().list(self.now_ms()))
     }
 
-    async fn send(&self, to: &InstanceId, message: Bytes) -> Result<Delivery> {
+    async fn send(&self, to: &InstanceId, message: Bytes) -> Result<BusDelivery> {
         let delivery = self.inner.instances.lock().send(to, message, self.now_ms())?;
-        if delivery == Delivery::Sent {
+        if delivery == BusDelivery::Sent {
             self.inner.mail.notify_waiters();
         }
         Ok(delivery)

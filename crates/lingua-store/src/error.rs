@@ -1,11 +1,11 @@
 //! What can go wrong between a caller and a store.
 //!
 //! A refusal that follows from the state (stale, full, conflict) is an ordinary reply of its
-//! operation; an [`Error`] means that the operation was not carried out, or that nobody knows.
+//! operation; an [`StoreError`] means that the operation was not carried out, or that nobody knows.
 
 /// Why an operation gave no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum StoreError {
     /// The store was not reached; nothing was changed.
     #[error("the store is unreachable ({detail}); nothing was changed, try again when it is back")]
     Unavailable {
@@ -36,7 +36,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl StoreError {
     /// The error code that users see.
     pub fn code(&self) -> &'static str {
         match self {
@@ -55,4 +55,4 @@ impl Error {
 }
 
 /// What every operation of a store gives.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T> = std::result::Result<T, StoreError>;

@@ -23,5 +23,5 @@ pub mod error;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use contract::Store;
-pub use embedded::{Embedded, Limits, OpenError};
-pub use error::{Error, Result};
+pub use embedded::{Embedded, OpenError, StoreLimits};
+pub use error::{Result, StoreError};

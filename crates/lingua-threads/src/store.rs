@@ -12,13 +12,13 @@ use lingua_store::ManualClock;
 use lingua_store::conformance::World;
 use lingua_store::conformance::fixture::{ACK_MS, RUN_MS, beat, instance, key, reserve};
 use lingua_store::contract::{
-    Advance, AdvanceReply, CommitReply, CreateReply, Expired, HeartbeatReply, Incarnation,
-    LeaseKey, NewJob, Place, Presence, Reserved, Store,
+    AdvanceReply, AdvanceRequest, AnnounceRequest, Bytes, CommitReply, CreateReply, ExpiredLease,
+    HeartbeatReply, Incarnation, LeaseKey, NewJob, Place, ReserveOutcome, Store,
 };
 use shuttle::future::block_on;
 use shuttle::thread;
 
-use crate::embedded::{Embedded, Limits};
+use crate::embedded::{Embedded, StoreLimits};
 use crate::race;
 
 /// Races on one store.
@@ -33,7 +33,7 @@ const FOREVER_MS: u64 = 60_000;
 type Shared = Arc<World<Embedded<ManualClock>>>;
 
 fn world() -> Shared {
-    let factory = async |rules, clock| Embedded::new(rules, Limits::default(), clock);
+    let factory = async |rules, clock| Embedded::new(rules, StoreLimits::default(), clock);
     Arc::new(block_on(World::new(factory, Rules::default())))
 }
 
@@ -85,7 +85,7 @@ pub fn racing_jobs_never_oversell(schedules: usize) {
             .collect();
         threads.push(spawn(world, move |world| {
             let reply = block_on(world.store.heartbeat(beat(place, vec![]))).expect("a reply");
-            assert!(matches!(reply, HeartbeatReply::Beaten { .. }));
+            assert!(matches!(reply, HeartbeatReply::Accepted { .. }));
             let reaped = block_on(world.store.reap(place.cell, 10)).expect("a reply");
             assert!(reaped.expired.is_empty(), "the time stands still");
             assert_sound(world, place.cell);
@@ -98,8 +98,8 @@ pub fn racing_jobs_never_oversell(schedules: usize) {
 fn run_job(world: &Shared, cell: CellId, key: LeaseKey, running: &AtomicU64) {
     let reply = block_on(world.store.reserve(cell, reserve(key))).expect("a reply");
     let grant = match reply.outcome {
-        Reserved::Granted { grant, .. } => grant,
-        Reserved::Full { .. } => return,
+        ReserveOutcome::Granted { grant, .. } => grant,
+        ReserveOutcome::Full { .. } => return,
         other => panic!("{other:?}"),
     };
     let at_once = running.fetch_add(1, Ordering::SeqCst) + 1;
@@ -125,7 +125,7 @@ pub fn a_lease_ends_once_whoever_ends_it(schedules: usize) {
                     let reply = block_on(world.store.reserve(place.cell, reserve(key)));
                     let reply = reply.expect("a reply");
                     count(&ended, &reply.expired);
-                    if !matches!(reply.outcome, Reserved::Granted { .. }) {
+                    if !matches!(reply.outcome, ReserveOutcome::Granted { .. }) {
                         return;
                     }
                     granted.fetch_add(1, Ordering::SeqCst);
@@ -151,7 +151,7 @@ pub fn a_lease_ends_once_whoever_ends_it(schedules: usize) {
     });
 }
 
-fn count(ended: &AtomicU64, expired: &[Expired]) {
+fn count(ended: &AtomicU64, expired: &[ExpiredLease]) {
     ended.fetch_add(expired.len() as u64, Ordering::SeqCst);
 }
 
@@ -166,7 +166,7 @@ pub fn a_job_is_created_once_and_ends_once(schedules: usize) {
         for _ in 0..2 {
             let created = Arc::clone(&created);
             threads.push(spawn(world, move |world| {
-                let (owner, spec) = (instance(0), Arc::from(&b""[..]));
+                let (owner, spec) = (instance(0), Bytes::new());
                 let job = NewJob { id, owner, spec, deadline_ms: None, recoverable: true };
                 let reply = block_on(world.store.create_job(job)).expect("a reply");
                 let is_new = u64::from(reply == CreateReply::Created);
@@ -195,18 +195,18 @@ pub fn a_job_is_created_once_and_ends_once(schedules: usize) {
 }
 
 /// A way for the job to end that names itself in the outcome.
-fn end(id: JobId, token: u64) -> Advance {
+fn end(id: JobId, token: u64) -> AdvanceRequest {
     let stage = |state| Stage { state, attempt: Attempt::FIRST };
     let state = if token == 1 { JobState::Cancelled } else { JobState::Failed };
-    Advance::new(id, instance(0), stage(JobState::New), stage(state), token)
+    AdvanceRequest::new(id, instance(0), stage(JobState::New), stage(state), token)
         .expect("an open job may end")
-        .with_outcome([token as u8])
+        .with_outcome(vec![token as u8])
 }
 
 /// Two send, one receives and waits for both: neither message is missed, however sending and looking fall together.
 pub fn no_message_is_missed(schedules: usize) {
     rounds(schedules, |world, round| {
-        let presence = Presence {
+        let presence = AnnounceRequest {
             instance: instance(round as usize),
             incarnation: Incarnation(1),
             address: String::new(),
@@ -218,7 +218,7 @@ pub fn no_message_is_missed(schedules: usize) {
             .map(|n| {
                 let to = me.clone();
                 spawn(world, move |world| {
-                    block_on(world.store.send(&to, Arc::from([n]))).expect("sent");
+                    block_on(world.store.send(&to, vec![n].into())).expect("sent");
                 })
             })
             .collect();

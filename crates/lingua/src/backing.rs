@@ -5,8 +5,8 @@
 
 use anyhow::Context;
 use lingua_engine::TokioTimer;
-use lingua_redis::{ConnectError, Options, RedisStore, StoreUrl};
-use lingua_store::{Embedded, Limits};
+use lingua_redis::{ConnectError, RedisOptions, RedisStore, StoreUrl};
+use lingua_store::{Embedded, StoreLimits};
 
 use crate::config::{self, BadConfig, Config};
 
@@ -46,7 +46,8 @@ pub(crate) fn kind(url: &str) -> &'static str {
 }
 
 fn embedded(config: &Config, timer: TokioTimer) -> anyhow::Result<Embedded<TokioTimer>> {
-    let mut limits = Limits { open_jobs_max: config.scheduler.open_jobs_max, ..Limits::default() };
+    let mut limits =
+        StoreLimits { open_jobs_max: config.scheduler.open_jobs_max, ..StoreLimits::default() };
     limits.ended_jobs_max = config.store.ended_jobs_max.unwrap_or(limits.ended_jobs_max);
     let Some(dir) = &config.store.data_dir else {
         tracing::info!(
@@ -60,7 +61,7 @@ fn embedded(config: &Config, timer: TokioTimer) -> anyhow::Result<Embedded<Tokio
 }
 
 /// The options of the store over Redis.
-pub(crate) fn redis_options(config: &Config) -> anyhow::Result<Options> {
+pub(crate) fn redis_options(config: &Config) -> anyhow::Result<RedisOptions> {
     let settings = &config.store;
     let url: StoreUrl =
         settings.url.parse().map_err(|error| BadConfig::new(format!("store.url: {error}")))?;
@@ -68,14 +69,14 @@ pub(crate) fn redis_options(config: &Config) -> anyhow::Result<Options> {
         let detail = "store.data_dir is for the embedded store; a shared one keeps its data itself";
         return Err(BadConfig::new(detail.to_owned()).into());
     }
-    let mut options = Options::new(url, config.rules()?);
+    let mut options = RedisOptions::new(url, config.rules()?);
     options.key_prefix.clone_from(&settings.key_prefix);
     // Open jobs are bounded by each instance for itself.
     options.limits.ended_jobs_max =
         settings.ended_jobs_max.unwrap_or(options.limits.ended_jobs_max);
-    options.patience.reply = config::ms(settings.timeout_ms);
-    options.patience.connect = config::ms(settings.connect_timeout_ms);
-    options.patience.reconnect_max = config::ms(settings.reconnect_max_ms);
+    options.timeouts.reply = config::ms(settings.timeout_ms);
+    options.timeouts.connect = config::ms(settings.connect_timeout_ms);
+    options.timeouts.reconnect_max = config::ms(settings.reconnect_max_ms);
     if let Some(file) = &settings.tls_ca_file {
         let pem = std::fs::read(file)
             .with_context(|| format!("cannot read store.tls_ca_file {}", file.display()))?;

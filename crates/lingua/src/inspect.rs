@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use lingua_core::{CellId, JobId, LangSet, Nmt, NodeId};
 use lingua_redis::RedisStore;
 use lingua_store::Store;
-use lingua_store::contract::{CellView, JobRecord, LeaseView, NodeView, Phase};
+use lingua_store::contract::{CellRecord, JobRecord, LeasePhase, LeaseRecord, NodeRecord};
 
 use crate::backing;
 use crate::config::Config;
@@ -109,7 +109,7 @@ async fn overview<S: Store>(store: &S, colours: bool) -> anyhow::Result<String> 
     Ok(format!("{cells}\n\n{instances}\n\n{facts}"))
 }
 
-fn show_cell(view: &CellView, colours: bool) -> String {
+fn show_cell(view: &CellRecord, colours: bool) -> String {
     let mut sheet = Sheet::new(
         &["NODE", ">SLOT", "STATE", ">USED", ">COST", ">EPOCH", "LAST BEAT", "LANGUAGES"],
         colours,
@@ -163,13 +163,13 @@ async fn show_node<S: Store>(store: &S, name: &NodeId, colours: bool) -> anyhow:
     Ok(format!("{card}\n\n{}", leases(&view, |lease| lease.slot == slot, colours)))
 }
 
-fn leases(view: &CellView, wanted: impl Fn(&LeaseView) -> bool, colours: bool) -> String {
+fn leases(view: &CellRecord, wanted: impl Fn(&LeaseRecord) -> bool, colours: bool) -> String {
     let mut sheet =
         Sheet::new(&["LEASE OF", ">ATTEMPT", ">SLOT", "PHASE", "ENDS", ">FENCE"], colours);
     for lease in view.leases.iter().filter(|lease| wanted(lease)) {
         let phase = match lease.phase {
-            Phase::Reserved => "reserved",
-            Phase::Committed => "running",
+            LeasePhase::Reserved => "reserved",
+            LeasePhase::Committed => "running",
         };
         let ends = match lease.deadline_ms.checked_sub(view.now_ms) {
             Some(left_ms) => format!("in {}", age(left_ms)),
@@ -220,7 +220,7 @@ fn content(bytes: &[u8]) -> String {
     }
 }
 
-fn state_of(node: &NodeView, now_ms: u64) -> &'static str {
+fn state_of(node: &NodeRecord, now_ms: u64) -> &'static str {
     match node.fresh_until_ms < now_ms {
         true => "stale",
         false => node.state.as_str(),

@@ -32,7 +32,7 @@ pub(super) fn written(
     let mut audio = None;
     if let Some((format, sample_rate, data)) = a.request.audio() {
         audio = Some((format.to_string(), sample_rate.unwrap_or(0)));
-        blobs.extend((!a.stream).then(|| Bytes::from(&data[..])));
+        blobs.extend((!a.stream).then(|| data.clone()));
     }
     let order = Assign {
         key: LeaseKey { job: a.job, attempt: a.attempt }.into(),
@@ -79,7 +79,7 @@ impl<S: Store, T: Timer> EngineState<S, T> {
                 true => speech = Some(Arc::new(Speech::new(format, *sample_rate))),
                 false => {
                     let sample_rate = Some(*sample_rate).filter(|rate| *rate > 0);
-                    let data = bytes::Bytes::from_owner(Arc::clone(blobs.get(1)?));
+                    let data = blobs.get(1)?.clone();
                     spec.payload = Payload::Audio { format, sample_rate, data };
                 }
             }

@@ -6,8 +6,6 @@
 //!
 //! Invariant: what cannot be read is dropped with a word in the log, and harms nothing but itself.
 
-use std::sync::Arc;
-
 use lingua_core::job::{JobState, Refusal, Stage};
 use lingua_core::{Attempt, InstanceId, JobId};
 use lingua_store::contract::{Bytes, LeaseKey};
@@ -343,7 +341,7 @@ fn read(bytes: &[u8]) -> Option<(Option<BusMessage>, &[u8])> {
     let mut blobs = vec![];
     for &blob_bytes in &lengths[..count.into()] {
         let (blob, after) = rest.split_at_checked(blob_bytes)?;
-        blobs.push(Arc::from(blob));
+        blobs.push(Bytes::copy_from_slice(blob));
         rest = after;
     }
     let message = match serde_json::from_slice(head) {
@@ -374,7 +372,7 @@ mod tests {
     fn some() -> Vec<BusMessage> {
         let key = Key { job: Id(JobId::new(7)), attempt: 2 };
         let word = |said| Word { id: 1, key, node: "n".into(), fence: Some(9), said };
-        let blob = |text: &str| Bytes::from(text.as_bytes());
+        let blob = |text: &str| Bytes::from(text.to_owned());
         let order = Assign {
             key,
             node: "n".into(),

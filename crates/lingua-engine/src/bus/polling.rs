@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use lingua_core::{Epoch, InstanceId, NodeId, Profile};
 use lingua_store::Store;
-use lingua_store::contract::{NodeView, Order, RegisterReply, Registration, StateReply};
+use lingua_store::contract::{
+    NodeCommand, NodeCommandReply, NodeRecord, RegisterReply, RegisterRequest,
+};
 
 use super::Answered;
 use super::assign::written;
@@ -51,7 +53,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// A node that is registered at another instance: its record.
-    pub(crate) async fn node_elsewhere(&self, node: &NodeId) -> Result<NodeView, NodeError> {
+    pub(crate) async fn node_elsewhere(&self, node: &NodeId) -> Result<NodeRecord, NodeError> {
         let place = self.shared.store.locate(node).await?.ok_or(NodeError::NotRegistered)?;
         let view = self.shared.store.view(place.cell).await?;
         let found = view.nodes.into_iter().find(|known| known.node == *node);
@@ -93,7 +95,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             return Err(NodeError::StaleEpoch { current: place.epoch });
         }
         if let Some(profile) = beat.profile.clone().filter(|new| **new != *known.profile) {
-            let registration = Registration {
+            let registration = RegisterRequest {
                 place,
                 node: known.node,
                 profile,
@@ -114,9 +116,9 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// A node that registered at another instance signs off: its jobs are retried at once.
     pub async fn offline_elsewhere(&self, node: &NodeId) -> Result<(), NodeError> {
         let place = self.node_elsewhere(node).await?.place;
-        match self.shared.store.set_state(place, Order::Offline).await? {
-            StateReply::Set { lost } => self.shared.leases_lost(lost),
-            StateReply::Stale => {}
+        match self.shared.store.set_state(place, NodeCommand::Offline).await? {
+            NodeCommandReply::Set { lost } => self.shared.leases_lost(lost),
+            NodeCommandReply::Stale => {}
         }
         Ok(())
     }

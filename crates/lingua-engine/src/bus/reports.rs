@@ -36,7 +36,7 @@ fn written(id: u64, job: JobId, word: &NodeReport) -> BusMessage {
     let said = match kind {
         ReportKind::Acked => Spoken::Acked,
         ReportKind::Done { result } => {
-            blobs.push(result.as_str().as_bytes().into());
+            blobs.push(Bytes::copy_from_slice(result.as_str().as_bytes()));
             Spoken::Done
         }
         ReportKind::Refused => Spoken::Refused,
@@ -137,7 +137,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let (what, limit) = ("words on their way to other instances", super::ERRANDS_MAX);
         match is_carried {
             true => Ok(()),
-            false => Err(NodeError::Store(lingua_store::Error::LimitReached { what, limit })),
+            false => Err(NodeError::Store(lingua_store::StoreError::LimitReached { what, limit })),
         }
     }
 
@@ -178,7 +178,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 }
             }
             if shared.now_ms() >= give_up_ms {
-                return Err(lingua_store::Error::TimedOut { waited_ms: CARRY_MS }.into());
+                return Err(lingua_store::StoreError::TimedOut { waited_ms: CARRY_MS }.into());
             }
             if owner.is_none() {
                 shared.timer.sleep(PAUSE_MS).await;

@@ -7,8 +7,8 @@ use lingua_core::planted::{self, Bug};
 use lingua_core::{Epoch, Health, JobId, Load, NodeId, NodeState, Profile};
 use lingua_store::Store;
 use lingua_store::contract::{
-    self, Assign, Class, HeartbeatReply, Incarnation, LeaseKey, Order, Place, RegisterReply,
-    StateReply,
+    self, AssignRequest, HeartbeatReply, Incarnation, LeaseKey, NodeClass, NodeCommand,
+    NodeCommandReply, Place, RegisterReply,
 };
 use tokio::sync::oneshot;
 
@@ -86,10 +86,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
     pub async fn register(&self, r: NodeRegistration) -> Result<RegisteredNode, NodeError> {
         let shared = &self.shared;
         let incarnation = Incarnation(shared.random_u64());
-        let assign = Assign { node: r.node.clone(), incarnation, class: class_of(&r.profile) };
+        let assign =
+            AssignRequest { node: r.node.clone(), incarnation, class: class_of(&r.profile) };
         let place = shared.store.assign(assign).await?;
         let cost_ms = shared.nodes.get(&r.node).map(|node| node.cost_ms());
-        let registration = contract::Registration {
+        let registration = contract::RegisterRequest {
             place,
             node: r.node.clone(),
             profile: Arc::clone(&r.profile),
@@ -160,7 +161,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     ) -> Result<HeartbeatAck, NodeError> {
         let shared = &self.shared;
         let running = beat.running.clone();
-        let heartbeat = contract::Heartbeat {
+        let heartbeat = contract::HeartbeatRequest {
             place,
             health: beat.health,
             load: beat.load,
@@ -170,7 +171,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             lease_ms: shared.options.times.run_lease_ms,
         };
         match timed!(shared, "heartbeat", shared.store.heartbeat(heartbeat)).0? {
-            HeartbeatReply::Beaten { drain, unknown } => {
+            HeartbeatReply::Accepted { drain, unknown } => {
                 let mut cancel = match planted::is(Bug::RunWithoutLease) {
                     true => vec![],
                     false => unknown,
@@ -220,7 +221,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         health: Health,
     ) -> Result<(), NodeError> {
         let local = self.shared.nodes.get(node);
-        let registration = contract::Registration {
+        let registration = contract::RegisterRequest {
             place,
             node: node.clone(),
             profile: Arc::clone(profile),
@@ -359,8 +360,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Orders a node to drain, or to take jobs again; says in which state it is then.
     pub async fn order(&self, node: &NodeId, drain: bool) -> Result<Option<NodeState>, NodeError> {
         let Some(place) = self.shared.store.locate(node).await? else { return Ok(None) };
-        let order = if drain { Order::Drain } else { Order::Resume };
-        if self.shared.store.set_state(place, order).await? == StateReply::Stale {
+        let order = if drain { NodeCommand::Drain } else { NodeCommand::Resume };
+        if self.shared.store.set_state(place, order).await? == NodeCommandReply::Stale {
             return Ok(None);
         }
         if let Some(local) = self.shared.nodes.get(node) {
@@ -382,7 +383,7 @@ fn cut(text: &str, bytes_max: usize) -> &str {
 
 /// Nodes that can do the same are of one class. Every instance must come to the same number, so the
 /// hash is a plain one.
-fn class_of(profile: &Profile) -> Class {
+fn class_of(profile: &Profile) -> NodeClass {
     let caps = profile.capabilities();
     let mut hash: u32 = 0x811C_9DC5;
     let mut mix = |byte: u8| hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
@@ -392,5 +393,5 @@ fn class_of(profile: &Profile) -> Class {
         }
         mix(b';');
     }
-    Class(hash)
+    NodeClass(hash)
 }

@@ -6,7 +6,7 @@ use lingua_core::job::JobSpec;
 use lingua_core::roster::NodeVerdict;
 use lingua_core::{NodeId, Query, SlotSet};
 use lingua_store::Store;
-use lingua_store::contract::{CellView, InstanceView, NodeView};
+use lingua_store::contract::{CellRecord, InstanceRecord, NodeRecord};
 
 use super::Handle;
 use crate::clock::Timer;
@@ -17,7 +17,7 @@ use crate::table::PoolTable;
 #[derive(Debug, Clone)]
 pub struct NodeExplanation {
     /// The node.
-    pub node: NodeView,
+    pub node: NodeRecord,
     /// Whether it would be chosen, and if not, why.
     pub verdict: NodeVerdict,
 }
@@ -28,7 +28,7 @@ pub struct Cluster {
     /// This instance.
     pub instance: lingua_core::InstanceId,
     /// All instances.
-    pub instances: Vec<InstanceView>,
+    pub instances: Vec<InstanceRecord>,
     /// The pool table published last: its version and the leader's term.
     pub table: Option<(u64, lingua_core::Term)>,
     /// Who made it.
@@ -36,7 +36,7 @@ pub struct Cluster {
 }
 
 impl<S: Store, T: Timer> Handle<S, T> {
-    async fn views(&self) -> Result<Vec<CellView>, SubmitError> {
+    async fn views(&self) -> Result<Vec<CellRecord>, SubmitError> {
         let mut views = vec![];
         for cell in self.shared.store.cells().await? {
             views.push(self.shared.store.view(cell).await?);
@@ -45,14 +45,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// All nodes that are registered, with the time at which they were looked at.
-    pub async fn nodes(&self) -> Result<(u64, Vec<NodeView>), SubmitError> {
+    pub async fn nodes(&self) -> Result<(u64, Vec<NodeRecord>), SubmitError> {
         let views = self.views().await?;
         let now_ms = views.first().map_or(self.shared.now_ms(), |view| view.now_ms);
         Ok((now_ms, views.into_iter().flat_map(|view| view.nodes).collect()))
     }
 
     /// One node.
-    pub async fn node(&self, node: &NodeId) -> Result<Option<(u64, NodeView)>, SubmitError> {
+    pub async fn node(&self, node: &NodeId) -> Result<Option<(u64, NodeRecord)>, SubmitError> {
         let Some(place) = self.shared.store.locate(node).await? else { return Ok(None) };
         let view = self.shared.store.view(place.cell).await?;
         let found = view.nodes.into_iter().find(|n| n.node == *node);

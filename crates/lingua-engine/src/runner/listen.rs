@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lingua_core::SlotSet;
 use lingua_core::job::JobEvent;
 use lingua_store::Store;
-use lingua_store::contract::{LeaseKey, Reserved};
+use lingua_store::contract::{LeaseKey, ReserveOutcome};
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::Runner;
@@ -79,10 +79,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             let here = tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot);
             let exclude = here.collect::<SlotSet>() | self.excluded_in(cell).await?;
             match self.reserve(cell, exclude, None, true).await? {
-                Reserved::Granted { grant, used, free, .. } => {
+                ReserveOutcome::Granted { grant, used, free, .. } => {
                     return Ok(Some(Found { grant, used, free }));
                 }
-                Reserved::Duplicate(grant) => {
+                ReserveOutcome::Duplicate(grant) => {
                     return Ok(Some(Found { grant, used: 1, free: 0 }));
                 }
                 _ => {}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lingua_core::job::Stage;
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
-use lingua_store::contract::{Advance, AdvanceReply, Bytes, CreateReply, JOB_BYTES_MAX};
+use lingua_store::contract::{AdvanceReply, AdvanceRequest, Bytes, CreateReply, JOB_BYTES_MAX};
 
 use super::Runner;
 use crate::clock::Timer;
@@ -113,9 +113,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
         false
     }
 
-    fn step(&self, to: Stage, token: u64, outcome: Option<Bytes>) -> Option<Advance> {
+    fn step(&self, to: Stage, token: u64, outcome: Option<Bytes>) -> Option<AdvanceRequest> {
         let owner = self.shared.options.instance.clone();
-        let Ok(step) = Advance::new(self.id(), owner, self.written, to, token) else {
+        let Ok(step) = AdvanceRequest::new(self.id(), owner, self.written, to, token) else {
             tracing::error!(job_id = %self.id(), from = %self.written, to = %to, "illegal step");
             return None;
         };

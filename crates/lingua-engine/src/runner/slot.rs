@@ -10,7 +10,7 @@ use std::sync::Arc;
 use lingua_core::job::{Grant, JobEvent, JobFailure};
 use lingua_core::{CellId, LangPair, Needs, Query, RejectReason, Service, Slot, SlotSet, Source};
 use lingua_store::Store;
-use lingua_store::contract::{Pin, Place, Reserve, Reserved};
+use lingua_store::contract::{Pin, Place, ReserveOutcome, ReserveRequest};
 
 use super::Runner;
 use super::listen::Feed;
@@ -172,14 +172,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     false => tried | Box::pin(self.excluded_in(cell)).await?,
                 };
                 match self.reserve(cell, exclude, None, keep_last).await? {
-                    Reserved::Granted { grant, used, free, .. } => {
+                    ReserveOutcome::Granted { grant, used, free, .. } => {
                         self.shared.routes.free(pair, cell, free);
                         return Ok(Looked::Found(Found { grant, used, free }));
                     }
-                    Reserved::Duplicate(grant) => {
+                    ReserveOutcome::Duplicate(grant) => {
                         return Ok(Looked::Found(Found { grant, used: 1, free: 0 }));
                     }
-                    Reserved::Full { capable, free } => {
+                    ReserveOutcome::Full { capable, free } => {
                         self.shared.routes.free(pair, cell, free);
                         any_capable = true;
                         others |= usize::from(capable) > tried.len();
@@ -224,9 +224,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let exclude = self.excluded_in(cell).await?;
         let pin = Pin { slot, epoch, strict: true };
         match self.reserve(cell, exclude, Some(pin), false).await? {
-            Reserved::Granted { grant, used, free, .. } => Ok(Some(Found { grant, used, free })),
-            Reserved::Duplicate(grant) => Ok(Some(Found { grant, used: 1, free: 0 })),
-            Reserved::PinLost(why) if spec.preferred.is_some() => self.preferred_lost(why, strict),
+            ReserveOutcome::Granted { grant, used, free, .. } => {
+                Ok(Some(Found { grant, used, free }))
+            }
+            ReserveOutcome::Duplicate(grant) => Ok(Some(Found { grant, used: 1, free: 0 })),
+            ReserveOutcome::PinLost(why) if spec.preferred.is_some() => {
+                self.preferred_lost(why, strict)
+            }
             _ => Ok(None),
         }
     }
@@ -285,7 +289,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         exclude: SlotSet,
         pin: Option<Pin>,
         keep_last: bool,
-    ) -> Result<Reserved, NoSlot> {
+    ) -> Result<ReserveOutcome, NoSlot> {
         let exclude = match self.shared.is_after_failover() {
             false => exclude,
             true => {
@@ -301,7 +305,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             policy: self.shared.options.policy,
             keep_last,
         };
-        let request = Reserve {
+        let request = ReserveRequest {
             key: self.key(),
             query,
             pin,
@@ -362,13 +366,13 @@ fn store_down() -> NoSlot {
     NoSlot::Failed(JobFailure::StoreDown, None)
 }
 
-fn outcome_name(outcome: &Reserved) -> &'static str {
+fn outcome_name(outcome: &ReserveOutcome) -> &'static str {
     match outcome {
-        Reserved::Granted { .. } => "granted",
-        Reserved::Duplicate(_) => "duplicate",
-        Reserved::Stale { .. } => "stale",
-        Reserved::Full { .. } => "full",
-        Reserved::NoneCapable => "none",
-        Reserved::PinLost(_) => "pin_lost",
+        ReserveOutcome::Granted { .. } => "granted",
+        ReserveOutcome::Duplicate(_) => "duplicate",
+        ReserveOutcome::Stale { .. } => "stale",
+        ReserveOutcome::Full { .. } => "full",
+        ReserveOutcome::NoneCapable => "none",
+        ReserveOutcome::PinLost(_) => "pin_lost",
     }
 }

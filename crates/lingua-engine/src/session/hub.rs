@@ -205,7 +205,7 @@ async fn finish<A: Send + 'static>(
 ) -> Result<A, SessionError> {
     tokio::spawn(work).await.unwrap_or_else(|_| {
         let detail = "this process is ending".to_owned();
-        Err(lingua_store::Error::Unavailable { detail }.into())
+        Err(lingua_store::StoreError::Unavailable { detail }.into())
     })
 }
 

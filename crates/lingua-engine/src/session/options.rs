@@ -129,7 +129,7 @@ pub enum SessionError {
     Superseded,
     /// The store does not answer.
     #[error(transparent)]
-    Store(#[from] lingua_store::Error),
+    Store(#[from] lingua_store::StoreError),
 }
 
 impl SessionError {

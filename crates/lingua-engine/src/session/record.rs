@@ -6,12 +6,11 @@
 //! Invariant: the latest instance that took a session over is the only one that writes it.
 
 use std::str::FromStr;
-use std::sync::Arc;
 
 use lingua_core::JobId;
 use lingua_core::session::{Format, SegmentId};
 use lingua_store::Store;
-use lingua_store::contract::{SaveReply, SaveSession};
+use lingua_store::contract::{Bytes, SaveSessionReply, SaveSessionRequest};
 use serde::{Deserialize, Serialize};
 
 use super::attached::Over;
@@ -83,7 +82,7 @@ impl Record {
             id: id.into(),
             secret: self.secret,
             holder: self.holder,
-            plan: Arc::from(self.plan.as_bytes()),
+            plan: self.plan.clone().into_bytes().into(),
             format: match self.rate {
                 Some(sample_rate) => Format::Pcm16 { sample_rate },
                 None => Format::Opus,
@@ -115,15 +114,15 @@ impl<S: Store, T: Timer> Talk<S, T> {
         }
         let (body, last_seq) = self.record();
         for _ in 0..WRITE_TRIES {
-            let (id, body) = (self.new.id.to_string(), Arc::clone(&body));
-            let save = SaveSession { id, replaces: *version, body, keep_ms };
+            let (id, body) = (self.new.id.to_string(), body.clone());
+            let save = SaveSessionRequest { id, replaces: *version, body, keep_ms };
             match store.save_session(save).await? {
-                SaveReply::Saved => {
+                SaveSessionReply::Saved => {
                     *version += 1;
                     self.state.lock().written_seq = Some(last_seq);
                     return Ok(true);
                 }
-                SaveReply::Conflict { .. } => {
+                SaveSessionReply::Conflict { .. } => {
                     // It may have been this one, whose answer was lost.
                     let Some(found) = store.session(&self.new.id).await? else {
                         if keep_ms == 0 {
@@ -149,7 +148,7 @@ impl<S: Store, T: Timer> Talk<S, T> {
     }
 
     /// What is to be known, and the last segment in it.
-    fn record(&self) -> (Arc<[u8]>, u64) {
+    fn record(&self) -> (Bytes, u64) {
         let mut state = self.state.lock();
         (state.saved_ms, state.is_unwritten) = (self.now_ms(), false);
         let record = Record {

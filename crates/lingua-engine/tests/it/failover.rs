@@ -8,7 +8,7 @@ use lingua_engine::NodeError;
 use lingua_engine::handle::NodeHeartbeat;
 use lingua_store::Store as _;
 use lingua_store::contract::LeaseKey;
-use lingua_store::embedded::Lost;
+use lingua_store::embedded::LostWrites;
 
 use crate::world::{Habit, Node, World, done_by, job, job_with};
 
@@ -28,7 +28,7 @@ async fn an_end_that_the_store_forgot_is_written_again() {
     let before = world.store.snapshot();
     let view = world.translate(job(1, "zh:en")).await;
     assert_eq!(done_by(&view), "a");
-    world.store.roll_back(&before, Lost::Jobs);
+    world.store.roll_back(&before, LostWrites::Jobs);
     assert_eq!(world.store.job(view.id).await.unwrap(), None, "it is forgotten");
     pass(1_000).await;
     let record = world.store.job(view.id).await.unwrap().expect("it is written again");
@@ -42,7 +42,7 @@ async fn a_job_that_the_store_forgot_while_it_ran_ends_all_the_same() {
     let before = world.store.snapshot();
     let id = world.submit(job(1, "zh:en")).await;
     node.next_job().await;
-    world.store.roll_back(&before, Lost::Jobs);
+    world.store.roll_back(&before, LostWrites::Jobs);
     assert_eq!(done_by(&world.ended(id).await), "a");
     let record = world.store.job(id).await.unwrap().expect("it is on record");
     assert_eq!(record.stage.state, JobState::Done);
@@ -56,7 +56,7 @@ async fn a_job_handed_in_again_while_the_store_has_forgotten_it_runs_once() {
     let before = world.store.snapshot();
     let id = world.submit(job(1, "zh:en")).await;
     node.next_job().await;
-    world.store.roll_back(&before, Lost::Jobs);
+    world.store.roll_back(&before, LostWrites::Jobs);
     let again = world.engine.submit(job(1, "zh:en")).await.unwrap();
     assert!(again.existed, "it runs here");
     assert_eq!(done_by(&world.ended(id).await), "a");
@@ -69,7 +69,7 @@ async fn after_a_failover_a_node_gets_nothing_until_it_has_reported() {
     let mut node = Node::works(&world, "a", 1, 10).await;
     pass(1_000).await;
     let before = world.store.snapshot();
-    world.store.roll_back(&before, Lost::Cells);
+    world.store.roll_back(&before, LostWrites::Cells);
     pass(500).await;
     let id = world.submit(job(1, "zh:en")).await;
     pass(1_000).await;
@@ -85,7 +85,7 @@ async fn a_node_that_runs_without_a_lease_stops_and_its_job_is_retried_at_once()
     let before = world.store.snapshot();
     let id = world.submit(job(1, "zh:en")).await;
     hangs.next_job().await;
-    world.store.roll_back(&before, Lost::Cells);
+    world.store.roll_back(&before, LostWrites::Cells);
     pass(500).await;
     let _works = Node::works(&world, "b", 1, 10).await;
     let key = LeaseKey { job: id, attempt: Attempt::FIRST };
@@ -105,7 +105,7 @@ async fn a_heartbeat_does_not_hold_the_slot_of_a_job_that_has_ended() {
     node.next_job().await;
     let leased = world.store.snapshot();
     world.engine.cancel(id).await.unwrap();
-    world.store.roll_back(&leased, Lost::Cells);
+    world.store.roll_back(&leased, LostWrites::Cells);
     assert_eq!(world.used().await, 1, "the release was lost");
     let key = LeaseKey { job: id, attempt: Attempt::FIRST };
     let told = world.engine.heartbeat(beat(&node, vec![key])).await.unwrap();
@@ -118,7 +118,7 @@ async fn a_node_whose_place_was_forgotten_is_told_to_register_again() {
     let world = World::new();
     let before = world.store.snapshot();
     let node = Node::works(&world, "a", 1, 10).await;
-    world.store.roll_back(&before, Lost::Cluster);
+    world.store.roll_back(&before, LostWrites::Cluster);
     assert_eq!(world.engine.order(&node.id, true).await, Ok(None), "nobody finds it");
     let told = world.engine.heartbeat(beat(&node, vec![])).await;
     assert_eq!(told, Err(NodeError::NotRegistered));
@@ -135,7 +135,7 @@ async fn the_pool_table_does_not_go_back_with_the_store() {
     pass(2_000).await;
     let at = || world.engine.pools().map(|table| (table.term, table.version)).unwrap();
     let seen = at();
-    world.store.roll_back(&before, Lost::Everything);
+    world.store.roll_back(&before, LostWrites::Everything);
     pass(5_000).await;
     assert!(at() > seen, "{:?} after {seen:?}", at());
 }

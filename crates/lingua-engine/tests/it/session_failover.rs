@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lingua_engine::session::{Over, SessionOptions, ToClient};
 use lingua_store::Store as _;
-use lingua_store::embedded::Lost;
+use lingua_store::embedded::LostWrites;
 use tokio::time::sleep;
 
 use crate::sessions::{Client, Hub, begin, outcome, sessions, speak};
@@ -34,7 +34,7 @@ async fn a_session_that_the_store_forgot_goes_on_and_is_written_again() {
     let before = world.store.snapshot();
     let client = begin(&hub, "s").await;
     is_answered(&client, 1).await;
-    world.store.roll_back(&before, Lost::Cluster);
+    world.store.roll_back(&before, LostWrites::Cluster);
     assert_eq!(world.store.session("s").await.unwrap(), None, "it is forgotten");
     is_answered(&client, 2).await;
     assert!(world.store.session("s").await.unwrap().is_some(), "it is written again");
@@ -54,7 +54,7 @@ async fn a_failover_does_not_give_a_session_back_to_who_had_it_before() {
     let before = world.store.snapshot();
     let client = elsewhere.resume("s", &[7; 32], 1).await.expect("it is taken over");
     is_answered(&client, 2).await;
-    world.store.roll_back(&before, Lost::Cluster);
+    world.store.roll_back(&before, LostWrites::Cluster);
     is_answered(&client, 3).await;
     speak(&first, 3).await;
     let told = loop {
@@ -96,7 +96,7 @@ async fn numbers_go_on_after_what_the_client_has_seen_whatever_the_store_knows()
     for seq in 1..=3 {
         is_answered(&client, seq).await;
     }
-    world.store.roll_back(&before, Lost::Cluster);
+    world.store.roll_back(&before, LostWrites::Cluster);
     let (_other, _node, elsewhere) = another(&world).await;
     let client = elsewhere.resume("s", &[7; 32], 3).await.expect("it is taken over");
     speak(&client, 3).await;

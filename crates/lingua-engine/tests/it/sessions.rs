@@ -61,7 +61,7 @@ pub(crate) async fn begin(hub: &Hub, name: &str) -> Client {
         id: name.into(),
         secret: [7; 32],
         holder: Some([1; 32]),
-        plan: Arc::from(&b""[..]),
+        plan: bytes::Bytes::new(),
         format: Format::Pcm16 { sample_rate: 8_000 },
         partials: false,
         context: false,

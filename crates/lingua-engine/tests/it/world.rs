@@ -13,7 +13,7 @@ use lingua_engine::node::{Assignment, ToNode};
 use lingua_engine::options::EngineOptions;
 use lingua_engine::request::{JobRequest, JobStatus};
 use lingua_engine::{EngineService, Handle, TokioTimer};
-use lingua_store::{Embedded, Limits};
+use lingua_store::{Embedded, StoreLimits};
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 
@@ -38,7 +38,7 @@ impl World {
 
     pub(crate) fn with(change: impl FnOnce(&mut EngineOptions)) -> Self {
         let timer = TokioTimer::starting_at(START_MS);
-        let store = Embedded::new(Default::default(), Limits::default(), timer.clone());
+        let store = Embedded::new(Default::default(), StoreLimits::default(), timer.clone());
         Self::over(store, timer, "instance-1", change)
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use lingua_core::{Attempt, CellId, Epoch, Fence, Load};
 use lingua_store::Result;
-use lingua_store::contract::{CellView, LeaseKey, LeaseView, NodeView, Place};
+use lingua_store::contract::{CellRecord, LeaseKey, LeaseRecord, NodeRecord, Place};
 
 use super::{phase, profile, slot, state, tenant};
-use crate::record::Fields;
-use crate::reply::{Reply, corrupt, read_job};
+use crate::record::RecordReader;
+use crate::reply::{ScriptReply, corrupt, read_job};
 
 const HOT_HEAD: usize = 8;
 const HOT_BYTES: usize = 16;
@@ -25,7 +25,7 @@ const FREE: i64 = 1 << 20;
 const MAX: i64 = 1 << 9;
 const MAX_BELOW: i64 = 1 << 11;
 
-pub(super) fn read(cell: CellId, mut reply: Reply) -> Result<CellView> {
+pub(super) fn read(cell: CellId, mut reply: ScriptReply) -> Result<CellRecord> {
     let now_ms = reply.number()?;
     let (hot, cold, fresh) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
     let texts = pairs(reply.list()?)?;
@@ -36,8 +36,8 @@ pub(super) fn read(cell: CellId, mut reply: Reply) -> Result<CellView> {
     let hot = hot.get(HOT_HEAD..).unwrap_or_default().chunks(HOT_BYTES);
     let slots = hot.zip(cold.chunks(COLD_BYTES)).zip(fresh.chunks(FRESH_BYTES));
     for (i, ((hot, cold), fresh)) in slots.enumerate() {
-        let counts = read_counts(Fields(hot))?;
-        let (mut cold, fresh_until_ms) = (Fields(cold), Fields(fresh).double()?);
+        let counts = read_counts(RecordReader(hot))?;
+        let (mut cold, fresh_until_ms) = (RecordReader(cold), RecordReader(fresh).double()?);
         if let Some(node) = read_node(cell, i, counts, &mut cold, fresh_until_ms, &texts)? {
             epochs.insert(i, node.place.epoch);
             nodes.push(node);
@@ -48,11 +48,11 @@ pub(super) fn read(cell: CellId, mut reply: Reply) -> Result<CellView> {
         views.push(read_lease(job, lease, &epochs, &due)?);
     }
     views.sort_unstable_by_key(|lease| lease.key);
-    Ok(CellView { cell, now_ms, nodes, leases: views })
+    Ok(CellRecord { cell, now_ms, nodes, leases: views })
 }
 
 /// A slot's leases, and how many it may have.
-fn read_counts(mut hot: Fields<'_>) -> Result<(u16, u16)> {
+fn read_counts(mut hot: RecordReader<'_>) -> Result<(u16, u16)> {
     let (_delay, room) = (hot.signed()?, hot.signed()?);
     let max = room.div_euclid(MAX).rem_euclid(MAX_BELOW);
     Ok(((max - room.div_euclid(FREE)) as u16, max as u16))
@@ -62,10 +62,10 @@ fn read_node(
     cell: CellId,
     at: usize,
     (used, max): (u16, u16),
-    cold: &mut Fields<'_>,
+    cold: &mut RecordReader<'_>,
     fresh_until_ms: u64,
     texts: &HashMap<String, Vec<u8>>,
-) -> Result<Option<NodeView>> {
+) -> Result<Option<NodeRecord>> {
     let (_epoch, heartbeat_ms) = (cold.double()?, cold.double()?);
     let [cpu, gpu, memory] = [cold.number(2)?, cold.number(2)?, cold.number(2)?]
         .map(|permille| permille as f64 / 1000.0);
@@ -83,7 +83,7 @@ fn read_node(
     let profile = profile::decode(&text(format!("{at}c"))?, max)?;
     let version = texts.get(&format!("{at}v")).map(|bytes| String::from_utf8_lossy(bytes).into());
     let load = Load::new(cpu, gpu, memory).map_err(|error| corrupt(&error.to_string()))?;
-    Ok(Some(NodeView {
+    Ok(Some(NodeRecord {
         node,
         place: Place { cell, slot: slot(at as u64)?, epoch },
         profile: Arc::new(profile),
@@ -104,11 +104,11 @@ fn read_lease(
     lease: &[u8],
     epochs: &HashMap<usize, Epoch>,
     due: &HashMap<String, Vec<u8>>,
-) -> Result<LeaseView> {
+) -> Result<LeaseRecord> {
     if lease.len() != LEASE_BYTES {
         return Err(corrupt("a lease of the wrong length"));
     }
-    let mut lease = Fields(lease);
+    let mut lease = RecordReader(lease);
     let (at, phase_code) = (lease.number(1)?, lease.number(1)?);
     let (attempt, fence) = (lease.number(4)? as u32, lease.double()?);
     let epoch = epochs.get(&(at as usize)).copied();
@@ -117,7 +117,7 @@ fn read_lease(
     let (Some(epoch), Some(deadline)) = (epoch, deadline) else {
         return Err(corrupt("a lease without a node or a deadline"));
     };
-    Ok(LeaseView {
+    Ok(LeaseRecord {
         key: LeaseKey { job: read_job(job)?, attempt: Attempt(attempt) },
         slot: slot(at)?,
         epoch,
@@ -127,7 +127,7 @@ fn read_lease(
     })
 }
 
-fn pairs(mut list: Reply) -> Result<HashMap<String, Vec<u8>>> {
+fn pairs(mut list: ScriptReply) -> Result<HashMap<String, Vec<u8>>> {
     let mut map = HashMap::with_capacity(list.len() / 2);
     while !list.is_empty() {
         map.insert(list.text()?, list.bytes()?);

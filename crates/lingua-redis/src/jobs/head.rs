@@ -4,11 +4,11 @@ use lingua_core::id::hex;
 use lingua_core::job::{Grant, JobState, Stage};
 use lingua_core::{Attempt, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot};
 use lingua_store::Result;
-use lingua_store::contract::JobRecord;
+use lingua_store::contract::{Bytes, JobRecord};
 
 use super::{code, state};
-use crate::record::{Fields, Packed};
-use crate::reply::{Reply, corrupt};
+use crate::record::{RecordReader, RecordWriter};
+use crate::reply::{ScriptReply, corrupt};
 
 /// Flags of a head.
 const RECOVERABLE: u64 = 1;
@@ -20,7 +20,7 @@ const NO_DEADLINE: u64 = u64::MAX;
 pub(super) const NEW: Stage = Stage { state: JobState::New, attempt: Attempt::FIRST };
 
 /// Reads head, specification and outcome.
-pub(super) fn read(id: JobId, reply: &mut Reply) -> Result<JobRecord> {
+pub(super) fn read(id: JobId, reply: &mut ScriptReply) -> Result<JobRecord> {
     let head = reply.bytes()?;
     let (spec, outcome) = (reply.bytes()?, reply.maybe_bytes()?);
     let mut record = read_head(id, &head)?;
@@ -36,10 +36,10 @@ pub(super) fn read_head(id: JobId, head: &[u8]) -> Result<JobRecord> {
 }
 
 fn fields(id: JobId, head: &[u8]) -> Result<JobRecord> {
-    let mut head = Fields(head);
+    let mut head = RecordReader(head);
     let (state, attempt) = (state(head.number(1)?)?, Attempt(head.number(4)? as u32));
     let length = head.number(1)? as usize;
-    let owner = Fields(head.bytes(length)?).text()?;
+    let owner = RecordReader(head.bytes(length)?).text()?;
     let owner = InstanceId::new(owner).map_err(|error| corrupt(&error.to_string()))?;
     let _token = head.number(8)?;
     let (updated_ms, created_ms) = (head.double()?, head.double()?);
@@ -50,7 +50,7 @@ fn fields(id: JobId, head: &[u8]) -> Result<JobRecord> {
         owner,
         stage: Stage { state, attempt },
         grant: read_grant(grant).ok_or_else(|| corrupt(&format!("the grant {grant:?}")))?,
-        spec: [][..].into(),
+        spec: Bytes::new(),
         outcome: None,
         deadline_ms: (deadline_ms != NO_DEADLINE).then_some(deadline_ms),
         recoverable: flags & RECOVERABLE != 0,
@@ -62,13 +62,13 @@ fn fields(id: JobId, head: &[u8]) -> Result<JobRecord> {
 /// The first part of a head, up to the token of the last step.
 pub(super) fn standing(stage: Stage, owner: &InstanceId, token: u64) -> Vec<u8> {
     let owner = owner.as_str().as_bytes();
-    let standing = Packed::default().small(code(stage.state)).number(stage.attempt.0);
+    let standing = RecordWriter::default().small(code(stage.state)).number(stage.attempt.0);
     standing.small(owner.len() as u8).bytes(owner).bytes(&token.to_le_bytes()).0
 }
 
 /// The last part of a new job's head, from the deadline on.
 pub(super) fn rest(deadline_ms: Option<u64>, recoverable: bool) -> Vec<u8> {
-    let rest = Packed::default().bytes(&deadline_ms.unwrap_or(NO_DEADLINE).to_le_bytes());
+    let rest = RecordWriter::default().bytes(&deadline_ms.unwrap_or(NO_DEADLINE).to_le_bytes());
     rest.small(u8::from(recoverable)).bytes(grant_text(None).as_bytes()).0
 }
 
@@ -124,7 +124,7 @@ mod tests {
     fn a_head_reads_back_as_it_was_written() {
         let (owner, attempt) = (InstanceId::new("host:7410").unwrap(), Attempt(3));
         let stage = Stage { state: JobState::Dispatched, attempt };
-        let times = Packed::default().double(1_800_000_000_456).double(1_800_000_000_123).0;
+        let times = RecordWriter::default().double(1_800_000_000_456).double(1_800_000_000_123).0;
         let head =
             [standing(stage, &owner, 7), times, rest(Some(1_900_000_000_000), true)].concat();
         let record = read_head(JobId::new(7), &head).unwrap();

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 
 use super::head;
 use crate::keys::{SHARDS, shard_of};
-use crate::reply::{Reply, job_text, read_job};
+use crate::reply::{ScriptReply, job_text, read_job};
 use crate::script::{JOB_CLAIM, JOB_ORPHANS};
 use crate::store::RedisStore;
 
@@ -85,7 +85,7 @@ impl RedisStore {
             false => between("ZRANGEBYLEX", key, after.unwrap_or(lowest), highest),
             true => between("ZREVRANGEBYLEX", key, after.unwrap_or(highest), lowest),
         };
-        let mut reply = Reply::new(self.line.send(&command).await?)?;
+        let mut reply = ScriptReply::new(self.connection.send(&command).await?)?;
         let mut page = Vec::with_capacity(reply.len());
         while !reply.is_empty() {
             let text = reply.text()?;
@@ -97,7 +97,7 @@ impl RedisStore {
     async fn head_of(&self, job: JobId) -> Result<Option<JobRecord>> {
         let mut command = redis::cmd("HGET");
         command.arg(self.keys.job(job)).arg("h");
-        match self.line.send(&command).await? {
+        match self.connection.send(&command).await? {
             Value::BulkString(head) => head::read_head(job, &head).map(Some),
             _ => Ok(None),
         }
@@ -135,7 +135,7 @@ impl RedisStore {
         let keys = self.keys.shard(shard);
         let mut call = JOB_ORPHANS.call(self.script_ms(), &[&keys.open]).arg(limit);
         alive.iter().for_each(|name| call.push(name.as_str()));
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         let mut orphans = Vec::with_capacity(reply.len() / 2);
         while !reply.is_empty() {
             orphans.push((reply.parse::<InstanceId>()?, reply.job()?));
@@ -153,7 +153,7 @@ impl RedisStore {
         let call =
             JOB_CLAIM.call(self.script_ms(), &[&self.keys.job(job)[..], shard.open.as_bytes()]);
         let call = call.arg(job_text(job)).arg(owner.as_str()).arg(heir.as_str());
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         match reply.is_empty() {
             true => Ok(None),
             false => head::read(job, &mut reply).map(Some),

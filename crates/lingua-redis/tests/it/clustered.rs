@@ -21,8 +21,8 @@ impl Cluster {
         for _ in 0..MASTERS + replicas {
             let bus = free_port().to_string();
             let settings = ["--cluster-enabled", "yes", "--cluster-port", &bus];
-            let patience = ["--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0"];
-            servers.push((Server::start(&[settings, patience].concat()).await, bus));
+            let timeouts = ["--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0"];
+            servers.push((Server::start(&[settings, timeouts].concat()).await, bus));
         }
         for (i, (server, _)) in servers.iter().enumerate() {
             server.ask::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()]).await.unwrap();

@@ -5,13 +5,14 @@ use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
 use lingua_redis::RedisStore;
 use lingua_store::conformance::history;
 use lingua_store::contract::{
-    Advance, AdvanceReply, Announced, Assign, Bytes, Candidate, CellView, Changes, CommitReply,
-    CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply, Identity,
-    Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place, Presence,
-    Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, SaveReply,
-    SaveSession, SessionRecord, StateReply, Table,
+    AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, BusDelivery,
+    Bytes, CellRecord, Changes, CommitReply, CreateReply, ElectReply, ElectRequest, Envelope,
+    Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter, JobRecord,
+    LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply, PublishRequest,
+    PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveReply, ReserveRequest,
+    SaveSessionReply, SaveSessionRequest, SessionRecord, StoreIdentity,
 };
-use lingua_store::{Embedded, Limits, ManualClock, Result, Store};
+use lingua_store::{Embedded, ManualClock, Result, Store, StoreLimits};
 
 use crate::servers::standalone;
 
@@ -22,20 +23,20 @@ struct Both {
 }
 
 async fn both(rules: Rules, clock: ManualClock) -> Both {
-    let embedded = Embedded::new(rules, Limits::default(), clock.clone());
+    let embedded = Embedded::new(rules, StoreLimits::default(), clock.clone());
     Both { embedded, redis: standalone(rules, clock).await }
 }
 
 macro_rules! ask_both {
-    ($($name:ident($($arg:ident: $Type:ty),*) -> $Reply:ty;)*) => {
+    ($($name:ident($($arg:ident: $Type:ty),*) -> $ScriptReply:ty;)*) => {
         impl Store for Both {
             // Which life it is has a meaning within one store only.
-            fn identity(&self) -> Identity {
+            fn identity(&self) -> StoreIdentity {
                 self.redis.identity()
             }
 
             $(
-                async fn $name(&self, $($arg: $Type),*) -> Result<$Reply> {
+                async fn $name(&self, $($arg: $Type),*) -> Result<$ScriptReply> {
                     let embedded = self.embedded.$name($(<$Type>::clone(&$arg)),*).await;
                     let redis = self.redis.$name($(<$Type>::clone(&$arg)),*).await;
                     assert_eq!(redis, embedded, "{}{:?}", stringify!($name), ($(&$arg,)*));
@@ -64,32 +65,32 @@ macro_rules! ask_both {
 
 ask_both! {
     now_ms() -> u64;
-    assign(request: Assign) -> Place;
+    assign(request: AssignRequest) -> Place;
     locate(node: &NodeId) -> Option<Place>;
     release(node: &NodeId, epoch: Epoch) -> bool;
     cells() -> Vec<CellId>;
-    register(registration: Registration) -> RegisterReply;
-    heartbeat(beat: Heartbeat) -> HeartbeatReply;
-    set_state(place: Place, order: Order) -> StateReply;
-    reserve(cell: CellId, request: Reserve) -> ReserveReply;
+    register(registration: RegisterRequest) -> RegisterReply;
+    heartbeat(beat: HeartbeatRequest) -> HeartbeatReply;
+    set_state(place: Place, order: NodeCommand) -> NodeCommandReply;
+    reserve(cell: CellId, request: ReserveRequest) -> ReserveReply;
     commit(cell: CellId, key: LeaseKey, run_lease_ms: u64) -> CommitReply;
     finish(cell: CellId, key: LeaseKey) -> Option<Freed>;
-    reap(cell: CellId, limit: usize) -> Reaped;
-    view(cell: CellId) -> CellView;
-    elect(candidate: Candidate) -> Election;
+    reap(cell: CellId, limit: usize) -> ReapReply;
+    view(cell: CellId) -> CellRecord;
+    elect(candidate: ElectRequest) -> ElectReply;
     resign(instance: &InstanceId, term: Term) -> bool;
-    publish(table: Publish) -> PublishReply;
-    table() -> Option<Table>;
+    publish(table: PublishRequest) -> PublishReply;
+    table() -> Option<PublishedTable>;
     create_job(job: NewJob) -> CreateReply;
-    advance_job(step: Advance) -> AdvanceReply;
+    advance_job(step: AdvanceRequest) -> AdvanceReply;
     job(job: JobId) -> Option<JobRecord>;
     jobs(filter: JobFilter) -> Vec<JobRecord>;
-    save_session(session: SaveSession) -> SaveReply;
+    save_session(session: SaveSessionRequest) -> SaveSessionReply;
     claim_orphans(heir: &InstanceId, limit: usize) -> Vec<JobRecord>;
-    announce(presence: Presence) -> Announced;
+    announce(presence: AnnounceRequest) -> AnnounceReply;
     withdraw(instance: &InstanceId, incarnation: Incarnation) -> bool;
-    instances() -> Vec<InstanceView>;
-    send(to: &InstanceId, message: Bytes) -> Delivery;
+    instances() -> Vec<InstanceRecord>;
+    send(to: &InstanceId, message: Bytes) -> BusDelivery;
     feed_head() -> u64;
     changes(after: u64, limit: usize) -> Changes;
 }

@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use lingua_core::Rules;
-use lingua_redis::{Options, RedisStore};
+use lingua_redis::{RedisOptions, RedisStore};
 use lingua_store::conformance::World;
 use lingua_store::conformance::fixture::{instance, key, node};
-use lingua_store::contract::{Assign, Class, Incarnation, Place, Presence, Reserved};
-use lingua_store::{Error, ManualClock, Store};
+use lingua_store::contract::{
+    AnnounceRequest, AssignRequest, Bytes, Incarnation, NodeClass, Place, ReserveOutcome,
+};
+use lingua_store::{ManualClock, Store, StoreError};
 
 use crate::cluster::Cluster;
 use crate::sentinel::Watched;
@@ -19,18 +21,18 @@ const RECOVERY: Duration = Duration::from_secs(60);
 
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A store with the servers' own clock, and little patience.
-fn hasty(url: &str) -> Options {
+/// A store with the servers' own clock, and little timeouts.
+fn hasty(url: &str) -> RedisOptions {
     let mut options = options(url, Rules::default(), None);
-    options.patience.reply = Duration::from_millis(500);
-    options.patience.connect = Duration::from_secs(2);
-    options.patience.reconnect_max = Duration::from_millis(200);
-    options.patience.identity = Duration::from_millis(100);
+    options.timeouts.reply = Duration::from_millis(500);
+    options.timeouts.connect = Duration::from_secs(2);
+    options.timeouts.reconnect_max = Duration::from_millis(200);
+    options.timeouts.identity = Duration::from_millis(100);
     options
 }
 
-fn assign(n: usize) -> Assign {
-    Assign { node: node(n), incarnation: Incarnation(1), class: Class(0) }
+fn assign(n: usize) -> AssignRequest {
+    AssignRequest { node: node(n), incarnation: Incarnation(1), class: NodeClass(0) }
 }
 
 /// Asks until there is an answer.
@@ -77,7 +79,7 @@ async fn a_restarted_server_is_used_again_and_is_known_to_be_another() {
     server.kill();
     let refused = store.assign(assign(1)).await.unwrap_err();
     assert_eq!(refused.code(), "SCHEDULER_DEPENDENCY_DOWN");
-    assert!(matches!(store.assign(assign(1)).await, Err(Error::Unavailable { .. })));
+    assert!(matches!(store.assign(assign(1)).await, Err(StoreError::Unavailable { .. })));
     server.restart().await;
     let place = answered(&store, 1).await;
     assert_eq!(place.slot.index(), 0, "it came back empty");
@@ -91,7 +93,7 @@ async fn a_restarted_server_is_used_again_and_is_known_to_be_another() {
 async fn a_reader_of_an_emptied_feed_is_told_to_load_anew() {
     let server = Server::start(&[]).await;
     let w = world(&server).await;
-    let presence = |n: usize| Presence {
+    let presence = |n: usize| AnnounceRequest {
         instance: instance(n),
         incarnation: Incarnation(1),
         address: String::new(),
@@ -116,7 +118,7 @@ async fn a_sleeping_server_is_waited_for_only_so_long() {
     answered(&store, 0).await;
     server.signal("-STOP");
     let refused = store.assign(assign(1)).await.unwrap_err();
-    assert!(matches!(refused, Error::TimedOut { .. }), "{refused:?}");
+    assert!(matches!(refused, StoreError::TimedOut { .. }), "{refused:?}");
     assert!(refused.is_safe_to_retry());
     server.signal("-CONT");
     assert_eq!(answered(&store, 1).await.slot.index(), 1, "the same call took one slot");
@@ -132,7 +134,7 @@ async fn a_full_server_refuses_and_changes_nothing() {
     let request = lingua_store::conformance::fixture::reserve(key(2));
     let refused = w.store.reserve(place.cell, request).await.unwrap_err();
     assert!(
-        matches!(&refused, Error::Unavailable { detail } if detail.contains("OOM")),
+        matches!(&refused, StoreError::Unavailable { detail } if detail.contains("OOM")),
         "{refused}"
     );
     server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
@@ -147,7 +149,7 @@ async fn a_master_that_became_a_replica_is_not_written_to() {
     answered(&store, 0).await;
     server.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await.unwrap();
     let refused = store.assign(assign(1)).await.unwrap_err();
-    assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
+    assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
     server.ask::<()>(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
     answered(&store, 1).await;
 }
@@ -157,7 +159,7 @@ async fn a_reader_that_gives_up_disturbs_nobody() {
     let server = Server::start(&[]).await;
     let w = world(&server).await;
     let me = instance(0);
-    let presence = Presence {
+    let presence = AnnounceRequest {
         instance: me.clone(),
         incarnation: Incarnation(1),
         address: String::new(),
@@ -169,7 +171,7 @@ async fn a_reader_that_gives_up_disturbs_nobody() {
         let waiting = w.store.receive(&me, 0, 10);
         assert!(tokio::time::timeout(LOOK, waiting).await.is_err());
     }
-    w.store.send(&me, b"hello"[..].into()).await.unwrap();
+    w.store.send(&me, Bytes::from_static(b"hello")).await.unwrap();
     let got = tokio::time::timeout(RECOVERY, w.store.receive(&me, 0, 10)).await.unwrap().unwrap();
     assert_eq!(&*got[0].message, b"hello");
 }
@@ -270,7 +272,7 @@ async fn users_and_passwords_are_checked_and_named_in_no_error() {
 async fn prefixes_and_databases_keep_fleets_apart() {
     let server = Server::start(&[]).await;
     let one = hasty(&server.url());
-    let other = Options { url: format!("{}/3", server.url()).parse().unwrap(), ..one.clone() };
+    let other = RedisOptions { url: format!("{}/3", server.url()).parse().unwrap(), ..one.clone() };
     let third = hasty(&server.url());
     assert_ne!(one.key_prefix, third.key_prefix);
     for options in [one, other, third] {
@@ -316,13 +318,14 @@ async fn a_real_clock_orders_fences_and_ends_leases() {
     let mut request = lingua_store::conformance::fixture::reserve(key(1));
     request.ack_lease_ms = 0;
     let first = match w.try_reserve(place.cell, request).await {
-        Reserved::Granted { grant, .. } => grant,
+        ReserveOutcome::Granted { grant, .. } => grant,
         other => panic!("{other:?}"),
     };
     let next = async {
         loop {
             let request = lingua_store::conformance::fixture::reserve(key(2));
-            if let Reserved::Granted { grant, .. } = w.try_reserve(place.cell, request).await {
+            if let ReserveOutcome::Granted { grant, .. } = w.try_reserve(place.cell, request).await
+            {
                 return grant;
             }
         }

@@ -6,13 +6,14 @@ use lingua_redis::RedisStore;
 use lingua_store::conformance::World;
 use lingua_store::conformance::fixture::{beat, instance, key};
 use lingua_store::contract::{
-    Advance, CreateReply, Delivery, HeartbeatReply, Incarnation, JobFilter, NewJob, Presence,
+    AdvanceRequest, AnnounceRequest, BusDelivery, Bytes, CreateReply, HeartbeatReply, Incarnation,
+    JobFilter, NewJob,
 };
-use lingua_store::{Error, Limits, ManualClock, Store};
+use lingua_store::{ManualClock, Store, StoreError, StoreLimits};
 
 use crate::servers::{options, shared};
 
-async fn world(limits: Limits) -> World<RedisStore> {
+async fn world(limits: StoreLimits) -> World<RedisStore> {
     let url = shared().await.url();
     let factory = async |rules, clock: ManualClock| {
         let mut options = options(&url, rules, Some(clock));
@@ -27,7 +28,7 @@ fn job(n: u128) -> NewJob {
     NewJob {
         id: JobId::new(16 * n),
         owner: instance(0),
-        spec: b""[..].into(),
+        spec: Bytes::new(),
         deadline_ms: None,
         recoverable: false,
     }
@@ -36,17 +37,17 @@ fn job(n: u128) -> NewJob {
 async fn end(w: &World<RedisStore>, n: u128) {
     let stage = |state| Stage { state, attempt: Attempt::FIRST };
     let (from, to) = (stage(JobState::New), stage(JobState::Cancelled));
-    let step = Advance::new(job(n).id, instance(0), from, to, 1).unwrap();
+    let step = AdvanceRequest::new(job(n).id, instance(0), from, to, 1).unwrap();
     w.store.advance_job(step).await.unwrap();
 }
 
 #[tokio::test]
 async fn open_jobs_are_refused_beyond_the_limit_and_lose_nothing() {
-    let w = world(Limits { open_jobs_max: 32, ..Limits::default() }).await;
+    let w = world(StoreLimits { open_jobs_max: 32, ..StoreLimits::default() }).await;
     w.store.create_job(job(0)).await.unwrap();
     w.store.create_job(job(1)).await.unwrap();
     let refused = w.store.create_job(job(2)).await.unwrap_err();
-    assert_eq!(refused, Error::LimitReached { what: "the number of open jobs", limit: 32 });
+    assert_eq!(refused, StoreError::LimitReached { what: "the number of open jobs", limit: 32 });
     assert!(matches!(w.store.create_job(job(1)).await, Ok(CreateReply::Exists(_))));
     end(&w, 1).await;
     assert_eq!(w.store.create_job(job(2)).await, Ok(CreateReply::Created));
@@ -54,7 +55,7 @@ async fn open_jobs_are_refused_beyond_the_limit_and_lose_nothing() {
 
 #[tokio::test]
 async fn the_oldest_ended_jobs_are_forgotten_first() {
-    let w = world(Limits { ended_jobs_max: 32, ..Limits::default() }).await;
+    let w = world(StoreLimits { ended_jobs_max: 32, ..StoreLimits::default() }).await;
     for n in 0..4 {
         w.store.create_job(job(n)).await.unwrap();
         w.clock.advance(1);
@@ -69,7 +70,7 @@ async fn the_oldest_ended_jobs_are_forgotten_first() {
 
 #[tokio::test]
 async fn a_list_goes_on_over_many_pages() {
-    let w = world(Limits::default()).await;
+    let w = world(StoreLimits::default()).await;
     for n in 0..600 {
         w.store.create_job(job(n)).await.unwrap();
     }
@@ -87,31 +88,31 @@ async fn a_list_goes_on_over_many_pages() {
 
 #[tokio::test]
 async fn a_full_inbox_refuses_and_keeps_what_it_has() {
-    let w = world(Limits { inbox_max: 2, ..Limits::default() }).await;
+    let w = world(StoreLimits { inbox_max: 2, ..StoreLimits::default() }).await;
     let (me, incarnation) = (instance(0), Incarnation(1));
     let (address, lease_ms) = (String::new(), 1000);
-    let presence = Presence { instance: me.clone(), incarnation, address, lease_ms };
+    let presence = AnnounceRequest { instance: me.clone(), incarnation, address, lease_ms };
     w.store.announce(presence).await.unwrap();
-    let send = async || w.store.send(&me, b"hello"[..].into()).await.unwrap();
-    assert_eq!((send().await, send().await), (Delivery::Sent, Delivery::Sent));
-    assert_eq!(send().await, Delivery::InboxFull);
+    let send = async || w.store.send(&me, Bytes::from_static(b"hello")).await.unwrap();
+    assert_eq!((send().await, send().await), (BusDelivery::Sent, BusDelivery::Sent));
+    assert_eq!(send().await, BusDelivery::InboxFull);
     let got = w.store.receive(&me, 0, 10).await.unwrap();
     assert_eq!(got.len(), 2);
     assert_eq!(w.store.receive(&me, got[0].seq, 10).await.unwrap().len(), 1, "one acknowledged");
-    assert_eq!(send().await, Delivery::Sent);
+    assert_eq!(send().await, BusDelivery::Sent);
 }
 
 #[tokio::test]
 async fn dead_instances_make_room_for_new_ones() {
-    let w = world(Limits { instances_max: 2, ..Limits::default() }).await;
+    let w = world(StoreLimits { instances_max: 2, ..StoreLimits::default() }).await;
     let announce = async |n| {
         let (instance, incarnation) = (instance(n), Incarnation(1));
         let (address, lease_ms) = (String::new(), 1000);
-        w.store.announce(Presence { instance, incarnation, address, lease_ms }).await
+        w.store.announce(AnnounceRequest { instance, incarnation, address, lease_ms }).await
     };
     announce(0).await.unwrap();
     announce(1).await.unwrap();
-    assert!(matches!(announce(2).await, Err(Error::LimitReached { limit: 2, .. })));
+    assert!(matches!(announce(2).await, Err(StoreError::LimitReached { limit: 2, .. })));
     w.clock.advance(1001);
     announce(2).await.unwrap();
     assert_eq!(w.store.instances().await.unwrap().len(), 1);
@@ -119,11 +120,11 @@ async fn dead_instances_make_room_for_new_ones() {
 
 #[tokio::test]
 async fn an_absurd_heartbeat_breaks_nothing() {
-    let w = world(Limits::default()).await;
+    let w = world(StoreLimits::default()).await;
     let place = w.join(0, "zh en", 1).await;
     w.take(place.cell, key(1)).await;
     let running: Vec<_> = (1..10_000).map(key).collect();
     let reply = w.store.heartbeat(beat(place, running)).await.unwrap();
-    let HeartbeatReply::Beaten { unknown, .. } = reply else { panic!("{reply:?}") };
+    let HeartbeatReply::Accepted { unknown, .. } = reply else { panic!("{reply:?}") };
     assert_eq!(unknown.len(), 9_998, "all but the one that it has");
 }

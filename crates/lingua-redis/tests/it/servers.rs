@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lingua_core::Rules;
-use lingua_redis::{Options, RedisStore};
+use lingua_redis::{RedisOptions, RedisStore};
 use lingua_store::ManualClock;
 use tempfile::TempDir;
 
@@ -166,21 +166,21 @@ fn launch(args: &[String]) -> (Child, u32) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(guard.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    (guard, line.trim().parse().unwrap())
+    let mut connection = String::new();
+    BufReader::new(guard.stdout.as_mut().unwrap()).read_line(&mut connection).unwrap();
+    (guard, connection.trim().parse().unwrap())
 }
 
 /// An empty store at this URL: each has a prefix of its own.
-pub(crate) fn options(url: &str, rules: Rules, clock: Option<ManualClock>) -> Options {
+pub(crate) fn options(url: &str, rules: Rules, clock: Option<ManualClock>) -> RedisOptions {
     static STORES: AtomicU64 = AtomicU64::new(0);
     let number = STORES.fetch_add(1, Ordering::Relaxed);
-    let mut options = Options::new(url.parse().unwrap(), rules);
+    let mut options = RedisOptions::new(url.parse().unwrap(), rules);
     options.key_prefix = format!("test:{number}:");
     options.clock = clock;
     // A machine that builds at the same time may stand still for a while.
-    options.patience.reply = Duration::from_secs(60);
-    options.patience.connect = Duration::from_secs(60);
+    options.timeouts.reply = Duration::from_secs(60);
+    options.timeouts.connect = Duration::from_secs(60);
     options
 }
 

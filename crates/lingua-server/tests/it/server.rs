@@ -9,7 +9,7 @@ use lingua_engine::options::EngineOptions;
 
 use lingua_engine::{EngineService, TokioTimer};
 use lingua_server::{Server, ServerOptions};
-use lingua_store::{Embedded, Limits};
+use lingua_store::{Embedded, StoreLimits};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -37,7 +37,7 @@ impl TestServer {
 
     pub(crate) async fn with(options: ServerOptions) -> Self {
         let timer = TokioTimer::starting_at(1_700_000_000_000);
-        let store = Embedded::new(Rules::default(), Limits::default(), timer.clone());
+        let store = Embedded::new(Rules::default(), StoreLimits::default(), timer.clone());
         let instance = InstanceId::new("i1").unwrap();
         let mut registry = Registry::with_prefix("lingua");
         let engine_options = EngineOptions::new(instance, 7);

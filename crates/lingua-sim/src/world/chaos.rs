@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lingua_store::embedded::Lost;
+use lingua_store::embedded::LostWrites;
 
 use super::World;
 use super::conn::Heard;
@@ -129,11 +129,11 @@ fn store_fault(world: &Arc<World>, fault: Fault, index: usize, luck: &mut Luck) 
     let (slow_by_ms, lossy) = (luck.between(20, 700), luck.between(50, 400) as u32);
     if fault == Fault::Rollback {
         let lost = *luck.pick(&[
-            Lost::Everything,
-            Lost::Everything,
-            Lost::Cells,
-            Lost::Jobs,
-            Lost::Cluster,
+            LostWrites::Everything,
+            LostWrites::Everything,
+            LostWrites::Cells,
+            LostWrites::Jobs,
+            LostWrites::Cluster,
         ]);
         tokio::spawn(roll_back(Arc::clone(world), luck.between(50, 3_000), lost));
         return;
@@ -155,7 +155,7 @@ fn store_fault(world: &Arc<World>, fault: Fault, index: usize, luck: &mut Luck) 
 }
 
 /// Forgets the writes of the last while, as a failover does.
-async fn roll_back(world: Arc<World>, lost_ms: u64, lost: Lost) {
+async fn roll_back(world: Arc<World>, lost_ms: u64, lost: LostWrites) {
     let (snapshot, from_ms) = (world.store.snapshot(), world.now_ms());
     sleep(lost_ms).await;
     if world.is_quiet() {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use lingua_core::{Fence, JobId};
 use lingua_store::Store;
-use lingua_store::embedded::Lost;
+use lingua_store::embedded::LostWrites;
 
 use super::checker::{Checker, JobFacts, Seen};
 use super::plan::Fault;
@@ -62,7 +62,7 @@ impl World {
 
     /// Whether the store has forgotten records of sessions since then.
     pub(super) fn has_forgotten_sessions_since(&self, ms: u64) -> bool {
-        let loses = |lost| matches!(lost, Lost::Everything | Lost::Cluster);
+        let loses = |lost| matches!(lost, LostWrites::Everything | LostWrites::Cluster);
         self.rollbacks.lock().iter().any(|&(_, at_ms, lost)| loses(lost) && at_ms >= ms)
     }
 
@@ -180,7 +180,7 @@ impl World {
     pub(super) fn may_be_lost(&self, facts: &JobFacts) -> bool {
         let deaths = self.deaths.lock();
         self.rollbacks.lock().iter().any(|&(from_ms, at_ms, lost)| {
-            let loses_jobs = matches!(lost, Lost::Everything | Lost::Jobs);
+            let loses_jobs = matches!(lost, LostWrites::Everything | LostWrites::Jobs);
             let touches = loses_jobs && facts.asked_ms <= at_ms;
             touches && (!facts.held || deaths.iter().any(|&(_, died_ms)| died_ms >= from_ms))
         })

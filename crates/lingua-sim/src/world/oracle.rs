@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use lingua_core::job::Stage;
 use lingua_core::{CellId, Fence, InstanceId, JobId, NodeId, NodeState, Term};
 use lingua_store::contract::{
-    CellView, Election, Identity, LeaseKey, LeaseView, NodeView, Place, PublishReply,
+    CellRecord, ElectReply, LeaseKey, LeaseRecord, NodeRecord, Place, PublishReply, StoreIdentity,
 };
 
 use super::checker::Checker;
@@ -77,9 +77,9 @@ impl Oracle {
     pub(super) fn cell(
         &mut self,
         op: &CellOp,
-        (born, life): (Identity, Identity),
-        before: &CellView,
-        after: &CellView,
+        (born, life): (StoreIdentity, StoreIdentity),
+        before: &CellRecord,
+        after: &CellRecord,
     ) -> Result<(), Found> {
         counts(after, before)?;
         self.note_report(op, life, after);
@@ -95,7 +95,7 @@ impl Oracle {
         self.granted(lease, (born, life), before, after)
     }
 
-    fn note_report(&mut self, op: &CellOp, life: Identity, after: &CellView) {
+    fn note_report(&mut self, op: &CellOp, life: StoreIdentity, after: &CellRecord) {
         let (CellOp::Register(place) | CellOp::Heartbeat(place, _)) = op else { return };
         let node = after.nodes.iter().find(|node| node.place == *place);
         if let Some(node) = node.filter(|node| node.heartbeat_ms == after.now_ms) {
@@ -104,14 +104,19 @@ impl Oracle {
     }
 
     /// What a node works on and has no lease for is taken from it by the answer to its report.
-    fn repairs(&mut self, op: &CellOp, life: Identity, after: &CellView) -> Result<(), Found> {
+    fn repairs(
+        &mut self,
+        op: &CellOp,
+        life: StoreIdentity,
+        after: &CellRecord,
+    ) -> Result<(), Found> {
         let CellOp::Heartbeat(place, running) = op else { return Ok(()) };
         let Some(node) = after.nodes.iter().find(|node| node.place == *place) else {
             return Ok(());
         };
         let has_lease = |key: &LeaseKey| {
             let of_place =
-                |lease: &LeaseView| (lease.slot, lease.epoch) == (place.slot, place.epoch);
+                |lease: &LeaseRecord| (lease.slot, lease.epoch) == (place.slot, place.epoch);
             after.leases.iter().any(|lease| lease.key == *key && of_place(lease))
         };
         let unleased: Vec<LeaseKey> =
@@ -144,10 +149,10 @@ impl Oracle {
 
     fn granted(
         &mut self,
-        lease: &LeaseView,
-        (born, life): (Identity, Identity),
-        before: &CellView,
-        after: &CellView,
+        lease: &LeaseRecord,
+        (born, life): (StoreIdentity, StoreIdentity),
+        before: &CellRecord,
+        after: &CellRecord,
     ) -> Result<(), Found> {
         let highest = self.fences.entry(after.cell).or_default();
         if lease.fence <= *highest {
@@ -179,7 +184,7 @@ impl Oracle {
     }
 
     /// A job was written down anew.
-    pub(super) fn created(&mut self, job: JobId, life: Identity) -> Result<(), Found> {
+    pub(super) fn created(&mut self, job: JobId, life: StoreIdentity) -> Result<(), Found> {
         match self.made.insert(job, life.0) {
             Some(before) if before == life.0 => {
                 Err((Checker::S3, format!("{job} was made a second time")))
@@ -201,8 +206,8 @@ impl Oracle {
         }
     }
 
-    pub(super) fn elected(&mut self, me: &InstanceId, election: &Election) {
-        let Election::Leading { term, .. } = election else { return };
+    pub(super) fn elected(&mut self, me: &InstanceId, election: &ElectReply) {
+        let ElectReply::Leading { term, .. } = election else { return };
         self.term = Some((*term, me.clone()));
     }
 
@@ -226,7 +231,7 @@ impl Oracle {
 
 /// Counts are the sizes of sets, and nobody has more than fits. A node that shrank may have more until
 /// it has worked them off.
-fn counts(after: &CellView, before: &CellView) -> Result<(), Found> {
+fn counts(after: &CellRecord, before: &CellRecord) -> Result<(), Found> {
     for node in &after.nodes {
         let leases = after.leases.iter().filter(|lease| lease.slot == node.place.slot).count();
         let max = usize::from(node.profile.slots_max());
@@ -243,9 +248,9 @@ fn counts(after: &CellView, before: &CellView) -> Result<(), Found> {
     Ok(())
 }
 
-fn touches_only_its_own(op: &CellOp, before: &CellView, after: &CellView) -> Result<(), Found> {
+fn touches_only_its_own(op: &CellOp, before: &CellRecord, after: &CellRecord) -> Result<(), Found> {
     let now_ms = after.now_ms;
-    let wrong = |lease: &LeaseView, what: &str| {
+    let wrong = |lease: &LeaseRecord, what: &str| {
         let text = format!("{op:?} {what} the lease {:?} on slot {}", lease.key, lease.slot);
         Err((Checker::S4, text))
     };
@@ -292,8 +297,8 @@ fn touches_only_its_own(op: &CellOp, before: &CellView, after: &CellView) -> Res
 
 fn stale_beats_change_nothing(
     op: &CellOp,
-    before: &CellView,
-    after: &CellView,
+    before: &CellRecord,
+    after: &CellRecord,
 ) -> Result<(), Found> {
     let CellOp::Heartbeat(place, _) = op else { return Ok(()) };
     let is_known = before.nodes.iter().any(|node| node.place == *place);
@@ -303,21 +308,21 @@ fn stale_beats_change_nothing(
     }
 }
 
-fn find(view: &CellView, job: JobId) -> Option<&LeaseView> {
+fn find(view: &CellRecord, job: JobId) -> Option<&LeaseRecord> {
     view.leases.iter().find(|lease| lease.key.job == job)
 }
 
 /// Whether it is one lease, however often it was renewed. An attempt can have a second one after its first has
 /// expired.
-fn is_same(a: &LeaseView, b: &LeaseView) -> bool {
+fn is_same(a: &LeaseRecord, b: &LeaseRecord) -> bool {
     (a.key, a.fence) == (b.key, b.fence)
 }
 
-fn place_of(view: &CellView, lease: &LeaseView) -> Place {
+fn place_of(view: &CellRecord, lease: &LeaseRecord) -> Place {
     Place { cell: view.cell, slot: lease.slot, epoch: lease.epoch }
 }
 
-fn at<'a>(view: &'a CellView, lease: &LeaseView) -> Option<&'a NodeView> {
+fn at<'a>(view: &'a CellRecord, lease: &LeaseRecord) -> Option<&'a NodeRecord> {
     let place = place_of(view, lease);
     view.nodes.iter().find(|node| node.place == place)
 }

@@ -161,7 +161,7 @@ impl Speaker {
             id: format!("s{}", self.number).into(),
             secret: self.secret,
             holder: Some(self.holder),
-            plan: Arc::from(self.talk.written().as_bytes()),
+            plan: self.talk.written().to_owned().into(),
             format: Format::Pcm16 { sample_rate: RATE },
             partials: self.luck.permille(700),
             context: self.luck.permille(400),

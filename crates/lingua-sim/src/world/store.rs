@@ -12,13 +12,14 @@ use std::time::Duration;
 use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Term};
 use lingua_engine::TokioTimer;
 use lingua_store::contract::{
-    Advance, AdvanceReply, Announced, Assign, Bytes, Candidate, CellView, Changes, CommitReply,
-    CreateReply, Delivery, Election, Envelope, Freed, Heartbeat, HeartbeatReply, Identity,
-    Incarnation, InstanceView, JobFilter, JobRecord, LeaseKey, NewJob, Order, Place, Presence,
-    Publish, PublishReply, Reaped, RegisterReply, Registration, Reserve, ReserveReply, Reserved,
-    SaveReply, SaveSession, SessionRecord, StateReply, Table,
+    AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, BusDelivery,
+    Bytes, CellRecord, Changes, CommitReply, CreateReply, ElectReply, ElectRequest, Envelope,
+    Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter, JobRecord,
+    LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply, PublishRequest,
+    PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
+    ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord, StoreIdentity,
 };
-use lingua_store::{Embedded, Error, Result, Store};
+use lingua_store::{Embedded, Result, Store, StoreError};
 use parking_lot::Mutex;
 
 use super::World;
@@ -53,7 +54,7 @@ pub(super) struct FaultyStore {
     pub(super) gate: Arc<Gate>,
     pub(super) luck: Mutex<Luck>,
     /// The life of the store in which this instance began.
-    pub(super) born: Identity,
+    pub(super) born: StoreIdentity,
 }
 
 /// What becomes of a call.
@@ -84,7 +85,7 @@ impl FaultyStore {
     }
 
     /// Whether the connection that stood in this life of the store has broken.
-    fn is_broken(&self, life: Identity) -> bool {
+    fn is_broken(&self, life: StoreIdentity) -> bool {
         self.gate.way().is_cut(self.world.now_ms()) || self.world.store.identity() != life
     }
 
@@ -108,21 +109,21 @@ impl FaultyStore {
         self.wait(there_ms).await;
         if self.is_broken(life) {
             self.wait(USUAL_MS).await;
-            return Err(Error::Unavailable { detail: "the way is cut".to_owned() });
+            return Err(StoreError::Unavailable { detail: "the way is cut".to_owned() });
         }
         if fate == Fate::LostBefore {
             self.wait(ANSWER_MS).await;
-            return Err(Error::TimedOut { waited_ms: ANSWER_MS });
+            return Err(StoreError::TimedOut { waited_ms: ANSWER_MS });
         }
         self.world.tally.lock().operations += 1;
         let reply = operation(self.world.store.clone()).await;
         if fate == Fate::LostAfter {
             self.wait(ANSWER_MS).await;
-            return Err(Error::TimedOut { waited_ms: ANSWER_MS });
+            return Err(StoreError::TimedOut { waited_ms: ANSWER_MS });
         }
         self.wait(back_ms).await;
         if self.is_broken(life) {
-            return Err(Error::TimedOut { waited_ms: back_ms });
+            return Err(StoreError::TimedOut { waited_ms: back_ms });
         }
         reply
     }
@@ -188,7 +189,7 @@ impl FaultyStore {
         loop {
             if self.is_broken(life) {
                 self.wait(USUAL_MS).await;
-                return Err(Error::Unavailable { detail: "the way is cut".to_owned() });
+                return Err(StoreError::Unavailable { detail: "the way is cut".to_owned() });
             }
             let limit = Duration::from_millis(LISTEN_MS);
             let heard = tokio::time::timeout(limit, operation(self.world.store.clone())).await;
@@ -211,7 +212,7 @@ impl World {
     async fn judge<R, F, Fut>(
         &self,
         store: Inner,
-        born: Identity,
+        born: StoreIdentity,
         cell: CellId,
         op: CellOp,
         operation: F,
@@ -234,7 +235,7 @@ impl World {
 }
 
 impl Store for FaultyStore {
-    fn identity(&self) -> Identity {
+    fn identity(&self) -> StoreIdentity {
         self.world.store.identity()
     }
 
@@ -242,7 +243,7 @@ impl Store for FaultyStore {
         self.call(|s| async move { Store::now_ms(&s).await }).await
     }
 
-    async fn assign(&self, request: Assign) -> Result<Place> {
+    async fn assign(&self, request: AssignRequest) -> Result<Place> {
         self.call(|s| async move { s.assign(request).await }).await
     }
 
@@ -260,28 +261,29 @@ impl Store for FaultyStore {
         self.call(|s| async move { s.cells().await }).await
     }
 
-    async fn register(&self, registration: Registration) -> Result<RegisterReply> {
+    async fn register(&self, registration: RegisterRequest) -> Result<RegisterReply> {
         let place = registration.place;
         let op = CellOp::Register(place);
         self.on_cell(place.cell, op, |s| async move { s.register(registration).await }).await
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
+    async fn heartbeat(&self, beat: HeartbeatRequest) -> Result<HeartbeatReply> {
         let op = CellOp::Heartbeat(beat.place, beat.running.clone());
         self.on_cell(beat.place.cell, op, |s| async move { s.heartbeat(beat).await }).await
     }
 
-    async fn set_state(&self, place: Place, order: Order) -> Result<StateReply> {
+    async fn set_state(&self, place: Place, order: NodeCommand) -> Result<NodeCommandReply> {
         let op = CellOp::SetState(place);
         self.on_cell(place.cell, op, |s| async move { s.set_state(place, order).await }).await
     }
 
-    async fn reserve(&self, cell: CellId, request: Reserve) -> Result<ReserveReply> {
+    async fn reserve(&self, cell: CellId, request: ReserveRequest) -> Result<ReserveReply> {
         let key = request.key;
         let (world, i) = (Arc::clone(&self.world), self.instance);
         self.on_cell(cell, CellOp::Reserve(key), |s| async move {
             let reply = s.reserve(cell, request).await;
-            if let Ok(ReserveReply { outcome: Reserved::Granted { grant, .. }, .. }) = &reply {
+            if let Ok(ReserveReply { outcome: ReserveOutcome::Granted { grant, .. }, .. }) = &reply
+            {
                 let about = world.about(key.job);
                 let (node, fence) = (&grant.node, grant.fence);
                 world.note(
@@ -313,7 +315,7 @@ impl Store for FaultyStore {
         freed
     }
 
-    async fn reap(&self, cell: CellId, limit: usize) -> Result<Reaped> {
+    async fn reap(&self, cell: CellId, limit: usize) -> Result<ReapReply> {
         let (world, i) = (Arc::clone(&self.world), self.instance);
         self.on_cell(cell, CellOp::Reap, |s| async move {
             let reaped = s.reap(cell, limit).await;
@@ -327,11 +329,11 @@ impl Store for FaultyStore {
         .await
     }
 
-    async fn view(&self, cell: CellId) -> Result<CellView> {
+    async fn view(&self, cell: CellId) -> Result<CellRecord> {
         self.call(|s| async move { s.view(cell).await }).await
     }
 
-    async fn elect(&self, candidate: Candidate) -> Result<Election> {
+    async fn elect(&self, candidate: ElectRequest) -> Result<ElectReply> {
         let world = Arc::clone(&self.world);
         self.call(|s| async move {
             let me = candidate.instance.clone();
@@ -347,7 +349,7 @@ impl Store for FaultyStore {
         self.call(|s| async move { s.resign(&instance, term).await }).await
     }
 
-    async fn publish(&self, table: Publish) -> Result<PublishReply> {
+    async fn publish(&self, table: PublishRequest) -> Result<PublishReply> {
         let world = Arc::clone(&self.world);
         self.call(|s| async move {
             let (me, term) = (table.instance.clone(), table.term);
@@ -361,7 +363,7 @@ impl Store for FaultyStore {
         .await
     }
 
-    async fn table(&self) -> Result<Option<Table>> {
+    async fn table(&self) -> Result<Option<PublishedTable>> {
         self.call(|s| async move { s.table().await }).await
     }
 
@@ -391,7 +393,7 @@ impl Store for FaultyStore {
         reply
     }
 
-    async fn advance_job(&self, step: Advance) -> Result<AdvanceReply> {
+    async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
         let world = Arc::clone(&self.world);
         let (id, from, to) = (step.job(), step.from(), step.to());
         let reply = self
@@ -444,7 +446,7 @@ impl Store for FaultyStore {
         .await
     }
 
-    async fn announce(&self, presence: Presence) -> Result<Announced> {
+    async fn announce(&self, presence: AnnounceRequest) -> Result<AnnounceReply> {
         self.call(|s| async move { s.announce(presence).await }).await
     }
 
@@ -453,7 +455,7 @@ impl Store for FaultyStore {
         self.call(|s| async move { s.withdraw(&instance, incarnation).await }).await
     }
 
-    async fn save_session(&self, session: SaveSession) -> Result<SaveReply> {
+    async fn save_session(&self, session: SaveSessionRequest) -> Result<SaveSessionReply> {
         let (id, replaces) = (session.id.clone(), session.replaces);
         let over = if session.keep_ms == 0 { ", which is over" } else { "" };
         let (world, saves) = (Arc::clone(&self.world), session.keep_ms > 0);
@@ -461,7 +463,7 @@ impl Store for FaultyStore {
             .call(|s| async move {
                 let id = session.id.clone();
                 let reply = s.save_session(session).await?;
-                if saves && reply == SaveReply::Saved {
+                if saves && reply == SaveSessionReply::Saved {
                     world.saved_session(&id);
                 }
                 Ok(reply)
@@ -476,17 +478,17 @@ impl Store for FaultyStore {
         self.call(|s| async move { s.session(&id).await }).await
     }
 
-    async fn instances(&self) -> Result<Vec<InstanceView>> {
+    async fn instances(&self) -> Result<Vec<InstanceRecord>> {
         self.call(|s| async move { s.instances().await }).await
     }
 
-    async fn send(&self, to: &InstanceId, message: Bytes) -> Result<Delivery> {
+    async fn send(&self, to: &InstanceId, message: Bytes) -> Result<BusDelivery> {
         let to = to.clone();
         let copies_ms = self.letter_fate();
         self.call(|s| async move {
-            let mut delivery = Delivery::Sent;
+            let mut delivery = BusDelivery::Sent;
             for ms in copies_ms {
-                let (s, to, message) = (s.clone(), to.clone(), Arc::clone(&message));
+                let (s, to, message) = (s.clone(), to.clone(), message.clone());
                 if ms == 0 {
                     delivery = s.send(&to, message).await?;
                 } else {

@@ -10,8 +10,8 @@ use lingua_core::{
 
 use super::World;
 use crate::contract::{
-    Assign, Class, Freed, Heartbeat, HeartbeatReply, Incarnation, LeaseKey, Place, RegisterReply,
-    Registration, Reserve, Reserved, Store,
+    AssignRequest, Freed, HeartbeatReply, HeartbeatRequest, Incarnation, LeaseKey, NodeClass,
+    Place, RegisterReply, RegisterRequest, ReserveOutcome, ReserveRequest, Store,
 };
 
 /// How long a sign of life counts in the tests.
@@ -61,14 +61,14 @@ pub fn attempt(n: u128, attempt: u32) -> LeaseKey {
 }
 
 /// A request for any slot for `zh:en`.
-pub fn reserve(key: LeaseKey) -> Reserve {
+pub fn reserve(key: LeaseKey) -> ReserveRequest {
     let query = Query::new(pair("zh:en"));
-    Reserve { key, query, pin: None, ack_lease_ms: ACK_MS, random: 0 }
+    ReserveRequest { key, query, pin: None, ack_lease_ms: ACK_MS, random: 0 }
 }
 
 /// A sign of life.
-pub fn beat(place: Place, running: Vec<LeaseKey>) -> Heartbeat {
-    Heartbeat {
+pub fn beat(place: Place, running: Vec<LeaseKey>) -> HeartbeatRequest {
+    HeartbeatRequest {
         place,
         health: None,
         load: Load::default(),
@@ -82,8 +82,11 @@ pub fn beat(place: Place, running: Vec<LeaseKey>) -> Heartbeat {
 impl<S: Store> World<S> {
     /// Gives a node its place.
     pub async fn assign(&self, n: usize, incarnation: u64, class: u32) -> Place {
-        let (incarnation, class) = (Incarnation(incarnation), Class(class));
-        self.store.assign(Assign { node: node(n), incarnation, class }).await.expect("a place")
+        let (incarnation, class) = (Incarnation(incarnation), NodeClass(class));
+        self.store
+            .assign(AssignRequest { node: node(n), incarnation, class })
+            .await
+            .expect("a place")
     }
 
     /// Puts a node into a place; says which leases that ended, or `None` if it is stale.
@@ -93,7 +96,7 @@ impl<S: Store> World<S> {
         place: Place,
         profile: Arc<Profile>,
     ) -> Option<Vec<LeaseKey>> {
-        let registration = Registration {
+        let registration = RegisterRequest {
             place,
             node: node(n),
             profile,
@@ -117,14 +120,14 @@ impl<S: Store> World<S> {
     }
 
     /// Asks for a slot.
-    pub async fn try_reserve(&self, cell: CellId, request: Reserve) -> Reserved {
+    pub async fn try_reserve(&self, cell: CellId, request: ReserveRequest) -> ReserveOutcome {
         self.store.reserve(cell, request).await.expect("a reply").outcome
     }
 
     /// Takes a slot for `zh:en`, which must be there.
     pub async fn take(&self, cell: CellId, key: LeaseKey) -> Grant {
         match self.try_reserve(cell, reserve(key)).await {
-            Reserved::Granted { grant, .. } => grant,
+            ReserveOutcome::Granted { grant, .. } => grant,
             other => panic!("{key:?} got {other:?} instead of a slot"),
         }
     }
@@ -137,7 +140,7 @@ impl<S: Store> World<S> {
     /// A sign of life that must be taken; says what it runs without a lease.
     pub async fn beat(&self, place: Place, running: Vec<LeaseKey>) -> Vec<LeaseKey> {
         match self.store.heartbeat(beat(place, running)).await.expect("a reply") {
-            HeartbeatReply::Beaten { unknown, .. } => unknown,
+            HeartbeatReply::Accepted { unknown, .. } => unknown,
             HeartbeatReply::Reregister => panic!("{place:?} is not known"),
         }
     }

@@ -86,7 +86,7 @@ const EVERY_KIND: [&str; 42] = [
     "register Registered",
     "register Stale",
     "register lost leases",
-    "heartbeat Beaten",
+    "heartbeat Accepted",
     "heartbeat Reregister",
     "heartbeat unknown leases",
     "order Set",
@@ -295,7 +295,7 @@ impl<S: Store> History<S> {
 }
 
 /// What must be true of any cell at any time, whatever the model says.
-fn check_invariants(view: &crate::contract::CellView) {
+fn check_invariants(view: &crate::contract::CellRecord) {
     for node in &view.nodes {
         let slot = node.place.slot;
         let leases = view.leases.iter().filter(|lease| lease.slot == slot);

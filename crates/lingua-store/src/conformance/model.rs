@@ -10,8 +10,8 @@
 use lingua_core::{CellId, Epoch, Fence, Health, JobId, NodeId, NodeState, Rules, Slot, Term};
 
 use crate::contract::{
-    CellView, Change, Class, Expired, Incarnation, InstanceView, JobRecord, LeaseKey, LeaseView,
-    NodeView, Place, Table,
+    CellRecord, Change, ExpiredLease, Incarnation, InstanceRecord, JobRecord, LeaseKey,
+    LeaseRecord, NodeClass, NodeRecord, Place, PublishedTable,
 };
 
 mod cells;
@@ -35,9 +35,9 @@ pub struct Model {
     pub(super) fences: Vec<(CellId, Fence)>,
     pub(super) leader: Option<Leader>,
     pub(super) last_term: Term,
-    pub(super) table: Option<Table>,
+    pub(super) table: Option<PublishedTable>,
     pub(super) jobs: Vec<(JobRecord, Option<u64>)>,
-    pub(super) instances: Vec<InstanceView>,
+    pub(super) instances: Vec<InstanceRecord>,
     /// Everything that the feed must have told, in order.
     pub feed: Vec<Change>,
 }
@@ -47,13 +47,13 @@ pub(super) struct Tenant {
     pub(super) node: NodeId,
     pub(super) place: Place,
     pub(super) incarnation: Incarnation,
-    pub(super) class: Class,
+    pub(super) class: NodeClass,
 }
 
 /// A node, with its view's fields; `used` and `state` are worked out when asked for.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    pub(super) view: NodeView,
+    pub(super) view: NodeRecord,
     pub(super) health: Health,
     pub(super) offline: bool,
 }
@@ -70,7 +70,7 @@ impl Node {
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
     pub(super) cell: CellId,
-    pub(super) view: LeaseView,
+    pub(super) view: LeaseRecord,
 }
 
 #[derive(Debug, Clone)]
@@ -124,32 +124,32 @@ impl Model {
     }
 
     /// What [`Store::view`](crate::Store::view) must give.
-    pub fn view(&self, cell: CellId) -> CellView {
-        let mut nodes: Vec<NodeView> = self
+    pub fn view(&self, cell: CellId) -> CellRecord {
+        let mut nodes: Vec<NodeRecord> = self
             .nodes
             .iter()
             .filter(|n| n.view.place.cell == cell)
-            .map(|n| NodeView {
+            .map(|n| NodeRecord {
                 state: n.state(),
                 used: self.used(cell, n.view.place.slot),
                 ..n.view.clone()
             })
             .collect();
         nodes.sort_by_key(|n| n.place.slot);
-        let mut leases: Vec<LeaseView> =
+        let mut leases: Vec<LeaseRecord> =
             self.leases.iter().filter(|l| l.cell == cell).map(|l| l.view).collect();
         leases.sort_by_key(|l| l.key);
-        CellView { cell, now_ms: self.now_ms, nodes, leases }
+        CellRecord { cell, now_ms: self.now_ms, nodes, leases }
     }
 
     /// Ends up to `limit` leases of a cell whose time is over, the oldest first.
-    pub(super) fn reap_leases(&mut self, cell: CellId, limit: usize) -> Vec<Expired> {
+    pub(super) fn reap_leases(&mut self, cell: CellId, limit: usize) -> Vec<ExpiredLease> {
         let over = |l: &&Lease| l.cell == cell && l.view.deadline_ms < self.now_ms;
-        let mut due: Vec<LeaseView> = self.leases.iter().filter(over).map(|l| l.view).collect();
+        let mut due: Vec<LeaseRecord> = self.leases.iter().filter(over).map(|l| l.view).collect();
         due.sort_by_key(|l| (l.deadline_ms, l.key.job));
         due.truncate(limit);
         self.leases.retain(|l| l.cell != cell || !due.iter().any(|d| d.key == l.view.key));
-        due.iter().map(|l| Expired { key: l.key, slot: l.slot, phase: l.phase }).collect()
+        due.iter().map(|l| ExpiredLease { key: l.key, slot: l.slot, phase: l.phase }).collect()
     }
 
     /// Ends every lease on a slot.

@@ -20,17 +20,17 @@ pub const SPREAD_FROM: usize = 32;
 /// Nodes of one class can do the same. Any hash of the capabilities will do; it only guides where
 /// nodes are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Class(pub u32);
+pub struct NodeClass(pub u32);
 
 /// A node that asks for its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assign {
+pub struct AssignRequest {
     /// Who.
     pub node: NodeId,
     /// Which life of it.
     pub incarnation: Incarnation,
     /// What kind.
-    pub class: Class,
+    pub class: NodeClass,
 }
 
 /// Where a node is, and which incarnation of it.
@@ -46,7 +46,7 @@ pub struct Place {
 
 /// A node's registration, or its change of capabilities.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registration {
+pub struct RegisterRequest {
     /// Where.
     pub place: Place,
     /// Who.
@@ -82,7 +82,7 @@ pub enum RegisterReply {
 
 /// A node's sign of life.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heartbeat {
+pub struct HeartbeatRequest {
     /// Where.
     pub place: Place,
     /// How it feels, if it says so.
@@ -103,7 +103,7 @@ pub struct Heartbeat {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeartbeatReply {
     /// Taken.
-    Beaten {
+    Accepted {
         /// An operator wants it to finish what it has and take nothing new.
         drain: bool,
         /// What it runs without a lease: its owner has to adopt it or call it off.
@@ -115,7 +115,7 @@ pub enum HeartbeatReply {
 
 /// What an operator, the node itself, or the clean-up wants of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum NodeCommand {
     /// Finish what you have. Outlives reconnects.
     Drain,
     /// Take jobs again.
@@ -128,7 +128,7 @@ pub enum Order {
 
 /// What an order answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StateReply {
+pub enum NodeCommandReply {
     /// Done.
     Set {
         /// Leases that are gone with the node; in order.
@@ -151,7 +151,7 @@ pub struct Pin {
 
 /// Wants a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reserve {
+pub struct ReserveRequest {
     /// For whom.
     pub key: LeaseKey,
     /// What is needed and how to choose.
@@ -168,14 +168,14 @@ pub struct Reserve {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReserveReply {
     /// What came of it.
-    pub outcome: Reserved,
+    pub outcome: ReserveOutcome,
     /// Leases whose time was over and that were ended on the way: their owners want to know.
-    pub expired: Vec<Expired>,
+    pub expired: Vec<ExpiredLease>,
 }
 
 /// What came of a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reserved {
+pub enum ReserveOutcome {
     /// A slot was taken.
     Granted {
         /// Which.
@@ -209,7 +209,7 @@ pub enum Reserved {
 
 /// How far a lease is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum LeasePhase {
     /// Waits for the node's ACK.
     Reserved,
     /// The node runs it.
@@ -218,13 +218,13 @@ pub enum Phase {
 
 /// A lease whose time is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Expired {
+pub struct ExpiredLease {
     /// Whose.
     pub key: LeaseKey,
     /// On which slot of the cell.
     pub slot: Slot,
     /// How far it was.
-    pub phase: Phase,
+    pub phase: LeasePhase,
 }
 
 /// What a commit answers.
@@ -251,16 +251,16 @@ pub struct Freed {
 
 /// What a clean-up found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Reaped {
+pub struct ReapReply {
     /// Leases that were ended, oldest first.
-    pub expired: Vec<Expired>,
+    pub expired: Vec<ExpiredLease>,
     /// Nodes without a recent sign of life, signed off or not, by slot.
-    pub lapsed: Vec<Lapsed>,
+    pub lapsed: Vec<LapsedNode>,
 }
 
 /// A node that has fallen silent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lapsed {
+pub struct LapsedNode {
     /// Who.
     pub node: NodeId,
     /// Where.
@@ -273,20 +273,20 @@ pub struct Lapsed {
 
 /// A cell at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CellView {
+pub struct CellRecord {
     /// Which.
     pub cell: CellId,
     /// When, by the store's clock.
     pub now_ms: u64,
     /// Its nodes, by slot.
-    pub nodes: Vec<NodeView>,
+    pub nodes: Vec<NodeRecord>,
     /// Its leases, by job.
-    pub leases: Vec<LeaseView>,
+    pub leases: Vec<LeaseRecord>,
 }
 
 /// A node at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeView {
+pub struct NodeRecord {
     /// Who.
     pub node: NodeId,
     /// Where.
@@ -315,7 +315,7 @@ pub struct NodeView {
 
 /// A lease at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeaseView {
+pub struct LeaseRecord {
     /// Whose.
     pub key: LeaseKey,
     /// On which slot.
@@ -323,14 +323,14 @@ pub struct LeaseView {
     /// Of which incarnation.
     pub epoch: Epoch,
     /// How far it is.
-    pub phase: Phase,
+    pub phase: LeasePhase,
     /// Its fence.
     pub fence: Fence,
     /// When it ends unless renewed.
     pub deadline_ms: u64,
 }
 
-impl CellView {
+impl CellRecord {
     /// The cell as selection sees it, for explanations: the same code that chose decides what is
     /// told.
     pub fn roster(&self, rules: Rules) -> Roster {

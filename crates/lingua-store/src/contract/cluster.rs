@@ -15,7 +15,7 @@ pub const ADDRESS_BYTES_MAX: usize = 256;
 
 /// Wants to lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct ElectRequest {
     /// Who.
     pub instance: InstanceId,
     /// Which life of it.
@@ -26,7 +26,7 @@ pub struct Candidate {
 
 /// Who leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Election {
+pub enum ElectReply {
     /// The caller.
     Leading {
         /// Its term.
@@ -47,7 +47,7 @@ pub enum Election {
 
 /// A pool table to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Publish {
+pub struct PublishRequest {
     /// Who publishes.
     pub instance: InstanceId,
     /// In which term.
@@ -71,7 +71,7 @@ pub enum PublishReply {
 
 /// The pool table published last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
+pub struct PublishedTable {
     /// Rises by one with each publication.
     pub version: u64,
     /// The term it was published in.
@@ -84,7 +84,7 @@ pub struct Table {
 
 /// An instance that says it is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Presence {
+pub struct AnnounceRequest {
     /// Who.
     pub instance: InstanceId,
     /// Which life of it.
@@ -97,7 +97,7 @@ pub struct Presence {
 
 /// What an announcement answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Announced {
+pub enum AnnounceReply {
     /// Taken.
     Present,
     /// Another process with the same name is alive: choose another name.
@@ -109,7 +109,7 @@ pub enum Announced {
 
 /// An instance at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InstanceView {
+pub struct InstanceRecord {
     /// Who.
     pub instance: InstanceId,
     /// Which life of it.
@@ -124,7 +124,7 @@ pub struct InstanceView {
 
 /// What sending answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
+pub enum BusDelivery {
     /// In the inbox.
     Sent,
     /// No such instance is alive.

@@ -77,7 +77,7 @@ pub enum CreateReply {
 
 /// A step of a job, or several in one. It can only be made if the core's state machine knows a way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Advance {
+pub struct AdvanceRequest {
     job: JobId,
     owner: InstanceId,
     from: Stage,
@@ -97,7 +97,7 @@ pub struct IllegalStep {
     pub to: Stage,
 }
 
-impl Advance {
+impl AdvanceRequest {
     /// A step; `token` is drawn anew for each step and kept when it is repeated after a timeout.
     pub fn new(
         job: JobId,

@@ -1,7 +1,7 @@
 //! What is to be known of a session, so that another instance can go on with it.
 
 use super::Bytes;
-use crate::error::{Error, Result};
+use crate::error::{Result, StoreError};
 
 /// Most bytes of a session's record.
 pub const SESSION_BYTES_MAX: usize = 64 << 10;
@@ -11,7 +11,7 @@ pub const SESSION_NAME_BYTES_MAX: usize = 128;
 
 /// A session's record to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SaveSession {
+pub struct SaveSessionRequest {
     /// Which session.
     pub id: String,
     /// The version that it replaces; 0 for the first. The new one is one more.
@@ -22,7 +22,7 @@ pub struct SaveSession {
     pub keep_ms: u64,
 }
 
-impl SaveSession {
+impl SaveSessionRequest {
     /// Whether it is within the limits; every store asks this first.
     pub fn check(&self) -> Result<()> {
         let sizes = [
@@ -30,7 +30,7 @@ impl SaveSession {
             ("a session's name in bytes", self.id.len(), SESSION_NAME_BYTES_MAX),
         ];
         match sizes.into_iter().find(|(_, bytes, limit)| bytes > limit) {
-            Some((what, _, limit)) => Err(Error::LimitReached { what, limit }),
+            Some((what, _, limit)) => Err(StoreError::LimitReached { what, limit }),
             None => Ok(()),
         }
     }
@@ -38,7 +38,7 @@ impl SaveSession {
 
 /// What writing a session's record answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SaveReply {
+pub enum SaveSessionReply {
     /// Written, now or by an earlier call with the same content.
     Saved,
     /// The version is another one; nothing was changed.

@@ -19,9 +19,10 @@ use lingua_core::{
 };
 
 use crate::contract::{
-    CellView, CommitReply, Expired, Freed, Heartbeat, HeartbeatReply, Lapsed, LeaseKey, LeaseView,
-    NodeView, Order, Phase, Place, REAP_BATCH, Reaped, RegisterReply, Registration, Reserve,
-    ReserveReply, Reserved, StateReply,
+    CellRecord, CommitReply, ExpiredLease, Freed, HeartbeatReply, HeartbeatRequest, LapsedNode,
+    LeaseKey, LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord, Place,
+    REAP_BATCH, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
+    ReserveRequest,
 };
 
 #[derive(Debug, Clone)]
@@ -71,7 +72,7 @@ struct Lease {
     slot: Slot,
     epoch: Epoch,
     attempt: Attempt,
-    phase: Phase,
+    phase: LeasePhase,
     fence: Fence,
     deadline_ms: u64,
 }
@@ -114,7 +115,7 @@ impl Cell {
         self.epochs[slot.index()] = epoch;
     }
 
-    pub(super) fn register(&mut self, r: Registration, now_ms: u64) -> Changed<RegisterReply> {
+    pub(super) fn register(&mut self, r: RegisterRequest, now_ms: u64) -> Changed<RegisterReply> {
         let i = r.place.slot.index();
         let known = self.epochs[i];
         let old = self.nodes.get_mut(i).and_then(Option::take);
@@ -165,7 +166,11 @@ impl Cell {
         Changed { reply: RegisterReply::Registered { lost }, node }
     }
 
-    pub(super) fn heartbeat(&mut self, beat: Heartbeat, now_ms: u64) -> Changed<HeartbeatReply> {
+    pub(super) fn heartbeat(
+        &mut self,
+        beat: HeartbeatRequest,
+        now_ms: u64,
+    ) -> Changed<HeartbeatReply> {
         let slot = beat.place.slot;
         let found = match planted::is(Bug::HeartbeatIgnoresEpoch) {
             false => current(&mut self.nodes, beat.place),
@@ -204,43 +209,47 @@ impl Cell {
                 _ => unknown.push(key),
             }
         }
-        let reply = HeartbeatReply::Beaten { drain, unknown };
+        let reply = HeartbeatReply::Accepted { drain, unknown };
         Changed { reply, node: (state != before).then_some((id, beat.place)) }
     }
 
     /// What a cell must not do: it cannot know whether the owner still wants the attempt.
-    fn adopt(&mut self, beat: &Heartbeat, deadline_ms: u64) {
+    fn adopt(&mut self, beat: &HeartbeatRequest, deadline_ms: u64) {
         let (slot, epoch) = (beat.place.slot, beat.place.epoch);
         for &LeaseKey { job, attempt } in &beat.running {
             if !self.leases.contains_key(&job) && self.roster.used(slot) < self.slots_max(slot) {
-                let (phase, fence) = (Phase::Committed, self.fence);
+                let (phase, fence) = (LeasePhase::Committed, self.fence);
                 self.leases.insert(job, Lease { slot, epoch, attempt, phase, fence, deadline_ms });
                 self.roster.set_used(slot, self.roster.used(slot) + 1);
             }
         }
     }
 
-    pub(super) fn set_state(&mut self, place: Place, order: Order) -> Changed<StateReply> {
+    pub(super) fn set_state(
+        &mut self,
+        place: Place,
+        order: NodeCommand,
+    ) -> Changed<NodeCommandReply> {
         let Some(node) = current(&mut self.nodes, place) else {
-            return Changed { reply: StateReply::Stale, node: None };
+            return Changed { reply: NodeCommandReply::Stale, node: None };
         };
         let before = node.state();
         match order {
-            Order::Drain | Order::Resume => {
-                node.drain_ordered = order == Order::Drain;
+            NodeCommand::Drain | NodeCommand::Resume => {
+                node.drain_ordered = order == NodeCommand::Drain;
                 self.orders += 1;
             }
-            Order::Offline | Order::Retire => node.offline = true,
+            NodeCommand::Offline | NodeCommand::Retire => node.offline = true,
         }
         let (state, id) = (node.state(), node.id.clone());
         self.roster.set_state(place.slot, state);
         let lost = if node.offline { self.end_leases_of(place.slot) } else { vec![] };
-        if order == Order::Retire {
+        if order == NodeCommand::Retire {
             self.roster.remove(place.slot);
             self.nodes[place.slot.index()] = None;
         }
-        let is_news = state != before || order == Order::Retire;
-        Changed { reply: StateReply::Set { lost }, node: is_news.then_some((id, place)) }
+        let is_news = state != before || order == NodeCommand::Retire;
+        Changed { reply: NodeCommandReply::Set { lost }, node: is_news.then_some((id, place)) }
     }
 
     /// The node in a slot, and the number of the order that was carried out last.
@@ -249,18 +258,18 @@ impl Cell {
         Some((node.id.clone(), self.orders))
     }
 
-    pub(super) fn reserve(&mut self, request: &Reserve, now_ms: u64) -> ReserveReply {
+    pub(super) fn reserve(&mut self, request: &ReserveRequest, now_ms: u64) -> ReserveReply {
         let mut expired = Vec::new();
         self.reap_leases(REAP_BATCH, now_ms, &mut expired);
         let LeaseKey { job, attempt } = request.key;
         if let Some(&held) = self.leases.get(&job) {
             match held.attempt.cmp(&attempt) {
                 Ordering::Equal => {
-                    let outcome = Reserved::Duplicate(self.grant_of(&held));
+                    let outcome = ReserveOutcome::Duplicate(self.grant_of(&held));
                     return ReserveReply { outcome, expired };
                 }
                 Ordering::Greater => {
-                    let outcome = Reserved::Stale { held: held.attempt };
+                    let outcome = ReserveOutcome::Stale { held: held.attempt };
                     return ReserveReply { outcome, expired };
                 }
                 Ordering::Less => drop(self.end_lease(job)),
@@ -268,8 +277,10 @@ impl Cell {
         }
         loop {
             let outcome = self.choose_and_take(request, now_ms);
-            let no_room =
-                matches!(outcome, Reserved::Full { .. } | Reserved::PinLost(RejectReason::Full));
+            let no_room = matches!(
+                outcome,
+                ReserveOutcome::Full { .. } | ReserveOutcome::PinLost(RejectReason::Full)
+            );
             // A slot that is held by a dead lease is not taken: clean up before saying no.
             if !no_room || !self.reap_leases(REAP_BATCH, now_ms, &mut expired) {
                 return ReserveReply { outcome, expired };
@@ -277,7 +288,7 @@ impl Cell {
         }
     }
 
-    fn choose_and_take(&mut self, request: &Reserve, now_ms: u64) -> Reserved {
+    fn choose_and_take(&mut self, request: &ReserveRequest, now_ms: u64) -> ReserveOutcome {
         let mut choice = self.roster.choose(&request.query, now_ms, request.random);
         if let Some(pin) = request.pin {
             let node = self.nodes.get(pin.slot.index()).and_then(Option::as_ref);
@@ -287,7 +298,7 @@ impl Cell {
             };
             match admitted {
                 Ok(()) => choice.slot = Some(pin.slot),
-                Err(why) if pin.strict => return Reserved::PinLost(why),
+                Err(why) if pin.strict => return ReserveOutcome::PinLost(why),
                 Err(_) => {}
             }
         }
@@ -296,17 +307,22 @@ impl Cell {
                 let lease = self.grant_lease(request, slot, now_ms);
                 let used = self.roster.used(slot);
                 let max = self.slots_max(slot);
-                Reserved::Granted { grant: self.grant_of(&lease), used, max, free: choice.free - 1 }
+                ReserveOutcome::Granted {
+                    grant: self.grant_of(&lease),
+                    used,
+                    max,
+                    free: choice.free - 1,
+                }
             }
-            None if choice.capable == 0 => Reserved::NoneCapable,
-            None => Reserved::Full { capable: choice.capable, free: choice.free },
+            None if choice.capable == 0 => ReserveOutcome::NoneCapable,
+            None => ReserveOutcome::Full { capable: choice.capable, free: choice.free },
         }
     }
 
     pub(super) fn commit(&mut self, key: LeaseKey, run_lease_ms: u64, now_ms: u64) -> CommitReply {
         match self.leases.get_mut(&key.job) {
             Some(lease) if lease.attempt == key.attempt => {
-                lease.phase = Phase::Committed;
+                lease.phase = LeasePhase::Committed;
                 lease.deadline_ms = lease.deadline_ms.max(now_ms.saturating_add(run_lease_ms));
                 CommitReply::Committed(lease.fence)
             }
@@ -323,12 +339,12 @@ impl Cell {
         Some(Freed { slot, used: self.roster.used(slot), max: self.slots_max(slot) })
     }
 
-    pub(super) fn reap(&mut self, limit: usize, now_ms: u64) -> Reaped {
-        let mut reaped = Reaped::default();
+    pub(super) fn reap(&mut self, limit: usize, now_ms: u64) -> ReapReply {
+        let mut reaped = ReapReply::default();
         self.reap_leases(limit, now_ms, &mut reaped.expired);
         for (node, slot) in self.nodes_by_slot() {
             if node.fresh_until_ms < now_ms {
-                reaped.lapsed.push(Lapsed {
+                reaped.lapsed.push(LapsedNode {
                     node: node.id.clone(),
                     place: Place { cell: self.id, slot, epoch: node.epoch },
                     state: node.state(),
@@ -339,9 +355,9 @@ impl Cell {
         reaped
     }
 
-    pub(super) fn view(&self, now_ms: u64) -> CellView {
+    pub(super) fn view(&self, now_ms: u64) -> CellRecord {
         let node_view = |(node, slot): (&Node, Slot)| {
-            Some(NodeView {
+            Some(NodeRecord {
                 node: node.id.clone(),
                 place: Place { cell: self.id, slot, epoch: node.epoch },
                 profile: Arc::clone(self.roster.profile(slot)?),
@@ -356,7 +372,7 @@ impl Cell {
                 via: node.via.clone(),
             })
         };
-        let lease_view = |(&job, lease): (&JobId, &Lease)| LeaseView {
+        let lease_view = |(&job, lease): (&JobId, &Lease)| LeaseRecord {
             key: LeaseKey { job, attempt: lease.attempt },
             slot: lease.slot,
             epoch: lease.epoch,
@@ -364,10 +380,10 @@ impl Cell {
             fence: lease.fence,
             deadline_ms: lease.deadline_ms,
         };
-        let mut leases: Vec<LeaseView> = self.leases.iter().map(lease_view).collect();
+        let mut leases: Vec<LeaseRecord> = self.leases.iter().map(lease_view).collect();
         leases.sort_unstable_by_key(|lease| lease.key);
         let nodes = self.nodes_by_slot().filter_map(node_view).collect();
-        CellView { cell: self.id, now_ms, nodes, leases }
+        CellRecord { cell: self.id, now_ms, nodes, leases }
     }
 
     fn nodes_by_slot(&self) -> impl Iterator<Item = (&Node, Slot)> {
@@ -390,13 +406,13 @@ impl Cell {
         }
     }
 
-    fn grant_lease(&mut self, request: &Reserve, slot: Slot, now_ms: u64) -> Lease {
+    fn grant_lease(&mut self, request: &ReserveRequest, slot: Slot, now_ms: u64) -> Lease {
         self.fence = self.fence.after(now_ms * 1000);
         let lease = Lease {
             slot,
             epoch: self.epochs[slot.index()],
             attempt: request.key.attempt,
-            phase: Phase::Reserved,
+            phase: LeasePhase::Reserved,
             fence: self.fence,
             deadline_ms: now_ms.saturating_add(request.ack_lease_ms),
         };
@@ -425,14 +441,15 @@ impl Cell {
     }
 
     /// Ends up to `limit` leases whose time is over, oldest first; says whether it ended any.
-    fn reap_leases(&mut self, limit: usize, now_ms: u64, expired: &mut Vec<Expired>) -> bool {
+    fn reap_leases(&mut self, limit: usize, now_ms: u64, expired: &mut Vec<ExpiredLease>) -> bool {
         if now_ms <= self.none_ends_before_ms || limit == 0 {
             return false;
         }
         let mut due: Vec<(u64, JobId)> = Vec::new();
         let mut next_end_ms = u64::MAX;
         for (&job, lease) in &self.leases {
-            let stays = lease.phase == Phase::Committed && planted::is(Bug::CommittedNeverExpires);
+            let stays =
+                lease.phase == LeasePhase::Committed && planted::is(Bug::CommittedNeverExpires);
             if lease.deadline_ms < now_ms && !stays {
                 due.push((lease.deadline_ms, job));
             } else {
@@ -449,7 +466,7 @@ impl Cell {
                     self.roster.set_used(lease.slot, self.roster.used(lease.slot) + 1);
                 }
                 let key = LeaseKey { job, attempt: lease.attempt };
-                expired.push(Expired { key, slot: lease.slot, phase: lease.phase });
+                expired.push(ExpiredLease { key, slot: lease.slot, phase: lease.phase });
             }
         }
         !due.is_empty()

@@ -15,8 +15,8 @@ use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, SlotSet};
 
 use super::journal::record::Note;
 use super::journal::{Kept, Notes};
-use crate::contract::{Assign, Class, Incarnation, Place, SPREAD_FROM};
-use crate::error::{Error, Result};
+use crate::contract::{AssignRequest, Incarnation, NodeClass, Place, SPREAD_FROM};
+use crate::error::{Result, StoreError};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Directory {
@@ -33,7 +33,7 @@ pub(super) struct Directory {
 pub(super) struct Tenant {
     pub(super) place: Place,
     pub(super) incarnation: Incarnation,
-    pub(super) class: Class,
+    pub(super) class: NodeClass,
 }
 
 impl Kept for Directory {
@@ -46,15 +46,15 @@ impl Kept for Directory {
 #[derive(Debug, Clone, Default)]
 struct Tenancy {
     taken: SlotSet,
-    by_class: BTreeMap<Class, usize>,
+    by_class: BTreeMap<NodeClass, usize>,
 }
 
 impl Tenancy {
-    fn of_class(&self, class: Class) -> usize {
+    fn of_class(&self, class: NodeClass) -> usize {
         self.by_class.get(&class).copied().unwrap_or(0)
     }
 
-    fn leave(&mut self, class: Class) {
+    fn leave(&mut self, class: NodeClass) {
         if let Some(count) = self.by_class.get_mut(&class) {
             *count -= 1;
             if *count == 0 {
@@ -106,8 +106,8 @@ impl Directory {
         self.tenants.values().map(|tenant| tenant.place)
     }
 
-    pub(super) fn assign(&mut self, request: Assign, now_ms: u64) -> Result<Place> {
-        let Assign { node, incarnation, class } = request;
+    pub(super) fn assign(&mut self, request: AssignRequest, now_ms: u64) -> Result<Place> {
+        let AssignRequest { node, incarnation, class } = request;
         if let Some(tenant) = self.tenants.get_mut(&node) {
             if tenant.incarnation != incarnation {
                 self.epoch = self.epoch.after(now_ms);
@@ -139,7 +139,7 @@ impl Directory {
     }
 
     /// The cell for one more node of this class; may be the next new one.
-    fn cell_for(&self, class: Class) -> Result<usize> {
+    fn cell_for(&self, class: NodeClass) -> Result<usize> {
         let total: usize = self.cells.iter().map(|cell| cell.of_class(class)).sum();
         let spread = total >= SPREAD_FROM;
         let with_room =
@@ -159,7 +159,7 @@ impl Directory {
             None if can_open => Ok(self.cells.len()),
             None => {
                 let limit = CELLS_MAX * CELL_NODES_MAX;
-                Err(Error::LimitReached { what: "the number of nodes", limit })
+                Err(StoreError::LimitReached { what: "the number of nodes", limit })
             }
         }
     }

@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, VecDeque};
 
 use lingua_core::InstanceId;
 
-use super::Limits;
+use super::StoreLimits;
 use crate::contract::{
-    ADDRESS_BYTES_MAX, Announced, Bytes, Delivery, Envelope, Incarnation, InstanceView,
-    MESSAGE_BYTES_MAX, Presence,
+    ADDRESS_BYTES_MAX, AnnounceReply, AnnounceRequest, BusDelivery, Bytes, Envelope, Incarnation,
+    InstanceRecord, MESSAGE_BYTES_MAX,
 };
-use crate::error::{Error, Result};
+use crate::error::{Result, StoreError};
 
 #[derive(Debug, Clone)]
 pub(super) struct Instances {
-    limits: Limits,
+    limits: StoreLimits,
     known: BTreeMap<InstanceId, Instance>,
 }
 
@@ -30,33 +30,37 @@ struct Instance {
 }
 
 impl Instances {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: StoreLimits) -> Self {
         Self { limits, known: BTreeMap::new() }
     }
 
     /// Notes that an instance is there; says also whether that is news.
-    pub(super) fn announce(&mut self, p: Presence, now_ms: u64) -> Result<(Announced, bool)> {
+    pub(super) fn announce(
+        &mut self,
+        p: AnnounceRequest,
+        now_ms: u64,
+    ) -> Result<(AnnounceReply, bool)> {
         if p.address.len() > ADDRESS_BYTES_MAX {
             let what = "an instance's address in bytes";
-            return Err(Error::LimitReached { what, limit: ADDRESS_BYTES_MAX });
+            return Err(StoreError::LimitReached { what, limit: ADDRESS_BYTES_MAX });
         }
         let until_ms = now_ms.saturating_add(p.lease_ms);
         if let Some(known) = self.known.get_mut(&p.instance) {
             let (alive, same) = (known.until_ms >= now_ms, known.incarnation == p.incarnation);
             if alive && !same {
-                return Ok((Announced::NameTaken { until_ms: known.until_ms }, false));
+                return Ok((AnnounceReply::NameTaken { until_ms: known.until_ms }, false));
             }
             known.incarnation = p.incarnation;
             known.address = p.address;
             known.until_ms = until_ms;
-            return Ok((Announced::Present, !alive || !same));
+            return Ok((AnnounceReply::Present, !alive || !same));
         }
         if self.known.len() >= self.limits.instances_max {
             self.known.retain(|_, instance| instance.until_ms >= now_ms);
         }
         if self.known.len() >= self.limits.instances_max {
             let limit = self.limits.instances_max;
-            return Err(Error::LimitReached { what: "the number of instances", limit });
+            return Err(StoreError::LimitReached { what: "the number of instances", limit });
         }
         let instance = Instance {
             incarnation: p.incarnation,
@@ -66,7 +70,7 @@ impl Instances {
             last_seq: 0,
         };
         self.known.insert(p.instance, instance);
-        Ok((Announced::Present, true))
+        Ok((AnnounceReply::Present, true))
     }
 
     pub(super) fn withdraw(&mut self, instance: &InstanceId, incarnation: Incarnation) -> bool {
@@ -77,8 +81,8 @@ impl Instances {
         known
     }
 
-    pub(super) fn list(&self, now_ms: u64) -> Vec<InstanceView> {
-        let view = |(id, known): (&InstanceId, &Instance)| InstanceView {
+    pub(super) fn list(&self, now_ms: u64) -> Vec<InstanceRecord> {
+        let view = |(id, known): (&InstanceId, &Instance)| InstanceRecord {
             instance: id.clone(),
             incarnation: known.incarnation,
             address: known.address.clone(),
@@ -93,21 +97,21 @@ impl Instances {
         to: &InstanceId,
         message: Bytes,
         now_ms: u64,
-    ) -> Result<Delivery> {
+    ) -> Result<BusDelivery> {
         if message.len() > MESSAGE_BYTES_MAX {
             let what = "a message in bytes";
-            return Err(Error::LimitReached { what, limit: MESSAGE_BYTES_MAX });
+            return Err(StoreError::LimitReached { what, limit: MESSAGE_BYTES_MAX });
         }
         let Some(known) = self.known.get_mut(to).filter(|known| known.until_ms >= now_ms) else {
-            return Ok(Delivery::NoInstance);
+            return Ok(BusDelivery::NoInstance);
         };
         if known.inbox.len() >= self.limits.inbox_max {
-            return Ok(Delivery::InboxFull);
+            return Ok(BusDelivery::InboxFull);
         }
         // Numbers follow the clock, as everywhere: a store that forgot its last writes gives none again.
         known.last_seq = (known.last_seq + 1).max(now_ms * 1000);
         known.inbox.push_back(Envelope { seq: known.last_seq, message });
-        Ok(Delivery::Sent)
+        Ok(BusDelivery::Sent)
     }
 
     pub(super) fn receive(&mut self, me: &InstanceId, after: u64, limit: usize) -> Vec<Envelope> {

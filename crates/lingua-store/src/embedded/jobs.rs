@@ -10,21 +10,21 @@ use std::collections::{BTreeMap, VecDeque};
 use lingua_core::planted::{self, Bug};
 use lingua_core::{InstanceId, JobId};
 
-use super::Limits;
+use super::StoreLimits;
 use super::archive::Archive;
 use super::journal::record::Note;
 use super::journal::{Kept, Notes};
 use crate::contract::{
-    Advance, AdvanceReply, CreateReply, JOB_BYTES_MAX, JobFilter, JobRecord, NewJob,
+    AdvanceReply, AdvanceRequest, CreateReply, JOB_BYTES_MAX, JobFilter, JobRecord, NewJob,
 };
-use crate::error::{Error, Result};
+use crate::error::{Result, StoreError};
 
 /// How many forgotten jobs an operation removes from disk at most.
 const LEAVE_BATCH: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(super) struct Jobs {
-    limits: Limits,
+    limits: StoreLimits,
     /// In boxes, because jobs come and go, and neighbours in a map are moved then.
     open_records: BTreeMap<JobId, Box<Entry>>,
     ended_records: Archive,
@@ -50,7 +50,7 @@ struct Entry {
 }
 
 impl Jobs {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: StoreLimits) -> Self {
         Self {
             limits,
             open_records: BTreeMap::new(),
@@ -63,7 +63,7 @@ impl Jobs {
     }
 
     /// These jobs, by id, each with the token of its last step.
-    pub(super) fn restore(limits: Limits, jobs: Vec<(JobRecord, Option<u64>)>) -> Self {
+    pub(super) fn restore(limits: StoreLimits, jobs: Vec<(JobRecord, Option<u64>)>) -> Self {
         let mut restored = Self::new(limits);
         let (mut ended, open): (Vec<_>, Vec<_>) =
             jobs.into_iter().partition(|(record, _)| record.stage.state.is_terminal());
@@ -90,7 +90,7 @@ impl Jobs {
         }
         if self.open_records.len() >= self.limits.open_jobs_max {
             let limit = self.limits.open_jobs_max;
-            return Err(Error::LimitReached { what: "the number of open jobs", limit });
+            return Err(StoreError::LimitReached { what: "the number of open jobs", limit });
         }
         let entry = Entry { record: JobRecord::new(job, now_ms), last_token: None };
         self.notes.take(|| Note::Accepted(entry.record.clone()));
@@ -98,7 +98,7 @@ impl Jobs {
         Ok(CreateReply::Created)
     }
 
-    pub(super) fn advance(&mut self, step: Advance, now_ms: u64) -> Result<AdvanceReply> {
+    pub(super) fn advance(&mut self, step: AdvanceRequest, now_ms: u64) -> Result<AdvanceReply> {
         check_size("a job's outcome in bytes", step.outcome().map_or(0, |outcome| outcome.len()))?;
         self.forget_old(now_ms);
         let Some(entry) = self.open_records.get_mut(&step.job()) else {
@@ -250,7 +250,11 @@ impl Jobs {
 }
 
 /// Why a step cannot be made, or that it was made before.
-fn refused(record: &JobRecord, last_token: Option<u64>, step: &Advance) -> Option<AdvanceReply> {
+fn refused(
+    record: &JobRecord,
+    last_token: Option<u64>,
+    step: &AdvanceRequest,
+) -> Option<AdvanceReply> {
     let is_ours = record.owner == *step.owner();
     if is_ours && last_token == Some(step.token()) && record.stage == step.to() {
         return Some(AdvanceReply::Advanced);
@@ -277,6 +281,6 @@ fn merged(
 fn check_size(what: &'static str, bytes: usize) -> Result<()> {
     match bytes <= JOB_BYTES_MAX {
         true => Ok(()),
-        false => Err(Error::LimitReached { what, limit: JOB_BYTES_MAX }),
+        false => Err(StoreError::LimitReached { what, limit: JOB_BYTES_MAX }),
     }
 }

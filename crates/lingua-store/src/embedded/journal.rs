@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::error::{Error, Result};
+use crate::error::{Result, StoreError};
 
 mod crash_only;
 pub(super) mod disk;
@@ -148,11 +148,11 @@ impl Journal {
         })
     }
 
-    fn down(&self) -> Error {
+    fn down(&self) -> StoreError {
         let why = self.shared.failure.get().map_or("its writer has stopped", String::as_str);
         let file = self.file.display();
         let detail = format!("{file} cannot be written: {why}; mend the disk, then restart");
-        Error::Unavailable { detail }
+        StoreError::Unavailable { detail }
     }
 }
 

@@ -8,15 +8,16 @@ use lingua_core::{InstanceId, Term};
 use super::journal::record::Note;
 use super::journal::{Kept, Notes};
 use crate::contract::{
-    Candidate, Election, Incarnation, Publish, PublishReply, TABLE_BYTES_MAX, Table,
+    ElectReply, ElectRequest, Incarnation, PublishReply, PublishRequest, PublishedTable,
+    TABLE_BYTES_MAX,
 };
-use crate::error::{Error, Result};
+use crate::error::{Result, StoreError};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Leadership {
     term: Term,
     lease: Option<Lease>,
-    table: Option<Table>,
+    table: Option<PublishedTable>,
     notes: Notes,
 }
 
@@ -42,23 +43,23 @@ impl Leadership {
     }
 
     /// Who leads now, and whether that is news.
-    pub(super) fn elect(&mut self, candidate: Candidate, now_ms: u64) -> (Election, bool) {
+    pub(super) fn elect(&mut self, candidate: ElectRequest, now_ms: u64) -> (ElectReply, bool) {
         let until_ms = now_ms.saturating_add(candidate.lease_ms);
         if let Some(lease) = self.lease.as_mut().filter(|lease| lease.until_ms >= now_ms) {
             let is_candidate =
                 lease.instance == candidate.instance && lease.incarnation == candidate.incarnation;
             if is_candidate {
                 lease.until_ms = lease.until_ms.max(until_ms);
-                return (Election::Leading { term: self.term, until_ms: lease.until_ms }, false);
+                return (ElectReply::Leading { term: self.term, until_ms: lease.until_ms }, false);
             }
             let (leader, until_ms) = (lease.instance.clone(), lease.until_ms);
-            return (Election::Following { leader, term: self.term, until_ms }, false);
+            return (ElectReply::Following { leader, term: self.term, until_ms }, false);
         }
         self.term = self.term.after(now_ms);
         self.notes.take(|| Note::Term(self.term));
-        let Candidate { instance, incarnation, .. } = candidate;
+        let ElectRequest { instance, incarnation, .. } = candidate;
         self.lease = Some(Lease { instance, incarnation, until_ms });
-        (Election::Leading { term: self.term, until_ms }, true)
+        (ElectReply::Leading { term: self.term, until_ms }, true)
     }
 
     pub(super) fn resign(&mut self, instance: &InstanceId, term: Term, now_ms: u64) -> bool {
@@ -69,10 +70,10 @@ impl Leadership {
         held
     }
 
-    pub(super) fn publish(&mut self, publish: Publish, now_ms: u64) -> Result<PublishReply> {
+    pub(super) fn publish(&mut self, publish: PublishRequest, now_ms: u64) -> Result<PublishReply> {
         if publish.table.len() > TABLE_BYTES_MAX {
             let what = "the pool table in bytes";
-            return Err(Error::LimitReached { what, limit: TABLE_BYTES_MAX });
+            return Err(StoreError::LimitReached { what, limit: TABLE_BYTES_MAX });
         }
         let leads = self.holds(&publish.instance, publish.term, now_ms);
         if !leads && !planted::is(Bug::LeaderWithoutTerm) {
@@ -83,12 +84,16 @@ impl Leadership {
             return Ok(PublishReply::Conflict(version));
         }
         let version = version + 1;
-        self.table =
-            Some(Table { version, term: publish.term, published_ms: now_ms, table: publish.table });
+        self.table = Some(PublishedTable {
+            version,
+            term: publish.term,
+            published_ms: now_ms,
+            table: publish.table,
+        });
         Ok(PublishReply::Published(version))
     }
 
-    pub(super) fn table(&self) -> Option<Table> {
+    pub(super) fn table(&self) -> Option<PublishedTable> {
         self.table.clone()
     }
 

@@ -20,7 +20,7 @@ use super::journal::disk::{Contents, Disk};
 use super::journal::record::Note;
 use super::journal::{CEILING_AHEAD_MS, Journal};
 use super::leader::Leadership;
-use super::{Embedded, Inner, Limits};
+use super::{Embedded, Inner, StoreLimits};
 use crate::clock::Clock;
 
 /// Why a data directory could not be opened.
@@ -109,7 +109,7 @@ impl<C: Clock> Embedded<C> {
     /// Dropping the last clone waits until all is written, which takes as long as one commit.
     pub fn open(
         rules: Rules,
-        limits: Limits,
+        limits: StoreLimits,
         clock: C,
         data_dir: &Path,
     ) -> Result<Self, OpenError> {
@@ -120,7 +120,7 @@ impl<C: Clock> Embedded<C> {
     /// Goes on where the life before ended.
     pub(super) fn resume(
         rules: Rules,
-        limits: Limits,
+        limits: StoreLimits,
         clock: C,
         mut disk: Disk,
         contents: Contents,

@@ -17,7 +17,7 @@ use super::{Clock, Embedded};
 
 /// The store as it was at one moment.
 #[derive(Debug, Clone)]
-pub struct Snapshot {
+pub struct StoreSnapshot {
     cells: Vec<Cell>,
     directory: Directory,
     jobs: Jobs,
@@ -29,7 +29,7 @@ pub struct Snapshot {
 
 /// Which writes a failover lost. The parts of a cluster fail over each on their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lost {
+pub enum LostWrites {
     /// All.
     Everything,
     /// Only those to cells: nodes and leases.
@@ -42,10 +42,10 @@ pub enum Lost {
 
 impl<C: Clock> Embedded<C> {
     /// The store as it is now.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> StoreSnapshot {
         let inner = &self.inner;
         inner.may_forget.store(true, Ordering::Relaxed);
-        Snapshot {
+        StoreSnapshot {
             cells: inner.cells.iter().map(|cell| cell.0.lock().clone()).collect(),
             directory: inner.directory.lock().clone(),
             jobs: inner.jobs.lock().clone(),
@@ -57,18 +57,18 @@ impl<C: Clock> Embedded<C> {
     }
 
     /// Forgets what was written since; from then on this is another life of the store.
-    pub fn roll_back(&self, to: &Snapshot, lost: Lost) {
+    pub fn roll_back(&self, to: &StoreSnapshot, lost: LostWrites) {
         let inner = &self.inner;
         debug_assert!(inner.journal.is_none(), "the journal would not know");
-        if matches!(lost, Lost::Everything | Lost::Cells) {
+        if matches!(lost, LostWrites::Everything | LostWrites::Cells) {
             for (cell, before) in inner.cells.iter().zip(&to.cells) {
                 *cell.0.lock() = before.clone();
             }
         }
-        if matches!(lost, Lost::Everything | Lost::Jobs) {
+        if matches!(lost, LostWrites::Everything | LostWrites::Jobs) {
             *inner.jobs.lock() = to.jobs.clone();
         }
-        if matches!(lost, Lost::Everything | Lost::Cluster) {
+        if matches!(lost, LostWrites::Everything | LostWrites::Cluster) {
             *inner.directory.lock() = to.directory.clone();
             *inner.leadership.lock() = to.leadership.clone();
             *inner.instances.lock() = to.instances.clone();

@@ -14,9 +14,9 @@ use lingua_core::job::{JobState, Stage};
 use lingua_core::{Attempt, InstanceId, JobId, Rules};
 use lingua_store::conformance::START_MS;
 use lingua_store::conformance::fixture::instance;
-use lingua_store::contract::{Advance, AdvanceReply, Bytes, JobFilter, JobRecord, NewJob};
+use lingua_store::contract::{AdvanceReply, AdvanceRequest, Bytes, JobFilter, JobRecord, NewJob};
 use lingua_store::embedded::OpenError;
-use lingua_store::{Embedded, Limits, ManualClock, Store};
+use lingua_store::{Embedded, ManualClock, Store, StoreLimits};
 
 mod damage;
 mod kill;
@@ -32,7 +32,7 @@ const STATES: [JobState; 3] = [JobState::Selecting, JobState::Reserved, JobState
 
 fn try_open(dir: &Path) -> Result<Embedded<ManualClock>, OpenError> {
     let clock = ManualClock::at(START_MS);
-    Embedded::open(Rules::default(), Limits::default(), clock, dir)
+    Embedded::open(Rules::default(), StoreLimits::default(), clock, dir)
 }
 
 fn open(dir: &Path) -> Embedded<ManualClock> {
@@ -72,8 +72,8 @@ fn stage(state: JobState) -> Stage {
     Stage { state, attempt: Attempt::FIRST }
 }
 
-fn step(n: u128, from: JobState, to: JobState, token: u64) -> Advance {
-    let step = Advance::new(JobId::new(n), owner(), stage(from), stage(to), token);
+fn step(n: u128, from: JobState, to: JobState, token: u64) -> AdvanceRequest {
+    let step = AdvanceRequest::new(JobId::new(n), owner(), stage(from), stage(to), token);
     step.expect("a legal step")
 }
 

@@ -1,17 +1,16 @@
 //! Nothing grows without bound.
 
-use std::sync::Arc;
-
 use lingua_core::job::{JobState, Stage};
 use lingua_core::{Attempt, CELL_NODES_MAX, CELLS_MAX, JobId, NodeId, Rules};
 use lingua_store::conformance::World;
 use lingua_store::conformance::fixture::{instance, node};
 use lingua_store::contract::{
-    Advance, Assign, Class, CreateReply, Delivery, Incarnation, NewJob, Presence,
+    AdvanceRequest, AnnounceRequest, AssignRequest, BusDelivery, Bytes, CreateReply, Incarnation,
+    NewJob, NodeClass,
 };
-use lingua_store::{Embedded, Error, Limits, ManualClock, Store};
+use lingua_store::{Embedded, ManualClock, Store, StoreError, StoreLimits};
 
-async fn world(limits: Limits) -> World<Embedded<ManualClock>> {
+async fn world(limits: StoreLimits) -> World<Embedded<ManualClock>> {
     let factory = |rules, clock| async move { Embedded::new(rules, limits, clock) };
     World::new(factory, Rules::default()).await
 }
@@ -20,7 +19,7 @@ fn job(n: u128) -> NewJob {
     NewJob {
         id: JobId::new(n),
         owner: instance(0),
-        spec: Arc::from(&b""[..]),
+        spec: Bytes::new(),
         deadline_ms: None,
         recoverable: false,
     }
@@ -29,18 +28,18 @@ fn job(n: u128) -> NewJob {
 async fn end(w: &World<Embedded<ManualClock>>, n: u128) {
     let stage = |state| Stage { state, attempt: Attempt::FIRST };
     let (from, to) = (stage(JobState::New), stage(JobState::Cancelled));
-    let step = Advance::new(JobId::new(n), instance(0), from, to, 1).expect("a legal step");
+    let step = AdvanceRequest::new(JobId::new(n), instance(0), from, to, 1).expect("a legal step");
     w.store.advance_job(step).await.expect("a reply");
 }
 
 #[tokio::test]
 async fn open_jobs_are_refused_beyond_the_limit_and_lose_nothing() {
-    let w = world(Limits { open_jobs_max: 3, ..Limits::default() }).await;
+    let w = world(StoreLimits { open_jobs_max: 3, ..StoreLimits::default() }).await;
     for n in 0..3 {
         w.store.create_job(job(n)).await.unwrap();
     }
     let refused = w.store.create_job(job(3)).await.unwrap_err();
-    assert_eq!(refused, Error::LimitReached { what: "the number of open jobs", limit: 3 });
+    assert_eq!(refused, StoreError::LimitReached { what: "the number of open jobs", limit: 3 });
     assert!(matches!(w.store.create_job(job(1)).await, Ok(CreateReply::Exists(_))));
     end(&w, 1).await;
     assert_eq!(w.store.create_job(job(3)).await, Ok(CreateReply::Created));
@@ -48,7 +47,7 @@ async fn open_jobs_are_refused_beyond_the_limit_and_lose_nothing() {
 
 #[tokio::test]
 async fn the_oldest_ended_jobs_are_forgotten_first() {
-    let w = world(Limits { ended_jobs_max: 2, ..Limits::default() }).await;
+    let w = world(StoreLimits { ended_jobs_max: 2, ..StoreLimits::default() }).await;
     for n in 0..4 {
         w.store.create_job(job(n)).await.unwrap();
         w.clock.advance(1);
@@ -61,51 +60,51 @@ async fn the_oldest_ended_jobs_are_forgotten_first() {
 
 #[tokio::test]
 async fn a_full_inbox_refuses_and_keeps_what_it_has() {
-    let w = world(Limits { inbox_max: 2, ..Limits::default() }).await;
+    let w = world(StoreLimits { inbox_max: 2, ..StoreLimits::default() }).await;
     let (me, incarnation) = (instance(0), Incarnation(1));
     let (address, lease_ms) = (String::new(), 1000);
-    let presence = Presence { instance: me.clone(), incarnation, address, lease_ms };
+    let presence = AnnounceRequest { instance: me.clone(), incarnation, address, lease_ms };
     w.store.announce(presence).await.unwrap();
-    let message = || Arc::from(&b"hello"[..]);
-    assert_eq!(w.store.send(&me, message()).await, Ok(Delivery::Sent));
-    assert_eq!(w.store.send(&me, message()).await, Ok(Delivery::Sent));
-    assert_eq!(w.store.send(&me, message()).await, Ok(Delivery::InboxFull));
+    let message = || Bytes::from_static(b"hello");
+    assert_eq!(w.store.send(&me, message()).await, Ok(BusDelivery::Sent));
+    assert_eq!(w.store.send(&me, message()).await, Ok(BusDelivery::Sent));
+    assert_eq!(w.store.send(&me, message()).await, Ok(BusDelivery::InboxFull));
     let letters = w.store.receive(&me, 0, 10).await.unwrap();
     assert_eq!(letters.len(), 2);
     let rest = w.store.receive(&me, letters[0].seq, 10).await.unwrap();
     assert_eq!(rest.len(), 1, "one was acknowledged");
-    assert_eq!(w.store.send(&me, message()).await, Ok(Delivery::Sent));
+    assert_eq!(w.store.send(&me, message()).await, Ok(BusDelivery::Sent));
 }
 
 #[tokio::test]
 async fn dead_instances_make_room_for_new_ones() {
-    let w = world(Limits { instances_max: 2, ..Limits::default() }).await;
+    let w = world(StoreLimits { instances_max: 2, ..StoreLimits::default() }).await;
     let announce = async |n| {
         let (instance, incarnation) = (instance(n), Incarnation(1));
         let (address, lease_ms) = (String::new(), 1000);
-        w.store.announce(Presence { instance, incarnation, address, lease_ms }).await
+        w.store.announce(AnnounceRequest { instance, incarnation, address, lease_ms }).await
     };
     announce(0).await.unwrap();
     announce(1).await.unwrap();
-    assert!(matches!(announce(2).await, Err(Error::LimitReached { limit: 2, .. })));
+    assert!(matches!(announce(2).await, Err(StoreError::LimitReached { limit: 2, .. })));
     w.clock.advance(1001);
     announce(2).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_fleet_has_a_hundred_thousand_places_and_no_more() {
-    let w = world(Limits::default()).await;
-    let assign = |n: usize| Assign {
+    let w = world(StoreLimits::default()).await;
+    let assign = |n: usize| AssignRequest {
         node: NodeId::new(&format!("node-{n}")).unwrap(),
         incarnation: Incarnation(1),
-        class: Class((n % 3) as u32),
+        class: NodeClass((n % 3) as u32),
     };
     let all = CELLS_MAX * CELL_NODES_MAX;
     for n in 0..all {
         w.store.assign(assign(n)).await.unwrap();
     }
     let refused = w.store.assign(assign(all)).await.unwrap_err();
-    assert_eq!(refused, Error::LimitReached { what: "the number of nodes", limit: all });
+    assert_eq!(refused, StoreError::LimitReached { what: "the number of nodes", limit: all });
     let known = w.store.locate(&node(5)).await.unwrap().unwrap();
     assert_eq!(w.store.assign(assign(5)).await, Ok(known), "who has a place keeps it");
     assert!(w.store.release(&node(5), known.epoch).await.unwrap());

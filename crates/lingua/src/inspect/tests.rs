@@ -3,12 +3,12 @@
 use lingua_core::Rules;
 use lingua_store::conformance::World;
 use lingua_store::conformance::fixture::{key, node};
-use lingua_store::{Embedded, Limits, ManualClock};
+use lingua_store::{Embedded, ManualClock, StoreLimits};
 
 use super::*;
 
 async fn world() -> World<Embedded<ManualClock>> {
-    let factory = |rules, clock| async move { Embedded::new(rules, Limits::default(), clock) };
+    let factory = |rules, clock| async move { Embedded::new(rules, StoreLimits::default(), clock) };
     World::new(factory, Rules::default()).await
 }
 

@@ -12,8 +12,9 @@ use rand_chacha::ChaCha8Rng;
 use super::{History, pick};
 use crate::conformance::fixture::{FRESH_MS, RUN_MS, instance, node};
 use crate::contract::{
-    Assign, Class, Heartbeat, HeartbeatReply, Incarnation, LeaseKey, Order, Pin, Place,
-    RegisterReply, Registration, Reserve, ReserveReply, Reserved, Store,
+    AssignRequest, HeartbeatReply, HeartbeatRequest, Incarnation, LeaseKey, NodeClass, NodeCommand,
+    Pin, Place, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply, ReserveRequest,
+    Store,
 };
 
 impl<S: Store> History<S> {
@@ -26,7 +27,7 @@ impl<S: Store> History<S> {
             Some(_) if self.rng.random_bool(0.2) => pick(&mut self.rng, &self.places).1,
             _ => self.assign(n).await,
         };
-        let registration = Registration {
+        let registration = RegisterRequest {
             place,
             node: node(n),
             profile: random_profile(&mut self.rng),
@@ -55,8 +56,8 @@ impl<S: Store> History<S> {
 
     async fn assign(&mut self, n: usize) -> Place {
         let incarnation = Incarnation(self.rng.random_range(0..3));
-        let class = Class(u32::from(self.fleet < 40 && self.rng.random_bool(0.3)));
-        let request = Assign { node: node(n), incarnation, class };
+        let class = NodeClass(u32::from(self.fleet < 40 && self.rng.random_bool(0.3)));
+        let request = AssignRequest { node: node(n), incarnation, class };
         let place = self.world.store.assign(request.clone()).await.expect("a place");
         self.note_reply("assign", &request, &place);
         self.model.check_assign(&request, place);
@@ -99,7 +100,7 @@ impl<S: Store> History<S> {
             running.push(pick(&mut self.rng, &self.asked).1);
         }
         let busy = self.rng.random_bool(0.15);
-        let beat = Heartbeat {
+        let beat = HeartbeatRequest {
             place,
             health: pick(
                 &mut self.rng,
@@ -122,7 +123,7 @@ impl<S: Store> History<S> {
         };
         let reply = self.world.store.heartbeat(beat.clone()).await.expect("a reply");
         self.note_reply("heartbeat", &beat, &reply);
-        if matches!(&reply, HeartbeatReply::Beaten { unknown, .. } if !unknown.is_empty()) {
+        if matches!(&reply, HeartbeatReply::Accepted { unknown, .. } if !unknown.is_empty()) {
             self.count("heartbeat", "unknown leases");
         }
         assert_eq!(reply, self.model.expect_heartbeat(&beat));
@@ -132,9 +133,15 @@ impl<S: Store> History<S> {
         let Some(place) = self.some_place() else { return };
         let order = pick(
             &mut self.rng,
-            &[Order::Drain, Order::Resume, Order::Resume, Order::Offline, Order::Retire],
+            &[
+                NodeCommand::Drain,
+                NodeCommand::Resume,
+                NodeCommand::Resume,
+                NodeCommand::Offline,
+                NodeCommand::Retire,
+            ],
         );
-        if order == Order::Retire {
+        if order == NodeCommand::Retire {
             let tenant = self.model.view(place.cell).nodes.into_iter().find(|n| n.place == place);
             if let Some(tenant) = tenant {
                 let released = self.world.store.release(&tenant.node, place.epoch).await;
@@ -150,7 +157,7 @@ impl<S: Store> History<S> {
     pub(super) async fn reserve(&mut self) {
         let Some(cell) = self.some_cell() else { return };
         let (cell, key) = self.some_attempt(cell);
-        let request = Reserve {
+        let request = ReserveRequest {
             key,
             query: random_query(&mut self.rng),
             pin: self.some_pin(cell),
@@ -162,11 +169,11 @@ impl<S: Store> History<S> {
         self.count_rare(&reply);
         self.model.check_reserve(cell, &request, &reply);
         self.asked.push((cell, key));
-        if let Reserved::Granted { grant, .. } = reply.outcome
+        if let ReserveOutcome::Granted { grant, .. } = reply.outcome
             && self.rng.random_bool(0.1)
         {
             let again = self.world.store.reserve(cell, request.clone()).await.expect("a reply");
-            assert_eq!(again.outcome, Reserved::Duplicate(grant), "invariant 9");
+            assert_eq!(again.outcome, ReserveOutcome::Duplicate(grant), "invariant 9");
             self.model.check_reserve(cell, &request, &again);
         }
     }
@@ -176,7 +183,7 @@ impl<S: Store> History<S> {
         if !reply.expired.is_empty() {
             self.count("reserve", "after expired leases");
         }
-        if let Reserved::Full { free: 1.., .. } = reply.outcome {
+        if let ReserveOutcome::Full { free: 1.., .. } = reply.outcome {
             self.count("reserve", "Full with kept slots");
         }
     }

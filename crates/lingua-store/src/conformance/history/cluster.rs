@@ -1,13 +1,11 @@
 //! Random steps of instances that come, go, lead and publish.
 
-use std::sync::Arc;
-
 use lingua_core::Term;
 use rand::RngExt;
 
 use super::{History, pick};
 use crate::conformance::fixture::instance;
-use crate::contract::{Candidate, Incarnation, Presence, Publish, Store};
+use crate::contract::{AnnounceRequest, ElectRequest, Incarnation, PublishRequest, Store};
 
 impl<S: Store> History<S> {
     pub(super) async fn instance_step(&mut self) {
@@ -19,7 +17,7 @@ impl<S: Store> History<S> {
             assert_eq!(known, self.model.expect_withdraw(&who, incarnation));
             return;
         }
-        let presence = Presence {
+        let presence = AnnounceRequest {
             instance: who,
             incarnation,
             address: pick(&mut self.rng, &["10.0.0.1:7410", "10.0.0.2:7410"]).to_owned(),
@@ -34,7 +32,7 @@ impl<S: Store> History<S> {
         let who = instance(self.rng.random_range(0..3));
         match self.rng.random_range(0..10) {
             0..5 => {
-                let candidate = Candidate {
+                let candidate = ElectRequest {
                     instance: who,
                     incarnation: Incarnation(self.rng.random_range(0..2)),
                     lease_ms: pick(&mut self.rng, &[1_000, 9_000]),
@@ -45,11 +43,11 @@ impl<S: Store> History<S> {
             }
             5..9 => {
                 let version = self.model.expect_table().map_or(0, |table| table.version);
-                let publish = Publish {
+                let publish = PublishRequest {
                     instance: who,
                     term: self.some_term(),
                     replaces: version + u64::from(self.rng.random_bool(0.1)),
-                    table: Arc::from(version.to_string().as_bytes()),
+                    table: version.to_string().into(),
                 };
                 let reply = self.world.store.publish(publish.clone()).await.expect("a reply");
                 self.note_reply("publish", &publish, &reply);

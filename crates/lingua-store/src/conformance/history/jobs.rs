@@ -1,14 +1,12 @@
 //! Random steps on job records: races, repeats, rivals, orphans.
 
-use std::sync::Arc;
-
 use lingua_core::job::{JobState, Stage};
 use lingua_core::{Attempt, JobId};
 use rand::RngExt;
 
 use super::{History, pick};
 use crate::conformance::fixture::instance;
-use crate::contract::{Advance, JobFilter, JobRecord, NewJob, Store};
+use crate::contract::{AdvanceRequest, Bytes, JobFilter, JobRecord, NewJob, Store};
 
 /// Few jobs, so that steps meet.
 const JOBS: u128 = 12;
@@ -31,7 +29,7 @@ impl<S: Store> History<S> {
         let job = NewJob {
             id: self.some_job(),
             owner: instance(self.rng.random_range(0..4)),
-            spec: Arc::from(&b"what is to be done"[..]),
+            spec: Bytes::from_static(b"what is to be done"),
             deadline_ms: pick(&mut self.rng, &[None, Some(self.model.now_ms + 5_000)]),
             recoverable: self.rng.random_bool(0.5),
         };
@@ -54,7 +52,7 @@ impl<S: Store> History<S> {
     }
 
     /// A step that leads on from where the job stands, or from somewhere else, by its owner or not.
-    fn some_step(&mut self, id: JobId, known: Option<&JobRecord>) -> Option<Advance> {
+    fn some_step(&mut self, id: JobId, known: Option<&JobRecord>) -> Option<AdvanceRequest> {
         let first = Stage { state: JobState::New, attempt: Attempt::FIRST };
         let mut from = known.map_or(first, |job| job.stage);
         let mut owner = known.map_or(instance(0), |job| job.owner.clone());
@@ -72,7 +70,8 @@ impl<S: Store> History<S> {
         // Two steps in ten share their token with the one before, as rivals never should and
         // repeats always do.
         self.tokens += u64::from(self.rng.random_bool(0.8));
-        let step = Advance::new(id, owner, from, Stage { state, attempt }, self.tokens).ok()?;
+        let step =
+            AdvanceRequest::new(id, owner, from, Stage { state, attempt }, self.tokens).ok()?;
         Some(match state.is_terminal() {
             true => step.with_outcome(&b"what came of it"[..]),
             false => step,

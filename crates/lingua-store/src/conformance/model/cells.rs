@@ -4,14 +4,15 @@ use lingua_core::{CELL_NODES_MAX, CellId, Epoch, Fence, Load, NodeId, NodeState}
 
 use super::{Lease, Model, Node, Tenant};
 use crate::contract::{
-    Assign, CommitReply, Freed, Heartbeat, HeartbeatReply, Lapsed, LeaseKey, LeaseView, NodeView,
-    Order, Phase, Place, REAP_BATCH, Reaped, RegisterReply, Registration, Reserve, ReserveReply,
-    Reserved, SPREAD_FROM, StateReply,
+    AssignRequest, CommitReply, Freed, HeartbeatReply, HeartbeatRequest, LapsedNode, LeaseKey,
+    LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord, Place, REAP_BATCH,
+    ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply, ReserveRequest,
+    SPREAD_FROM,
 };
 
 impl Model {
     /// Checks a place that the store gave, and remembers it.
-    pub fn check_assign(&mut self, request: &Assign, place: Place) {
+    pub fn check_assign(&mut self, request: &AssignRequest, place: Place) {
         let highest = self.tenants.iter().map(|t| t.place.epoch).max();
         let known = self.tenants.iter().position(|t| t.node == request.node);
         if let Some(i) = known {
@@ -33,7 +34,7 @@ impl Model {
             assert!(in_cell.clone().count() < CELL_NODES_MAX, "a cell has at most 100 nodes");
             assert!(in_cell.clone().all(|t| t.place.slot != place.slot), "one node in a slot");
         }
-        let Assign { node, incarnation, class } = request.clone();
+        let AssignRequest { node, incarnation, class } = request.clone();
         self.tenants.push(Tenant { node, place, incarnation, class });
         let mut cells: Vec<CellId> =
             self.tenants.iter().filter(|t| t.class == class).map(|t| t.place.cell).collect();
@@ -59,7 +60,7 @@ impl Model {
     }
 
     /// What a registration must answer.
-    pub fn expect_register(&mut self, r: &Registration) -> RegisterReply {
+    pub fn expect_register(&mut self, r: &RegisterRequest) -> RegisterReply {
         let Place { cell, slot, epoch } = r.place;
         let current = self.epoch_seen(cell, slot);
         let old = self.node_at(cell, slot).cloned();
@@ -72,7 +73,7 @@ impl Model {
         let lost = if same { vec![] } else { self.end_leases_on(cell, slot) };
         let drain_ordered =
             old.as_ref().is_some_and(|n| n.view.node == r.node && n.view.drain_ordered);
-        let view = NodeView {
+        let view = NodeRecord {
             node: r.node.clone(),
             place: r.place,
             profile: r.profile.clone(),
@@ -100,7 +101,7 @@ impl Model {
     }
 
     /// What a heartbeat must answer.
-    pub fn expect_heartbeat(&mut self, beat: &Heartbeat) -> HeartbeatReply {
+    pub fn expect_heartbeat(&mut self, beat: &HeartbeatRequest) -> HeartbeatReply {
         let Place { cell, slot, epoch } = beat.place;
         let now_ms = self.now_ms;
         let Some(node) =
@@ -129,41 +130,41 @@ impl Model {
                 None => unknown.push(key),
             }
         }
-        HeartbeatReply::Beaten { drain, unknown }
+        HeartbeatReply::Accepted { drain, unknown }
     }
 
     /// What an order must answer.
-    pub fn expect_set_state(&mut self, place: Place, order: Order) -> StateReply {
+    pub fn expect_set_state(&mut self, place: Place, order: NodeCommand) -> NodeCommandReply {
         let Place { cell, slot, epoch } = place;
         let Some(node) = self.node_at(cell, slot).filter(|n| n.view.place.epoch == epoch) else {
-            return StateReply::Stale;
+            return NodeCommandReply::Stale;
         };
         let before = node.state();
         match order {
-            Order::Drain => node.view.drain_ordered = true,
-            Order::Resume => node.view.drain_ordered = false,
-            Order::Offline | Order::Retire => node.offline = true,
+            NodeCommand::Drain => node.view.drain_ordered = true,
+            NodeCommand::Resume => node.view.drain_ordered = false,
+            NodeCommand::Offline | NodeCommand::Retire => node.offline = true,
         }
         let (state, name) = (node.state(), node.view.node.clone());
         let gone = state == NodeState::Offline;
         let lost = if gone { self.end_leases_on(cell, slot) } else { vec![] };
-        if order == Order::Retire {
+        if order == NodeCommand::Retire {
             self.nodes.retain(|n| n.view.place != place);
         }
-        if state != before || order == Order::Retire {
+        if state != before || order == NodeCommand::Retire {
             self.tell_node(name, place);
         }
-        StateReply::Set { lost }
+        NodeCommandReply::Set { lost }
     }
 
     /// Holds a reservation's reply against what is allowed, and takes over what the store did.
-    pub fn check_reserve(&mut self, cell: CellId, request: &Reserve, reply: &ReserveReply) {
+    pub fn check_reserve(&mut self, cell: CellId, request: &ReserveRequest, reply: &ReserveReply) {
         let mut expired = self.reap_leases(cell, REAP_BATCH);
         let LeaseKey { job, attempt } = request.key;
         if let Some(held) = self.lease_of(cell, job).map(|l| l.view) {
             if held.key.attempt == attempt {
                 // Invariant 9: the same attempt gets the same slot, and no second one.
-                let Reserved::Duplicate(grant) = &reply.outcome else {
+                let ReserveOutcome::Duplicate(grant) = &reply.outcome else {
                     panic!("{:?} holds {held:?} and got {reply:?}", request.key)
                 };
                 assert_eq!(
@@ -174,7 +175,7 @@ impl Model {
                 return;
             }
             if held.key.attempt > attempt {
-                assert_eq!(reply.outcome, Reserved::Stale { held: held.key.attempt });
+                assert_eq!(reply.outcome, ReserveOutcome::Stale { held: held.key.attempt });
                 assert_eq!(reply.expired, expired);
                 return;
             }
@@ -191,11 +192,11 @@ impl Model {
         self.check_outcome(cell, request, &reply.outcome);
     }
 
-    pub(super) fn take_lease(&mut self, place: Place, request: &Reserve, fence: Fence) {
+    pub(super) fn take_lease(&mut self, place: Place, request: &ReserveRequest, fence: Fence) {
         let deadline_ms = self.now_ms + request.ack_lease_ms;
         let Place { cell, slot, epoch } = place;
-        let (key, phase) = (request.key, Phase::Reserved);
-        let view = LeaseView { key, slot, epoch, phase, fence, deadline_ms };
+        let (key, phase) = (request.key, LeasePhase::Reserved);
+        let view = LeaseRecord { key, slot, epoch, phase, fence, deadline_ms };
         self.leases.push(Lease { cell, view });
     }
 
@@ -207,7 +208,7 @@ impl Model {
             None => CommitReply::Gone,
             Some(lease) if lease.key != key => CommitReply::Stale,
             Some(lease) => {
-                lease.phase = Phase::Committed;
+                lease.phase = LeasePhase::Committed;
                 lease.deadline_ms = lease.deadline_ms.max(now_ms + run_lease_ms);
                 CommitReply::Committed(lease.fence)
             }
@@ -224,14 +225,14 @@ impl Model {
     }
 
     /// What a clean-up must answer.
-    pub fn expect_reap(&mut self, cell: CellId, limit: usize) -> Reaped {
+    pub fn expect_reap(&mut self, cell: CellId, limit: usize) -> ReapReply {
         let expired = self.reap_leases(cell, limit);
         let silent = |n: &&Node| n.view.place.cell == cell && n.view.fresh_until_ms < self.now_ms;
-        let mut lapsed: Vec<Lapsed> = self
+        let mut lapsed: Vec<LapsedNode> = self
             .nodes
             .iter()
             .filter(silent)
-            .map(|n| Lapsed {
+            .map(|n| LapsedNode {
                 node: n.view.node.clone(),
                 place: n.view.place,
                 state: n.state(),
@@ -239,6 +240,6 @@ impl Model {
             })
             .collect();
         lapsed.sort_by_key(|l| l.place.slot);
-        Reaped { expired, lapsed }
+        ReapReply { expired, lapsed }
     }
 }

@@ -4,11 +4,11 @@ use lingua_core::node::COST_MS_MAX;
 use lingua_core::{CellId, Fence, NodeState, Policy, RejectReason, Resource, Slot};
 
 use super::{Model, Node};
-use crate::contract::{Pin, Reserve, Reserved};
+use crate::contract::{Pin, ReserveOutcome, ReserveRequest};
 
 impl Model {
     /// Invariant 4: draining, offline, stale, overloaded and incapable nodes are never chosen.
-    fn may_take(&self, node: &Node, request: &Reserve) -> bool {
+    fn may_take(&self, node: &Node, request: &ReserveRequest) -> bool {
         let overloaded = |r| self.rules.thresholds.exceeded(node.view.load, r);
         self.is_capable(node, request)
             && node.state() == NodeState::Ready
@@ -16,7 +16,7 @@ impl Model {
             && !Resource::ALL.into_iter().any(overloaded)
     }
 
-    fn is_capable(&self, node: &Node, request: &Reserve) -> bool {
+    fn is_capable(&self, node: &Node, request: &ReserveRequest) -> bool {
         let query = &request.query;
         let caps = node.view.profile.capabilities();
         caps.missing(query.pair, query.needs, self.rules.semantic).is_none()
@@ -35,18 +35,18 @@ impl Model {
     }
 
     /// Nodes that may get the job and have room.
-    fn open(&self, cell: CellId, request: &Reserve) -> Vec<&Node> {
+    fn open(&self, cell: CellId, request: &ReserveRequest) -> Vec<&Node> {
         self.nodes_of(cell).filter(|n| self.may_take(n, request) && self.free_of(n) > 0).collect()
     }
 
-    fn extra_flexibility(&self, node: &Node, cell: CellId, request: &Reserve) -> u8 {
+    fn extra_flexibility(&self, node: &Node, cell: CellId, request: &ReserveRequest) -> u8 {
         let flexibility = |n: &Node| n.view.profile.flexibility(self.rules.semantic);
         let takers = self.nodes_of(cell).filter(|n| self.may_take(n, request));
         flexibility(node) - takers.map(flexibility).min().unwrap_or(0)
     }
 
     /// The slots that the policy may choose from among nodes with room.
-    fn allowed(&self, cell: CellId, request: &Reserve) -> Vec<Slot> {
+    fn allowed(&self, cell: CellId, request: &ReserveRequest) -> Vec<Slot> {
         let open = self.open(cell, request);
         let used = |n: &Node| u64::from(self.used(cell, n.view.place.slot));
         let max = |n: &Node| u64::from(n.view.profile.slots_max());
@@ -88,7 +88,7 @@ impl Model {
     fn pinned(
         &self,
         cell: CellId,
-        request: &Reserve,
+        request: &ReserveRequest,
         pin: Pin,
     ) -> Result<Slot, Option<RejectReason>> {
         let Some(node) = self.nodes_of(cell).find(|n| n.view.place.slot == pin.slot) else {
@@ -106,7 +106,7 @@ impl Model {
     }
 
     /// Whether nothing but the clean-up of dead leases could still help.
-    pub(super) fn has_no_room(&self, cell: CellId, request: &Reserve) -> bool {
+    pub(super) fn has_no_room(&self, cell: CellId, request: &ReserveRequest) -> bool {
         match request.pin.map(|pin| (pin, self.pinned(cell, request, pin))) {
             Some((_, Ok(_))) => false,
             Some((pin, Err(why))) if pin.strict => why == Some(RejectReason::Full),
@@ -118,14 +118,21 @@ impl Model {
     }
 
     /// Holds the outcome of a reservation against the rules, and takes the lease if one was given.
-    pub(super) fn check_outcome(&mut self, cell: CellId, request: &Reserve, outcome: &Reserved) {
+    pub(super) fn check_outcome(
+        &mut self,
+        cell: CellId,
+        request: &ReserveRequest,
+        outcome: &ReserveOutcome,
+    ) {
         let capable = self.nodes_of(cell).filter(|n| self.is_capable(n, request)).count() as u16;
         let free: u32 = self.open(cell, request).iter().map(|n| self.free_of(n)).sum();
         let pinned = request.pin.map(|pin| (pin, self.pinned(cell, request, pin)));
         let allowed = match pinned {
             Some((_, Ok(slot))) => vec![slot],
             Some((pin, Err(why))) if pin.strict => {
-                let Reserved::PinLost(said) = outcome else { panic!("pin lost, got {outcome:?}") };
+                let ReserveOutcome::PinLost(said) = outcome else {
+                    panic!("pin lost, got {outcome:?}")
+                };
                 assert!(why.is_none_or(|why| why == *said), "{why:?} is not {said:?}");
                 assert_ne!(*said, RejectReason::LastSlotKept);
                 return;
@@ -133,7 +140,7 @@ impl Model {
             _ => self.allowed(cell, request),
         };
         match outcome {
-            Reserved::Granted { grant, used, max, free: left } => {
+            ReserveOutcome::Granted { grant, used, max, free: left } => {
                 assert!(allowed.contains(&grant.slot), "{grant:?} is not one of {allowed:?}");
                 let last = self.fences.iter().filter(|(c, _)| *c == cell).map(|(_, f)| *f).max();
                 assert!(grant.fence > last.unwrap_or(Fence(0)), "invariant 6: fences rise");
@@ -149,13 +156,13 @@ impl Model {
                 assert_eq!((*used, *max, *left), (now_used, slots_max, free - 1));
                 assert!(now_used <= slots_max, "invariant 2: oversold");
             }
-            Reserved::Full { capable: c, free: f } => {
+            ReserveOutcome::Full { capable: c, free: f } => {
                 assert!(allowed.is_empty(), "invariant 8: full, though {allowed:?} are free");
                 assert!(capable > 0, "full, though nobody can do it");
                 assert_eq!((*c, *f), (capable, free));
                 assert!(free == 0 || request.query.keep_last, "invariant 8: full with free slots");
             }
-            Reserved::NoneCapable => assert_eq!(capable, 0, "somebody can do it"),
+            ReserveOutcome::NoneCapable => assert_eq!(capable, 0, "somebody can do it"),
             other => panic!("{request:?} cannot get {other:?}"),
         }
     }

@@ -4,8 +4,8 @@ use lingua_core::{InstanceId, Term};
 
 use super::{Leader, Model};
 use crate::contract::{
-    Announced, Candidate, Change, Election, Incarnation, InstanceView, Presence, Publish,
-    PublishReply, Table,
+    AnnounceReply, AnnounceRequest, Change, ElectReply, ElectRequest, Incarnation, InstanceRecord,
+    PublishReply, PublishRequest, PublishedTable,
 };
 
 impl Model {
@@ -15,18 +15,18 @@ impl Model {
     }
 
     /// Holds an election against the rules, and takes over who won.
-    pub fn check_elect(&mut self, candidate: &Candidate, election: &Election) {
+    pub fn check_elect(&mut self, candidate: &ElectRequest, election: &ElectReply) {
         let wanted_ms = self.now_ms + candidate.lease_ms;
         let now_ms = self.now_ms;
         let Some(leader) = self.leader.as_mut().filter(|leader| leader.until_ms >= now_ms) else {
             // Nobody leads: the candidate must win, in a later term.
-            let Election::Leading { term, until_ms } = *election else {
+            let ElectReply::Leading { term, until_ms } = *election else {
                 panic!("nobody leads, yet {candidate:?} got {election:?}")
             };
             assert!(term > self.last_term, "invariant 10: terms rise");
             assert_eq!(until_ms, wanted_ms);
             self.last_term = term;
-            let Candidate { instance, incarnation, .. } = candidate.clone();
+            let ElectRequest { instance, incarnation, .. } = candidate.clone();
             self.leader = Some(Leader { instance, incarnation, until_ms });
             self.feed.push(Change::Leader(term));
             return;
@@ -39,8 +39,8 @@ impl Model {
         }
         let until_ms = leader.until_ms;
         let expected = match itself {
-            true => Election::Leading { term, until_ms },
-            false => Election::Following { leader: leader.instance.clone(), term, until_ms },
+            true => ElectReply::Leading { term, until_ms },
+            false => ElectReply::Following { leader: leader.instance.clone(), term, until_ms },
         };
         assert_eq!(*election, expected);
     }
@@ -55,7 +55,7 @@ impl Model {
     }
 
     /// What publishing must answer. Invariant 10: only the present term, one version at a time.
-    pub fn expect_publish(&mut self, publish: &Publish) -> PublishReply {
+    pub fn expect_publish(&mut self, publish: &PublishRequest) -> PublishReply {
         if !self.holds(&publish.instance, publish.term) {
             return PublishReply::NotLeader;
         }
@@ -63,7 +63,7 @@ impl Model {
         if version != publish.replaces {
             return PublishReply::Conflict(version);
         }
-        self.table = Some(Table {
+        self.table = Some(PublishedTable {
             version: version + 1,
             term: publish.term,
             published_ms: self.now_ms,
@@ -74,14 +74,14 @@ impl Model {
     }
 
     /// The table that must be out.
-    pub fn expect_table(&self) -> Option<Table> {
+    pub fn expect_table(&self) -> Option<PublishedTable> {
         self.table.clone()
     }
 
     /// What an announcement must answer.
-    pub fn expect_announce(&mut self, p: &Presence) -> Announced {
+    pub fn expect_announce(&mut self, p: &AnnounceRequest) -> AnnounceReply {
         let now_ms = self.now_ms;
-        let view = InstanceView {
+        let view = InstanceRecord {
             instance: p.instance.clone(),
             incarnation: p.incarnation,
             address: p.address.clone(),
@@ -94,7 +94,7 @@ impl Model {
                 let alive = known.until_ms >= now_ms;
                 let same = known.incarnation == p.incarnation;
                 if alive && !same {
-                    return Announced::NameTaken { until_ms: known.until_ms };
+                    return AnnounceReply::NameTaken { until_ms: known.until_ms };
                 }
                 *known = view;
                 !alive || !same
@@ -107,7 +107,7 @@ impl Model {
         if is_news {
             self.feed.push(Change::Instance(p.instance.clone()));
         }
-        Announced::Present
+        AnnounceReply::Present
     }
 
     /// What withdrawing must answer.
@@ -122,11 +122,11 @@ impl Model {
     }
 
     /// The instances that must be listed.
-    pub fn expect_instances(&self) -> Vec<InstanceView> {
-        let mut all: Vec<InstanceView> = self
+    pub fn expect_instances(&self) -> Vec<InstanceRecord> {
+        let mut all: Vec<InstanceRecord> = self
             .instances
             .iter()
-            .map(|i| InstanceView { alive: i.until_ms >= self.now_ms, ..i.clone() })
+            .map(|i| InstanceRecord { alive: i.until_ms >= self.now_ms, ..i.clone() })
             .collect();
         all.sort_by(|a, b| a.instance.cmp(&b.instance));
         all

@@ -3,7 +3,7 @@
 use lingua_core::{InstanceId, JobId};
 
 use super::Model;
-use crate::contract::{Advance, AdvanceReply, CreateReply, JobFilter, JobRecord, NewJob};
+use crate::contract::{AdvanceReply, AdvanceRequest, CreateReply, JobFilter, JobRecord, NewJob};
 
 /// How long an ended job is remembered.
 const JOB_RECORD_MS: u64 = 3_600_000;
@@ -27,7 +27,7 @@ impl Model {
     }
 
     /// What a step must answer. Invariant 11: out of an end leads nothing, so there is one.
-    pub fn expect_advance(&mut self, step: &Advance) -> AdvanceReply {
+    pub fn expect_advance(&mut self, step: &AdvanceRequest) -> AdvanceReply {
         self.forget_old_jobs();
         let now_ms = self.now_ms;
         let Some((job, token)) = self.jobs.iter_mut().find(|(job, _)| job.id == step.job()) else {

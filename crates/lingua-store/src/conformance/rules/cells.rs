@@ -11,8 +11,8 @@ use crate::conformance::fixture::{
     ACK_MS, FRESH_MS, RUN_MS, attempt, beat, key, langs, node, pair, profile, reserve,
 };
 use crate::contract::{
-    CommitReply, Heartbeat, HeartbeatReply, Order, Phase, Pin, Place, Reserve, Reserved,
-    StateReply, Store,
+    CommitReply, HeartbeatReply, HeartbeatRequest, LeasePhase, NodeCommand, NodeCommandReply, Pin,
+    Place, ReserveOutcome, ReserveRequest, Store,
 };
 
 /// A reservation that nobody confirmed frees its slot: the count cannot outlive its lease.
@@ -21,12 +21,16 @@ pub async fn fault_01_an_expired_reservation_frees_its_slot<S: Store>(w: World<S
     w.take(place.cell, key(1)).await;
     w.clock.advance(ACK_MS);
     let full = w.try_reserve(place.cell, reserve(key(2))).await;
-    assert_eq!(full, Reserved::Full { capable: 1, free: 0 }, "the lease lasts to its last moment");
+    assert_eq!(
+        full,
+        ReserveOutcome::Full { capable: 1, free: 0 },
+        "the lease lasts to its last moment"
+    );
     w.clock.advance(1);
     let reply = w.store.reserve(place.cell, reserve(key(2))).await.expect("a reply");
-    assert!(matches!(reply.outcome, Reserved::Granted { used: 1, max: 1, free: 0, .. }));
+    assert!(matches!(reply.outcome, ReserveOutcome::Granted { used: 1, max: 1, free: 0, .. }));
     let expired: Vec<_> = reply.expired.iter().map(|e| (e.key, e.phase)).collect();
-    assert_eq!(expired, [(key(1), Phase::Reserved)], "its owner can be told");
+    assert_eq!(expired, [(key(1), LeasePhase::Reserved)], "its owner can be told");
 }
 
 /// A repeated DONE takes nothing from whoever has the slot by then.
@@ -38,7 +42,7 @@ pub async fn fault_02_a_second_finish_frees_nothing_of_another_job<S: Store>(w: 
     assert_eq!(w.finish(place.cell, key(1)).await, None);
     assert_eq!(w.used(place.cell).await, [1]);
     let full = w.try_reserve(place.cell, reserve(key(3))).await;
-    assert_eq!(full, Reserved::Full { capable: 1, free: 0 });
+    assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 });
 }
 
 /// An ACK that comes after its lease is gone is told so: nothing runs uncounted in silence.
@@ -65,7 +69,7 @@ pub async fn fault_04_other_attempts_change_nothing<S: Store>(w: World<S>) {
         assert_eq!(w.finish(place.cell, attempt(1, other)).await, None);
     }
     let earlier = w.try_reserve(place.cell, reserve(attempt(1, 1))).await;
-    assert_eq!(earlier, Reserved::Stale { held: Attempt(2) });
+    assert_eq!(earlier, ReserveOutcome::Stale { held: Attempt(2) });
     assert_eq!(w.store.view(place.cell).await.expect("a view"), before);
 }
 
@@ -102,7 +106,7 @@ pub async fn fault_06_a_heartbeat_changes_no_index_and_tells_nobody<S: Store>(w:
     }
     w.register(0, place, profile("zh en", 1)).await.expect("the same again");
     assert_eq!(w.store.feed_head().await.expect("a reply"), head);
-    let worse = Heartbeat { health: Some(Health::Degraded), ..beat(place, vec![]) };
+    let worse = HeartbeatRequest { health: Some(Health::Degraded), ..beat(place, vec![]) };
     w.store.heartbeat(worse).await.expect("a reply");
     assert_eq!(w.store.feed_head().await.expect("a reply"), head + 1);
 }
@@ -113,10 +117,10 @@ pub async fn fault_07_lost_languages_are_gone_at_once<S: Store>(w: World<S>) {
     w.take(place.cell, key(1)).await;
     w.register(0, place, profile("en fr", 4)).await.expect("the same incarnation");
     let none = w.try_reserve(place.cell, reserve(key(2))).await;
-    assert_eq!(none, Reserved::NoneCapable);
+    assert_eq!(none, ReserveOutcome::NoneCapable);
     assert_eq!(w.used(place.cell).await, [1], "what runs goes on");
-    let french = Reserve { query: Query::new(pair("fr:en")), ..reserve(key(3)) };
-    assert!(matches!(w.try_reserve(place.cell, french).await, Reserved::Granted { .. }));
+    let french = ReserveRequest { query: Query::new(pair("fr:en")), ..reserve(key(3)) };
+    assert!(matches!(w.try_reserve(place.cell, french).await, ReserveOutcome::Granted { .. }));
 }
 
 /// However many nodes are full, one call finds the one that is not.
@@ -133,8 +137,8 @@ pub async fn fault_11_one_call_finds_the_only_free_slot<S: Store>(w: World<S>) {
     for policy in [Policy::Balanced, Policy::Sample { k: 1 }, Policy::LeastLoaded, Policy::Random] {
         for random in [0, 1 << 30, u32::MAX] {
             let query = Query { policy, ..Query::new(pair("zh:en")) };
-            let request = Reserve { query, random, ..reserve(key(100)) };
-            let Reserved::Granted { grant, .. } = w.try_reserve(cell, request).await else {
+            let request = ReserveRequest { query, random, ..reserve(key(100)) };
+            let ReserveOutcome::Granted { grant, .. } = w.try_reserve(cell, request).await else {
                 panic!("{policy:?} missed the free slot")
             };
             assert_eq!(grant.slot, freed);
@@ -149,15 +153,15 @@ pub async fn fault_14_a_pin_to_a_dead_or_full_node_is_not_followed<S: Store>(w: 
     let other = w.join(1, "zh en", 4).await;
     let pinned = |n, place: Place, strict| {
         let pin = Some(Pin { slot: place.slot, epoch: place.epoch, strict });
-        Reserve { pin, ..reserve(key(n)) }
+        ReserveRequest { pin, ..reserve(key(n)) }
     };
     let cell = bound.cell;
     let slot_of = async |request| match w.try_reserve(cell, request).await {
-        Reserved::Granted { grant, .. } => grant.slot,
+        ReserveOutcome::Granted { grant, .. } => grant.slot,
         outcome => panic!("{outcome:?}"),
     };
     for random in [0, u32::MAX] {
-        let request = Reserve { random, ..pinned(1, bound, false) };
+        let request = ReserveRequest { random, ..pinned(1, bound, false) };
         assert_eq!(
             slot_of(request).await,
             bound.slot,
@@ -168,16 +172,16 @@ pub async fn fault_14_a_pin_to_a_dead_or_full_node_is_not_followed<S: Store>(w: 
     slot_of(pinned(2, bound, true)).await;
     assert_eq!(slot_of(pinned(3, bound, false)).await, other.slot);
     let strictly = w.try_reserve(cell, pinned(4, bound, true)).await;
-    assert_eq!(strictly, Reserved::PinLost(RejectReason::Full));
+    assert_eq!(strictly, ReserveOutcome::PinLost(RejectReason::Full));
 
     let again = w.assign(0, 2, 0).await;
     w.register(0, again, profile("zh en", 1)).await.expect("a new incarnation");
     let strictly = w.try_reserve(cell, pinned(5, bound, true)).await;
-    assert_eq!(strictly, Reserved::PinLost(RejectReason::Superseded));
-    w.store.set_state(again, Order::Offline).await.expect("a reply");
+    assert_eq!(strictly, ReserveOutcome::PinLost(RejectReason::Superseded));
+    w.store.set_state(again, NodeCommand::Offline).await.expect("a reply");
     assert_eq!(slot_of(pinned(6, again, false)).await, other.slot);
     let strictly = w.try_reserve(cell, pinned(7, again, true)).await;
-    assert_eq!(strictly, Reserved::PinLost(RejectReason::State(NodeState::Offline)));
+    assert_eq!(strictly, ReserveOutcome::PinLost(RejectReason::State(NodeState::Offline)));
 }
 
 /// A call that is repeated because its reply was lost takes no second slot.
@@ -186,8 +190,8 @@ pub async fn fault_15_a_repeated_reserve_takes_one_slot<S: Store>(w: World<S>) {
     w.join(1, "zh en", 4).await;
     let grant = w.take(place.cell, key(1)).await;
     for random in [0, 1 << 31, u32::MAX] {
-        let again = w.try_reserve(place.cell, Reserve { random, ..reserve(key(1)) }).await;
-        assert_eq!(again, Reserved::Duplicate(grant.clone()));
+        let again = w.try_reserve(place.cell, ReserveRequest { random, ..reserve(key(1)) }).await;
+        assert_eq!(again, ReserveOutcome::Duplicate(grant.clone()));
     }
     assert_eq!(w.used(place.cell).await.iter().sum::<u16>(), 1);
 }
@@ -196,7 +200,7 @@ pub async fn fault_15_a_repeated_reserve_takes_one_slot<S: Store>(w: World<S>) {
 pub async fn a_new_node_gets_jobs_at_once<S: Store>(w: World<S>) {
     let place = w.join(0, "fr en", 1).await;
     let none = w.try_reserve(place.cell, reserve(key(1))).await;
-    assert_eq!(none, Reserved::NoneCapable);
+    assert_eq!(none, ReserveOutcome::NoneCapable);
     let fresh = w.join(1, "zh en", 1).await;
     assert_eq!(w.take(fresh.cell, key(1)).await.node, node(1));
 }
@@ -228,8 +232,12 @@ pub async fn a_later_epoch_ends_old_leases_and_old_words<S: Store>(w: World<S>) 
     let kept = w.take(second.cell, key(3)).await;
     assert_eq!(kept.epoch, second.epoch);
     assert_eq!(w.register(0, first, profile("fr", 9)).await, None);
-    let stale = w.store.set_state(first, Order::Offline).await.expect("a reply");
-    assert_eq!(stale, StateReply::Stale, "the old socket's clean-up must not end the new one");
+    let stale = w.store.set_state(first, NodeCommand::Offline).await.expect("a reply");
+    assert_eq!(
+        stale,
+        NodeCommandReply::Stale,
+        "the old socket's clean-up must not end the new one"
+    );
     let stale = w.store.heartbeat(beat(first, vec![key(3)])).await.expect("a reply");
     assert_eq!(stale, HeartbeatReply::Reregister);
     assert_eq!(w.used(second.cell).await, [1]);
@@ -240,10 +248,10 @@ pub async fn an_unknown_node_cannot_beat_itself_into_being<S: Store>(w: World<S>
     let place = w.assign(0, 1, 0).await;
     let reply = w.store.heartbeat(beat(place, vec![])).await.expect("a reply");
     assert_eq!(reply, HeartbeatReply::Reregister);
-    let reply = w.store.set_state(place, Order::Drain).await.expect("a reply");
-    assert_eq!(reply, StateReply::Stale);
+    let reply = w.store.set_state(place, NodeCommand::Drain).await.expect("a reply");
+    assert_eq!(reply, NodeCommandReply::Stale);
     assert!(w.store.view(place.cell).await.expect("a view").nodes.is_empty());
-    assert_eq!(w.try_reserve(place.cell, reserve(key(1))).await, Reserved::NoneCapable);
+    assert_eq!(w.try_reserve(place.cell, reserve(key(1))).await, ReserveOutcome::NoneCapable);
 }
 
 /// A heartbeat that says nothing of capabilities takes none away.
@@ -274,7 +282,7 @@ pub async fn running_work_is_renewed_and_strange_work_is_named<S: Store>(w: Worl
     let expired = w.store.reap(place.cell, 9).await.expect("a reply").expired;
     assert_eq!(
         expired.iter().map(|e| (e.key, e.phase)).collect::<Vec<_>>(),
-        [(key(1), Phase::Committed)]
+        [(key(1), LeasePhase::Committed)]
     );
 }
 
@@ -282,28 +290,28 @@ pub async fn running_work_is_renewed_and_strange_work_is_named<S: Store>(w: Worl
 pub async fn a_drain_order_outlives_a_reconnect<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 2).await;
     w.take(place.cell, key(1)).await;
-    let set = w.store.set_state(place, Order::Drain).await.expect("a reply");
-    assert_eq!(set, StateReply::Set { lost: vec![] }, "what runs goes on");
+    let set = w.store.set_state(place, NodeCommand::Drain).await.expect("a reply");
+    assert_eq!(set, NodeCommandReply::Set { lost: vec![] }, "what runs goes on");
     let full = w.try_reserve(place.cell, reserve(key(2))).await;
-    assert_eq!(full, Reserved::Full { capable: 1, free: 0 });
-    let ready = Heartbeat { health: Some(Health::Ready), ..beat(place, vec![key(1)]) };
+    assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 });
+    let ready = HeartbeatRequest { health: Some(Health::Ready), ..beat(place, vec![key(1)]) };
     let beaten = w.store.heartbeat(ready).await.expect("a reply");
-    assert_eq!(beaten, HeartbeatReply::Beaten { drain: true, unknown: vec![] });
+    assert_eq!(beaten, HeartbeatReply::Accepted { drain: true, unknown: vec![] });
 
     let again = w.assign(0, 2, 0).await;
     w.register(0, again, profile("zh en", 2)).await.expect("a new incarnation");
     let full = w.try_reserve(place.cell, reserve(key(2))).await;
-    assert_eq!(full, Reserved::Full { capable: 1, free: 0 });
-    w.store.set_state(again, Order::Resume).await.expect("a reply");
-    let own_wish = Heartbeat { health: Some(Health::Draining), ..beat(again, vec![]) };
+    assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 });
+    w.store.set_state(again, NodeCommand::Resume).await.expect("a reply");
+    let own_wish = HeartbeatRequest { health: Some(Health::Draining), ..beat(again, vec![]) };
     let beaten = w.store.heartbeat(own_wish).await.expect("a reply");
     assert_eq!(
         beaten,
-        HeartbeatReply::Beaten { drain: false, unknown: vec![] },
+        HeartbeatReply::Accepted { drain: false, unknown: vec![] },
         "nobody ordered it"
     );
     w.store
-        .heartbeat(Heartbeat { health: Some(Health::Ready), ..beat(again, vec![]) })
+        .heartbeat(HeartbeatRequest { health: Some(Health::Ready), ..beat(again, vec![]) })
         .await
         .expect("a reply");
     w.take(place.cell, key(2)).await;
@@ -313,11 +321,11 @@ pub async fn a_drain_order_outlives_a_reconnect<S: Store>(w: World<S>) {
 pub async fn a_signed_off_node_loses_its_leases_once<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 2).await;
     w.take(place.cell, key(1)).await;
-    let set = w.store.set_state(place, Order::Offline).await.expect("a reply");
-    assert_eq!(set, StateReply::Set { lost: vec![key(1)] });
-    let again = w.store.set_state(place, Order::Offline).await.expect("a reply");
-    assert_eq!(again, StateReply::Set { lost: vec![] });
-    assert_eq!(w.try_reserve(place.cell, reserve(key(2))).await, Reserved::NoneCapable);
+    let set = w.store.set_state(place, NodeCommand::Offline).await.expect("a reply");
+    assert_eq!(set, NodeCommandReply::Set { lost: vec![key(1)] });
+    let again = w.store.set_state(place, NodeCommand::Offline).await.expect("a reply");
+    assert_eq!(again, NodeCommandReply::Set { lost: vec![] });
+    assert_eq!(w.try_reserve(place.cell, reserve(key(2))).await, ReserveOutcome::NoneCapable);
     let beat = w.store.heartbeat(beat(place, vec![])).await.expect("a reply");
     assert_eq!(beat, HeartbeatReply::Reregister);
     assert_eq!(w.register(0, place, profile("zh en", 2)).await, None, "this incarnation has ended");
@@ -335,7 +343,7 @@ pub async fn a_shrunken_node_admits_nothing_until_there_is_room<S: Store>(w: Wor
     w.register(0, place, profile("zh en", 1)).await.expect("the same incarnation");
     for n in 1..=3 {
         let full = w.try_reserve(place.cell, reserve(key(9))).await;
-        assert_eq!(full, Reserved::Full { capable: 1, free: 0 });
+        assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 });
         w.finish(place.cell, key(n)).await.expect("it was held");
     }
     w.take(place.cell, key(9)).await;
@@ -348,12 +356,12 @@ pub async fn a_dead_lease_never_makes_a_cell_full<S: Store>(w: World<S>) {
         w.take(place.cell, key(n)).await;
     }
     let small = w.join(1, "fr", 1).await;
-    let french = |n| Reserve { query: Query::new(pair("fr:fr")), ..reserve(key(n)) };
-    assert!(matches!(w.try_reserve(small.cell, french(200)).await, Reserved::Granted { .. }));
+    let french = |n| ReserveRequest { query: Query::new(pair("fr:fr")), ..reserve(key(n)) };
+    assert!(matches!(w.try_reserve(small.cell, french(200)).await, ReserveOutcome::Granted { .. }));
     w.clock.advance(ACK_MS + 1);
     // The French lease is the youngest of 101 dead ones; it must not stand in the way.
     let reply = w.store.reserve(small.cell, french(201)).await.expect("a reply");
-    assert!(matches!(reply.outcome, Reserved::Granted { .. }), "{:?}", reply.outcome);
+    assert!(matches!(reply.outcome, ReserveOutcome::Granted { .. }), "{:?}", reply.outcome);
     assert!(reply.expired.iter().any(|e| e.key == key(200)));
 }
 
@@ -365,21 +373,25 @@ pub async fn private_and_overloaded_nodes_are_passed_over<S: Store>(w: World<S>)
     let place = w.assign(0, 1, 0).await;
     w.register(0, place, private.into()).await.expect("a fresh place");
     let public = w.try_reserve(place.cell, reserve(key(1))).await;
-    assert_eq!(public, Reserved::NoneCapable);
+    assert_eq!(public, ReserveOutcome::NoneCapable);
     let query = Query { public: false, ..Query::new(pair("zh:en")) };
-    let request = Reserve { query, ..reserve(key(1)) };
-    assert!(matches!(w.try_reserve(place.cell, request.clone()).await, Reserved::Granted { .. }));
+    let request = ReserveRequest { query, ..reserve(key(1)) };
+    assert!(matches!(
+        w.try_reserve(place.cell, request.clone()).await,
+        ReserveOutcome::Granted { .. }
+    ));
 
     for (cpu, gpu, memory) in [(0.9, 0.0, 0.0), (0.0, 0.95, 0.0), (0.0, 0.0, 1.0)] {
         let load = Load::new(cpu, gpu, memory).expect("a load");
-        let busy = Heartbeat { load, ..beat(place, vec![]) };
+        let busy = HeartbeatRequest { load, ..beat(place, vec![]) };
         w.store.heartbeat(busy).await.expect("a reply");
-        let full = w.try_reserve(place.cell, Reserve { key: key(2), ..request.clone() }).await;
-        assert_eq!(full, Reserved::Full { capable: 1, free: 0 }, "{load:?}");
+        let full =
+            w.try_reserve(place.cell, ReserveRequest { key: key(2), ..request.clone() }).await;
+        assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 }, "{load:?}");
     }
     w.beat(place, vec![]).await;
-    let calm = w.try_reserve(place.cell, Reserve { key: key(2), ..request }).await;
-    assert!(matches!(calm, Reserved::Granted { .. }));
+    let calm = w.try_reserve(place.cell, ReserveRequest { key: key(2), ..request }).await;
+    assert!(matches!(calm, ReserveOutcome::Granted { .. }));
 }
 
 /// What people are told is what the store does.
@@ -396,11 +408,13 @@ pub async fn an_explanation_from_a_view_agrees_with_the_store<S: Store>(w: World
         let query = Query { keep_last: n % 2 == 0, ..Query::new(pair("zh:en")) };
         let view = w.store.view(cell).await.expect("a view");
         let told = view.roster(w.rules).explain(&query, view.now_ms, random);
-        let done = w.try_reserve(cell, Reserve { query, random, ..reserve(key(n)) }).await;
+        let done = w.try_reserve(cell, ReserveRequest { query, random, ..reserve(key(n)) }).await;
         let chosen = told.verdicts.iter().find(|(_, v)| matches!(v, NodeVerdict::Chosen { .. }));
         match done {
-            Reserved::Granted { grant, .. } => assert_eq!(chosen.map(|c| c.0), Some(grant.slot)),
-            Reserved::Full { capable, free } => {
+            ReserveOutcome::Granted { grant, .. } => {
+                assert_eq!(chosen.map(|c| c.0), Some(grant.slot))
+            }
+            ReserveOutcome::Full { capable, free } => {
                 assert_eq!(chosen, None);
                 assert_eq!((told.choice.capable, told.choice.free), (capable, free));
             }

@@ -1,41 +1,45 @@
 //! Leader, table, instances, bus and feed.
 
-use std::sync::Arc;
-
 use lingua_core::{InstanceId, Term};
 
 use crate::conformance::World;
 use crate::conformance::fixture::{instance, node};
 use crate::contract::{
-    Announced, Candidate, Change, Delivery, Election, Incarnation, MESSAGE_BYTES_MAX, Order,
-    Presence, Publish, PublishReply, Store, TABLE_BYTES_MAX,
+    AnnounceReply, AnnounceRequest, BusDelivery, Bytes, Change, ElectReply, ElectRequest,
+    Incarnation, MESSAGE_BYTES_MAX, NodeCommand, PublishReply, PublishRequest, Store,
+    TABLE_BYTES_MAX,
 };
-use crate::error::Error;
+use crate::error::StoreError;
 
 const LEASE_MS: u64 = 9_000;
 
-fn presence(who: &InstanceId, incarnation: u64) -> Presence {
+fn presence(who: &InstanceId, incarnation: u64) -> AnnounceRequest {
     let (instance, incarnation) = (who.clone(), Incarnation(incarnation));
-    Presence { instance, incarnation, address: "127.0.0.1:7410".to_owned(), lease_ms: LEASE_MS }
+    AnnounceRequest {
+        instance,
+        incarnation,
+        address: "127.0.0.1:7410".to_owned(),
+        lease_ms: LEASE_MS,
+    }
 }
 
 impl<S: Store> World<S> {
-    async fn elect(&self, n: usize, incarnation: u64) -> Election {
+    async fn elect(&self, n: usize, incarnation: u64) -> ElectReply {
         let (instance, incarnation) = (instance(n), Incarnation(incarnation));
-        let candidate = Candidate { instance, incarnation, lease_ms: LEASE_MS };
+        let candidate = ElectRequest { instance, incarnation, lease_ms: LEASE_MS };
         self.store.elect(candidate).await.expect("a reply")
     }
 
     async fn lead(&self, n: usize, incarnation: u64) -> Term {
         match self.elect(n, incarnation).await {
-            Election::Leading { term, .. } => term,
+            ElectReply::Leading { term, .. } => term,
             other => panic!("{n} does not lead: {other:?}"),
         }
     }
 
     async fn publish(&self, n: usize, term: Term, replaces: u64, text: &str) -> PublishReply {
-        let table = Arc::from(text.as_bytes());
-        let publish = Publish { instance: instance(n), term, replaces, table };
+        let table = text.to_owned().into();
+        let publish = PublishRequest { instance: instance(n), term, replaces, table };
         self.store.publish(publish).await.expect("a reply")
     }
 }
@@ -49,11 +53,11 @@ pub async fn fault_12_a_lapsed_leader_does_not_renew<S: Store>(w: World<S>) {
     let second = w.lead(1, 1).await;
     assert!(second > first);
     let told = w.elect(0, 1).await;
-    assert!(matches!(told, Election::Following { ref leader, term, .. }
+    assert!(matches!(told, ElectReply::Following { ref leader, term, .. }
         if *leader == instance(1) && term == second));
     assert_eq!(w.publish(0, first, 0, "old").await, PublishReply::NotLeader);
     let reborn = w.elect(1, 2).await;
-    assert!(matches!(reborn, Election::Following { .. }), "another life is another candidate");
+    assert!(matches!(reborn, ElectReply::Following { .. }), "another life is another candidate");
 }
 
 /// The table does not expire under its version, nor the version under its table.
@@ -79,8 +83,8 @@ pub async fn only_the_present_term_publishes<S: Store>(w: World<S>) {
     assert_eq!(w.publish(0, term, 0, "x").await, PublishReply::Published(1));
     let huge = vec![0; TABLE_BYTES_MAX + 1].into();
     let refused =
-        w.store.publish(Publish { instance: instance(0), term, replaces: 1, table: huge });
-    assert!(matches!(refused.await, Err(Error::LimitReached { .. })));
+        w.store.publish(PublishRequest { instance: instance(0), term, replaces: 1, table: huge });
+    assert!(matches!(refused.await, Err(StoreError::LimitReached { .. })));
     w.clock.advance(LEASE_MS + 1);
     assert_eq!(w.publish(0, term, 1, "y").await, PublishReply::NotLeader, "its lease is over");
 }
@@ -99,28 +103,27 @@ pub async fn two_living_processes_never_share_a_name<S: Store>(w: World<S>) {
     let name = instance(0);
     let announce =
         async |incarnation| w.store.announce(presence(&name, incarnation)).await.expect("a reply");
-    assert_eq!(announce(1).await, Announced::Present);
-    assert_eq!(announce(1).await, Announced::Present);
-    assert!(matches!(announce(2).await, Announced::NameTaken { .. }));
+    assert_eq!(announce(1).await, AnnounceReply::Present);
+    assert_eq!(announce(1).await, AnnounceReply::Present);
+    assert!(matches!(announce(2).await, AnnounceReply::NameTaken { .. }));
     w.clock.advance(LEASE_MS + 1);
     assert!(!w.store.instances().await.expect("a reply")[0].alive);
-    assert_eq!(announce(2).await, Announced::Present);
+    assert_eq!(announce(2).await, AnnounceReply::Present);
     assert!(!w.store.withdraw(&name, Incarnation(1)).await.expect("a reply"));
     assert!(w.store.withdraw(&name, Incarnation(2)).await.expect("a reply"));
     assert!(w.store.instances().await.expect("a reply").is_empty());
-    let long = Presence { address: "x".repeat(10_000_000), ..presence(&name, 3) };
-    assert!(matches!(w.store.announce(long).await, Err(Error::LimitReached { .. })));
+    let long = AnnounceRequest { address: "x".repeat(10_000_000), ..presence(&name, 3) };
+    assert!(matches!(w.store.announce(long).await, Err(StoreError::LimitReached { .. })));
 }
 
 /// At least once, in order: a reader that died before it said so gets them again.
 pub async fn messages_stay_until_they_are_acknowledged<S: Store>(w: World<S>) {
     let me = instance(0);
-    let send =
-        async |text: &str| w.store.send(&me, Arc::from(text.as_bytes())).await.expect("a reply");
-    assert_eq!(send("nobody is there").await, Delivery::NoInstance);
+    let send = async |text: &str| w.store.send(&me, text.to_owned().into()).await.expect("a reply");
+    assert_eq!(send("nobody is there").await, BusDelivery::NoInstance);
     w.store.announce(presence(&me, 1)).await.expect("a reply");
     for text in ["one", "two", "three"] {
-        assert_eq!(send(text).await, Delivery::Sent);
+        assert_eq!(send(text).await, BusDelivery::Sent);
     }
     let read = async |after, limit| {
         let messages = w.store.receive(&me, after, limit).await.expect("a reply");
@@ -132,9 +135,9 @@ pub async fn messages_stay_until_they_are_acknowledged<S: Store>(w: World<S>) {
     assert_eq!(read(0, 2).await.0, ["one", "two"], "not acknowledged, so it comes again");
     assert_eq!(read(seq, 2).await.0, ["three"]);
     let huge = vec![0; MESSAGE_BYTES_MAX + 1].into();
-    assert!(matches!(w.store.send(&me, huge).await, Err(Error::LimitReached { .. })));
+    assert!(matches!(w.store.send(&me, huge).await, Err(StoreError::LimitReached { .. })));
     w.clock.advance(LEASE_MS + 1);
-    assert_eq!(send("too late").await, Delivery::NoInstance);
+    assert_eq!(send("too late").await, BusDelivery::NoInstance);
 }
 
 /// A reader that waits is woken by what it waits for, whichever came first.
@@ -146,7 +149,7 @@ pub async fn a_waiting_reader_wakes_up<S: Store>(w: World<S>) {
     let read_news = async { w.store.changes(head, 10).await.expect("a reply") };
     let act = async {
         tokio::task::yield_now().await;
-        w.store.send(&me, Arc::from(&b"wake up"[..])).await.expect("a reply");
+        w.store.send(&me, Bytes::from_static(b"wake up")).await.expect("a reply");
         w.join(0, "zh en", 1).await
     };
     let (mail, news, place) = join3(read_mail, read_news, act).await;
@@ -159,8 +162,8 @@ pub async fn a_waiting_reader_wakes_up<S: Store>(w: World<S>) {
 pub async fn the_feed_names_what_changed_and_admits_a_gap<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 1).await;
     let (cell, slot, epoch) = (place.cell, place.slot, place.epoch);
-    w.store.set_state(place, Order::Drain).await.expect("a reply");
-    w.store.set_state(place, Order::Drain).await.expect("a reply");
+    w.store.set_state(place, NodeCommand::Drain).await.expect("a reply");
+    w.store.set_state(place, NodeCommand::Drain).await.expect("a reply");
     let term = w.lead(0, 1).await;
     w.lead(0, 1).await;
     w.publish(0, term, 0, "one").await;
@@ -175,7 +178,7 @@ pub async fn the_feed_names_what_changed_and_admits_a_gap<S: Store>(w: World<S>)
     assert_eq!((piece.changes.as_slice(), piece.next), (&all[1..3], 3));
 
     for n in 0..5_000 {
-        let order = if n % 2 == 0 { Order::Resume } else { Order::Drain };
+        let order = if n % 2 == 0 { NodeCommand::Resume } else { NodeCommand::Drain };
         w.store.set_state(place, order).await.expect("a reply");
     }
     let head = w.store.feed_head().await.expect("a reply");

@@ -1,22 +1,20 @@
 //! Job records.
 
-use std::sync::Arc;
-
 use lingua_core::job::{JobState, Stage};
 use lingua_core::{Attempt, InstanceId, JobId};
 
 use crate::conformance::World;
 use crate::conformance::fixture::instance;
 use crate::contract::{
-    Advance, AdvanceReply, Bytes, CreateReply, Incarnation, JOB_BYTES_MAX, JobFilter, NewJob,
-    Presence, Store,
+    AdvanceReply, AdvanceRequest, AnnounceRequest, Bytes, CreateReply, Incarnation, JOB_BYTES_MAX,
+    JobFilter, NewJob, Store,
 };
-use crate::error::Error;
+use crate::error::StoreError;
 
 const JOB: JobId = JobId::new(7);
 
 fn bytes(text: &str) -> Bytes {
-    Arc::from(text.as_bytes())
+    text.to_owned().into()
 }
 
 fn new_job(id: JobId, owner: InstanceId) -> NewJob {
@@ -33,7 +31,7 @@ impl<S: Store> World<S> {
     }
 
     async fn step(&self, owner: &InstanceId, from: Stage, to: Stage, token: u64) -> AdvanceReply {
-        let step = Advance::new(JOB, owner.clone(), from, to, token).expect("a legal step");
+        let step = AdvanceRequest::new(JOB, owner.clone(), from, to, token).expect("a legal step");
         let outcome = bytes(&format!("{to} {token}"));
         self.store.advance_job(step.with_outcome(outcome)).await.expect("a reply")
     }
@@ -41,7 +39,7 @@ impl<S: Store> World<S> {
     async fn announce_for(&self, who: &InstanceId, lease_ms: u64) {
         let (instance, incarnation) = (who.clone(), Incarnation(1));
         let address = String::new();
-        let presence = Presence { instance, incarnation, address, lease_ms };
+        let presence = AnnounceRequest { instance, incarnation, address, lease_ms };
         self.store.announce(presence).await.expect("a reply");
     }
 }
@@ -86,7 +84,7 @@ pub async fn a_job_is_created_once<S: Store>(w: World<S>) {
         panic!("created twice")
     };
     assert_eq!((known.owner, known.stage), (owner.clone(), stage(JobState::Selecting, 1)));
-    let missing = Advance::new(
+    let missing = AdvanceRequest::new(
         JobId::new(8),
         owner,
         stage(JobState::New, 1),
@@ -177,14 +175,14 @@ pub async fn oversized_content_is_refused<S: Store>(w: World<S>) {
     let huge: Bytes = vec![0; JOB_BYTES_MAX + 1].into();
     let job = NewJob { spec: huge.clone(), ..new_job(JOB, instance(0)) };
     let refused = w.store.create_job(job).await.expect_err("too large");
-    assert!(matches!(refused, Error::LimitReached { limit: JOB_BYTES_MAX, .. }));
+    assert!(matches!(refused, StoreError::LimitReached { limit: JOB_BYTES_MAX, .. }));
     assert!(!refused.is_safe_to_retry());
     assert_eq!(w.store.job(JOB).await.expect("a reply"), None);
 
     w.create(new_job(JOB, instance(0))).await;
     let (from, to) = (stage(JobState::New, 1), stage(JobState::Failed, 1));
-    let step = Advance::new(JOB, instance(0), from, to, 1).expect("a legal step");
+    let step = AdvanceRequest::new(JOB, instance(0), from, to, 1).expect("a legal step");
     let refused = w.store.advance_job(step.with_outcome(huge)).await;
-    assert!(matches!(refused, Err(Error::LimitReached { .. })));
+    assert!(matches!(refused, Err(StoreError::LimitReached { .. })));
     assert_eq!(w.store.job(JOB).await.expect("a reply").expect("a record").stage, from);
 }

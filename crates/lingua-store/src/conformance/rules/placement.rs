@@ -6,7 +6,7 @@ use lingua_core::{CELL_NODES_MAX, CellId};
 
 use crate::conformance::World;
 use crate::conformance::fixture::{key, node, profile, reserve};
-use crate::contract::{Order, Reserved, SPREAD_FROM, Store};
+use crate::contract::{NodeCommand, ReserveOutcome, SPREAD_FROM, Store};
 
 /// Cells that have emptied hide none behind them.
 pub async fn fault_09_every_cell_is_found_across_gaps<S: Store>(w: World<S>) {
@@ -69,7 +69,7 @@ pub async fn a_reused_slot_refuses_its_former_tenant<S: Store>(w: World<S>) {
     let former = w.join(0, "zh en", 1).await;
     w.take(former.cell, key(1)).await;
     w.store.release(&node(0), former.epoch).await.expect("a reply");
-    w.store.set_state(former, Order::Retire).await.expect("a reply");
+    w.store.set_state(former, NodeCommand::Retire).await.expect("a reply");
     assert!(w.store.view(former.cell).await.expect("a view").leases.is_empty());
     assert_eq!(w.register(0, former, profile("zh en", 1)).await, None, "retired is retired");
 
@@ -78,7 +78,7 @@ pub async fn a_reused_slot_refuses_its_former_tenant<S: Store>(w: World<S>) {
     assert!(present.epoch > former.epoch);
     assert_eq!(w.register(0, former, profile("zh en", 1)).await, None);
     let none = w.try_reserve(former.cell, reserve(key(2))).await;
-    assert_eq!(none, Reserved::NoneCapable);
+    assert_eq!(none, ReserveOutcome::NoneCapable);
 }
 
 /// A clean-up that comes too late frees nobody's place.

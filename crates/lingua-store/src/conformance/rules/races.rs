@@ -9,7 +9,7 @@ use lingua_core::Rules;
 use crate::clock::ManualClock;
 use crate::conformance::World;
 use crate::conformance::fixture::{RUN_MS, key, reserve};
-use crate::contract::{CommitReply, Reserve, Reserved, Store};
+use crate::contract::{CommitReply, ReserveOutcome, ReserveRequest, Store};
 
 const CALLERS: u64 = 8;
 const NODES: usize = 10;
@@ -47,9 +47,9 @@ where
                 }
                 let key = key(job.into());
                 let random = (job as u32).wrapping_mul(0x9E37_79B9);
-                let request = Reserve { random, ..reserve(key) };
+                let request = ReserveRequest { random, ..reserve(key) };
                 match store.reserve(cell, request).await.expect("a reply").outcome {
-                    Reserved::Granted { grant, used, max, .. } => {
+                    ReserveOutcome::Granted { grant, used, max, .. } => {
                         assert!(used <= max);
                         let node = &running[grant.slot.index()];
                         let at_once = node.fetch_add(1, Ordering::SeqCst) + 1;
@@ -60,7 +60,7 @@ where
                         node.fetch_sub(1, Ordering::SeqCst);
                         assert!(store.finish(cell, key).await.expect("a reply").is_some());
                     }
-                    Reserved::Full { capable, .. } => {
+                    ReserveOutcome::Full { capable, .. } => {
                         assert_eq!(usize::from(capable), NODES);
                         refused.fetch_add(1, Ordering::SeqCst);
                         tokio::task::yield_now().await;

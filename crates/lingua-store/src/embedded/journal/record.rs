@@ -9,7 +9,7 @@
 use lingua_core::job::{Grant, JobState, Stage};
 use lingua_core::{Attempt, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot, Term};
 
-use crate::contract::{Class, Incarnation, JobRecord, Place};
+use crate::contract::{Bytes, Incarnation, JobRecord, NodeClass, Place};
 use crate::embedded::directory::Tenant;
 
 /// Something to be written down.
@@ -112,11 +112,11 @@ pub(in super::super) fn read_job(
         _ => return None,
     };
     let outcome = match step.flag()? {
-        true => Some(step.rest().into()),
+        true => Some(Bytes::copy_from_slice(step.rest()).into()),
         false => step.end().map(|()| None)?,
     };
     let stage = Stage { state, attempt };
-    let spec = spec.rest().into();
+    let spec = Bytes::copy_from_slice(spec.rest());
     let job = JobRecord {
         id,
         owner,
@@ -147,7 +147,7 @@ pub(super) fn read_tenant(node: &str, bytes: &[u8]) -> Option<(NodeId, Tenant)> 
     let mut bytes = Reader(bytes);
     let place = bytes.place()?;
     let incarnation = Incarnation(bytes.u64()?);
-    let class = Class(bytes.u32()?);
+    let class = NodeClass(bytes.u32()?);
     bytes.end()?;
     Some((NodeId::new(node).ok()?, Tenant { place, incarnation, class }))
 }

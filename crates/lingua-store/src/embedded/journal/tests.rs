@@ -17,11 +17,11 @@ use super::disk::Disk;
 use super::record;
 use crate::clock::ManualClock;
 use crate::contract::{
-    Advance, AdvanceReply, Assign, Class, CreateReply, Incarnation, JobFilter, JobRecord, NewJob,
-    Store,
+    AdvanceReply, AdvanceRequest, AssignRequest, Bytes, CreateReply, Incarnation, JobFilter,
+    JobRecord, NewJob, NodeClass, Store,
 };
-use crate::embedded::{Embedded, Limits, OpenError};
-use crate::error::Error;
+use crate::embedded::{Embedded, OpenError, StoreLimits};
+use crate::error::StoreError;
 
 const FILE: &str = "memory";
 const SECTOR: usize = 512;
@@ -50,7 +50,7 @@ impl Platter {
 
     fn open(&self, clock: ManualClock) -> Result<Embedded<ManualClock>, OpenError> {
         let (disk, contents) = Disk::over(self.clone(), Path::new(FILE))?;
-        Embedded::resume(Rules::default(), Limits::default(), clock, disk, contents)
+        Embedded::resume(Rules::default(), StoreLimits::default(), clock, disk, contents)
     }
 
     fn set_broken(&self) {
@@ -146,15 +146,15 @@ fn job(n: u128) -> NewJob {
     NewJob { id: JobId::new(n), owner: owner(), spec, deadline_ms: None, recoverable: true }
 }
 
-fn cancel(n: u128) -> Advance {
+fn cancel(n: u128) -> AdvanceRequest {
     let stage = |state| Stage { state, attempt: Attempt::FIRST };
     let (from, to) = (stage(JobState::New), stage(JobState::Cancelled));
-    Advance::new(JobId::new(n), owner(), from, to, n as u64).unwrap()
+    AdvanceRequest::new(JobId::new(n), owner(), from, to, n as u64).unwrap()
 }
 
-fn assign(n: u64) -> Assign {
+fn assign(n: u64) -> AssignRequest {
     let node = NodeId::new(&format!("node-{n}")).unwrap();
-    Assign { node, incarnation: Incarnation(n), class: Class(0) }
+    AssignRequest { node, incarnation: Incarnation(n), class: NodeClass(0) }
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn a_broken_disk_fails_everything_that_would_have_to_be_kept() {
     let store = platter.open(ManualClock::at(1000)).unwrap();
     assert_eq!(store.create_job(job(1)).await, Ok(CreateReply::Created));
     platter.set_broken();
-    let Err(Error::Unavailable { detail }) = store.create_job(job(2)).await else {
+    let Err(StoreError::Unavailable { detail }) = store.create_job(job(2)).await else {
         panic!("answered without a disk")
     };
     assert!(detail.contains(FILE) && detail.contains("the disk is broken"), "{detail}");
@@ -278,7 +278,7 @@ fn full_record() -> JobRecord {
     let mut record = JobRecord::new(NewJob { deadline_ms: Some(9), ..job(3) }, 5);
     record.stage = Stage { state: JobState::Acked, attempt: Attempt(3) };
     record.grant = Some(grant);
-    record.outcome = Some(b"what came of it".as_slice().into());
+    record.outcome = Some(Bytes::from_static(b"what came of it").into());
     record
 }
 

@@ -5,9 +5,10 @@ use lingua_core::{Attempt, Epoch, Fence, JobId, Rules, Term};
 use lingua_store::conformance::fixture::{instance, key, node, profile};
 use lingua_store::conformance::{START_MS, World};
 use lingua_store::contract::{
-    Advance, AdvanceReply, Candidate, CreateReply, Election, Incarnation, Order, Place,
+    AdvanceReply, AdvanceRequest, CreateReply, ElectReply, ElectRequest, Incarnation, NodeCommand,
+    Place,
 };
-use lingua_store::{Embedded, Limits, ManualClock, Store};
+use lingua_store::{Embedded, ManualClock, Store, StoreLimits};
 use tempfile::TempDir;
 
 use super::{all_jobs, new_job, open, owner, stage, step, write_job};
@@ -16,7 +17,7 @@ use super::{all_jobs, new_job, open, owner, stage, step, write_job};
 fn life(dir: &TempDir, now_ms: u64) -> World<Embedded<ManualClock>> {
     let clock = ManualClock::at(now_ms);
     let rules = Rules::default();
-    let store = Embedded::open(rules, Limits::default(), clock.clone(), dir.path());
+    let store = Embedded::open(rules, StoreLimits::default(), clock.clone(), dir.path());
     World { store: store.expect("a store"), clock, rules }
 }
 
@@ -78,7 +79,7 @@ async fn jobs_go_on_where_they_stood() {
     let from = stage(JobState::Selecting);
     let mut to = stage(JobState::Retrying);
     to.attempt = Attempt(2);
-    let late = Advance::new(record.id, owner(), from, to, 1).unwrap();
+    let late = AdvanceRequest::new(record.id, owner(), from, to, 1).unwrap();
     assert!(matches!(store.advance_job(late).await, Ok(AdvanceReply::Conflict { .. })));
 }
 
@@ -104,8 +105,8 @@ async fn numbers_rise_over_restarts_whatever_the_clock_does() {
             }
         }
         let candidate =
-            Candidate { instance: owner(), incarnation: Incarnation(1), lease_ms: 9_000 };
-        let Election::Leading { term: next, .. } = w.store.elect(candidate).await.unwrap() else {
+            ElectRequest { instance: owner(), incarnation: Incarnation(1), lease_ms: 9_000 };
+        let ElectReply::Leading { term: next, .. } = w.store.elect(candidate).await.unwrap() else {
             panic!("the lease of a former life is over")
         };
         assert!(next > term, "{next} after {term}, life {life_number}");
@@ -163,14 +164,14 @@ async fn an_order_to_drain_outlives_a_restart_until_it_is_taken_back() {
     for n in 0..4 {
         let place = w.join(n, "zh en", 4).await;
         if n < 3 {
-            w.store.set_state(place, Order::Drain).await.unwrap();
+            w.store.set_state(place, NodeCommand::Drain).await.unwrap();
         }
         if n == 1 {
-            w.store.set_state(place, Order::Resume).await.unwrap();
+            w.store.set_state(place, NodeCommand::Resume).await.unwrap();
         }
     }
     let gone = w.store.locate(&node(2)).await.unwrap().expect("a place");
-    w.store.set_state(gone, Order::Retire).await.unwrap();
+    w.store.set_state(gone, NodeCommand::Retire).await.unwrap();
     assert_eq!(w.store.release(&node(2), gone.epoch).await, Ok(true));
     drop(w);
 
@@ -187,7 +188,7 @@ async fn an_order_to_drain_outlives_a_restart_until_it_is_taken_back() {
     assert_eq!(is_drained(&w, 2).await, Some(false), "another node with an old name");
     assert_eq!(is_drained(&w, 3).await, Some(false), "never ordered");
     let place = w.store.locate(&node(0)).await.unwrap().expect("a place");
-    w.store.set_state(place, Order::Resume).await.unwrap();
+    w.store.set_state(place, NodeCommand::Resume).await.unwrap();
     drop(w);
 
     let w = life(&dir, START_MS);
@@ -210,7 +211,7 @@ async fn racing_ends_leave_one_end_on_disk() {
             let mut won = vec![];
             for n in 0..20 {
                 let end = [JobState::Failed, JobState::Cancelled][rival as usize % 2];
-                let outcome = &rival.to_le_bytes()[..];
+                let outcome = rival.to_le_bytes().to_vec();
                 let step = step(n, JobState::Selecting, end, rival).with_outcome(outcome);
                 if store.advance_job(step).await == Ok(AdvanceReply::Advanced) {
                     won.push((n, rival));

@@ -2,18 +2,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use lingua_core::Rules;
 use lingua_core::job::JobState;
 use lingua_store::conformance::START_MS;
 use lingua_store::contract::{JOB_BYTES_MAX, NewJob};
-use lingua_store::{Embedded, Limits, ManualClock, Store};
+use lingua_store::{Embedded, ManualClock, Store, StoreLimits};
 
 use super::{FILE, all_jobs, new_job, open, quick_dir, step, write_job};
 
 fn small(dir: &Path) -> Embedded<ManualClock> {
-    let limits = Limits { ended_jobs_max: 50, ..Limits::default() };
+    let limits = StoreLimits { ended_jobs_max: 50, ..StoreLimits::default() };
     Embedded::open(Rules::default(), limits, ManualClock::at(START_MS), dir).expect("a store")
 }
 
@@ -47,8 +46,9 @@ async fn old_jobs_are_forgotten_after_a_restart_too() {
     write_job(&store, 1, 3).await;
     write_job(&store, 2, 0).await;
     drop(store);
-    let later = ManualClock::at(START_MS + Limits::default().job_record_ms + 1);
-    let store = Embedded::open(Rules::default(), Limits::default(), later, dir.path()).unwrap();
+    let later = ManualClock::at(START_MS + StoreLimits::default().job_record_ms + 1);
+    let store =
+        Embedded::open(Rules::default(), StoreLimits::default(), later, dir.path()).unwrap();
     assert_eq!(all_jobs(&store).await.len(), 1, "not listed");
     write_job(&store, 3, 0).await;
     drop(store);
@@ -61,7 +61,7 @@ async fn old_jobs_are_forgotten_after_a_restart_too() {
 async fn a_job_that_is_accepted_anew_stays_on_disk() {
     let dir = quick_dir();
     let clock = ManualClock::at(START_MS);
-    let (rules, limits) = (Rules::default(), Limits::default());
+    let (rules, limits) = (Rules::default(), StoreLimits::default());
     let store = Embedded::open(rules, limits, clock.clone(), dir.path()).unwrap();
     // More than one operation removes from disk at a time.
     for n in 0..300 {
@@ -83,7 +83,7 @@ async fn a_file_that_is_mostly_empty_is_made_smaller_when_it_is_opened() {
     let store = small(dir.path());
     let jobs = 100;
     for n in 0..jobs {
-        let spec = Arc::from(vec![n as u8; JOB_BYTES_MAX]);
+        let spec = vec![n as u8; JOB_BYTES_MAX].into();
         store.create_job(NewJob { spec, ..new_job(n) }).await.unwrap();
     }
     for n in 0..jobs {

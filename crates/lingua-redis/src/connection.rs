@@ -1,6 +1,6 @@
 //! A connection that comes back by itself.
 //!
-//! Start at [`Line::run`]. One connection carries everybody's calls, pipelined. When it breaks, the
+//! Start at [`Connection::run`]. One connection carries everybody's calls, pipelined. When it breaks, the
 //! next caller opens a new one; while that fails, callers are refused at once and attempts become
 //! rarer, with some chance in it so that instances do not come all at the same moment.
 //!
@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lingua_store::{Error, Result};
+use lingua_store::{Result, StoreError};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
-use crate::dial::{Dialer, Link, Purpose};
-use crate::error::{Trouble, unavailable};
+use crate::connect::{Connector, Purpose, RawConnection};
+use crate::error::{FailureKind, unavailable};
 use crate::identity::{IdentityWatch, text_of};
-use crate::options::Patience;
+use crate::options::CallTimeouts;
 use crate::script::Call;
 
 /// Connections that are kept for the next reader.
@@ -28,25 +28,25 @@ const IDLE_MAX: usize = 4;
 const DOUBLINGS_MAX: u32 = 16;
 
 /// A connection to the store, and the way to a new one.
-pub(crate) struct Line {
-    dialer: Dialer,
-    patience: Patience,
+pub(crate) struct Connection {
+    connector: Connector,
+    timeouts: CallTimeouts,
     state: Mutex<State>,
-    /// Held by the one caller that is dialling.
-    dialling: tokio::sync::Mutex<()>,
+    /// Held by the one caller that is connecting.
+    connecting: tokio::sync::Mutex<()>,
     /// Connections for waiting that nobody uses at present.
-    idle: Mutex<Vec<Link>>,
+    idle: Mutex<Vec<RawConnection>>,
     pub(crate) identity: IdentityWatch,
 }
 
 #[derive(Default)]
 struct State {
-    link: Option<Link>,
+    link: Option<RawConnection>,
     /// Which connection this is: an error of an earlier one says nothing about it.
     generation: u64,
     failures: u32,
     /// No attempt before this, and what the last one said.
-    refused: Option<(Instant, Error)>,
+    refused: Option<(Instant, StoreError)>,
 }
 
 /// Whether a call may be made again when nobody knows whether it was carried out.
@@ -58,13 +58,13 @@ pub(crate) enum Repeat {
     Never,
 }
 
-impl Line {
-    pub(crate) fn new(dialer: Dialer, patience: Patience) -> Arc<Self> {
+impl Connection {
+    pub(crate) fn new(connector: Connector, timeouts: CallTimeouts) -> Arc<Self> {
         Arc::new(Self {
-            dialer,
-            patience,
+            connector,
+            timeouts,
             state: Mutex::default(),
-            dialling: tokio::sync::Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
             idle: Mutex::default(),
             identity: IdentityWatch::default(),
         })
@@ -91,7 +91,7 @@ impl Line {
             let started = Instant::now();
             let mut sent = link.send(command).await;
             if let (Err(error), Some(call)) = (&sent, call)
-                && Trouble::of(error) == Trouble::NoScript
+                && FailureKind::of(error) == FailureKind::NoScript
             {
                 sent = link.send(&call.in_full()).await;
             }
@@ -99,35 +99,35 @@ impl Line {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            let trouble = Trouble::of(&error);
-            if matches!(trouble, Trouble::Broken | Trouble::Silent | Trouble::NotMaster) {
+            let kind = FailureKind::of(&error);
+            if matches!(kind, FailureKind::Broken | FailureKind::Silent | FailureKind::NotMaster) {
                 self.discard(generation);
             }
-            let again = match trouble {
-                Trouble::Broken => repeat == Repeat::Harmless,
-                Trouble::NotMaster => true,
+            let again = match kind {
+                FailureKind::Broken => repeat == Repeat::Harmless,
+                FailureKind::NotMaster => true,
                 // Whoever waited that long has waited enough.
                 _ => false,
             };
             if !(first && again) {
-                tracing::debug!(%error, ?trouble, "the store did not carry out an operation");
-                return Err(trouble.tell(&error, started.elapsed()));
+                tracing::debug!(%error, ?kind, "the store did not carry out an operation");
+                return Err(kind.tell(&error, started.elapsed()));
             }
             first = false;
         }
     }
 
     /// The present connection, or a new one.
-    async fn link(&self) -> Result<(u64, Link)> {
+    async fn link(&self) -> Result<(u64, RawConnection)> {
         if let Some(present) = self.present()? {
             return Ok(present);
         }
-        let _dialling = self.dialling.lock().await;
+        let _dialling = self.connecting.lock().await;
         // Somebody else may have got one in the meantime, or found that there is none to get.
         if let Some(present) = self.present()? {
             return Ok(present);
         }
-        let mut link = match self.dialer.dial(Purpose::Calls).await {
+        let mut link = match self.connector.connect(Purpose::Calls).await {
             Ok(link) => link,
             Err(error) => return Err(self.refuse(unavailable(&error))),
         };
@@ -143,7 +143,7 @@ impl Line {
         Ok((state.generation, link))
     }
 
-    fn present(&self) -> Result<Option<(u64, Link)>> {
+    fn present(&self) -> Result<Option<(u64, RawConnection)>> {
         let state = self.state.lock();
         if let Some(link) = &state.link {
             return Ok(Some((state.generation, link.clone())));
@@ -154,11 +154,11 @@ impl Line {
         }
     }
 
-    fn refuse(&self, error: Error) -> Error {
+    fn refuse(&self, error: StoreError) -> StoreError {
         let mut state = self.state.lock();
         let doubled = 2u32.saturating_pow(state.failures.min(DOUBLINGS_MAX));
-        let longest = self.patience.reconnect_min.saturating_mul(doubled);
-        let pause = jittered(longest.min(self.patience.reconnect_max));
+        let longest = self.timeouts.reconnect_min.saturating_mul(doubled);
+        let pause = jittered(longest.min(self.timeouts.reconnect_max));
         if state.failures == 0 {
             tracing::warn!(%error, "the store is unreachable");
         }
@@ -176,7 +176,7 @@ impl Line {
 
     /// Looks at who the servers are, on the present connection. If one of them does not say, the connection is given
     /// up: a Cluster's finds the successor of a dead master by itself, and who that is must be known before it answers.
-    pub(crate) async fn look_at_identity(&self) {
+    pub(crate) async fn check_identity(&self) {
         let Ok((generation, mut link)) = self.link().await else { return };
         if let Err(error) = self.identity.look(&mut link).await {
             tracing::debug!(%error, "a server does not say who it is");
@@ -189,7 +189,7 @@ impl Line {
         let (_, mut link) = self.link().await?;
         let mut question = redis::cmd("INFO");
         question.arg(section);
-        let answers = link.ask_all(question).await.map_err(|error| unavailable(&error))?;
+        let answers = link.send_to_masters(question).await.map_err(|error| unavailable(&error))?;
         Ok(answers.iter().map(|(at, answer)| (at.clone(), text_of(answer))).collect())
     }
 
@@ -197,14 +197,14 @@ impl Line {
     /// connection of its own, because whatever is sent behind it waits too.
     pub(crate) async fn wait_for(&self, stream: &str, after: u64) -> Result<()> {
         let mut command = redis::cmd("XREAD");
-        command.arg("COUNT").arg(1).arg("BLOCK").arg(self.patience.block.as_millis() as u64);
+        command.arg("COUNT").arg(1).arg("BLOCK").arg(self.timeouts.block.as_millis() as u64);
         command.arg("STREAMS").arg(stream).arg(format!("{after}-0"));
         loop {
             let kept = self.idle.lock().pop();
             let was_kept = kept.is_some();
             let mut link = match kept {
                 Some(link) => link,
-                None => self.dial_for_waiting().await?,
+                None => self.connect_for_waiting().await?,
             };
             // If the caller goes away in the middle, so does the connection: its reply is nobody's.
             let Err(error) = link.send(&command).await else {
@@ -214,19 +214,19 @@ impl Line {
                 }
                 return Ok(());
             };
-            match Trouble::of(&error) {
+            match FailureKind::of(&error) {
                 // It broke while nobody used it; that says nothing about the server.
                 _ if was_kept => {}
-                Trouble::Wrong => return Err(Trouble::Wrong.tell(&error, Duration::ZERO)),
+                FailureKind::Wrong => return Err(FailureKind::Wrong.tell(&error, Duration::ZERO)),
                 _ => return Err(unavailable(&error)),
             }
         }
     }
 
-    async fn dial_for_waiting(&self) -> Result<Link> {
+    async fn connect_for_waiting(&self) -> Result<RawConnection> {
         // If the store is down, callers take turns in finding out.
         self.link().await?;
-        self.dialer.dial(Purpose::Waiting).await.map_err(|error| unavailable(&error))
+        self.connector.connect(Purpose::Waiting).await.map_err(|error| unavailable(&error))
     }
 }
 
@@ -235,11 +235,11 @@ fn jittered(longest: Duration) -> Duration {
     longest.mul_f64(0.5 + rand::random::<f64>() / 2.0)
 }
 
-impl std::fmt::Debug for Line {
+impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state.lock();
-        f.debug_struct("Line")
-            .field("dialer", &self.dialer)
+        f.debug_struct("Connection")
+            .field("connector", &self.connector)
             .field("connected", &state.link.is_some())
             .field("generation", &state.generation)
             .finish_non_exhaustive()

@@ -3,47 +3,48 @@
 
 use lingua_core::{CellId, Epoch, InstanceId, NodeId, Slot, Term};
 use lingua_store::contract::{
-    Candidate, Change, Changes, Election, Publish, PublishReply, TABLE_BYTES_MAX, Table,
+    Change, Changes, ElectReply, ElectRequest, PublishReply, PublishRequest, PublishedTable,
+    TABLE_BYTES_MAX,
 };
-use lingua_store::{Error, Result};
+use lingua_store::{Result, StoreError};
 use redis::Value;
 
-use crate::reply::{Reply, corrupt, number_of};
+use crate::reply::{ScriptReply, corrupt, number_of};
 use crate::script::{ELECT, FEED_ADD, FEED_READ, PUBLISH, RESIGN};
 use crate::store::RedisStore;
 
 impl RedisStore {
-    pub(crate) async fn take_lead(&self, candidate: Candidate) -> Result<Election> {
+    pub(crate) async fn take_lead(&self, candidate: ElectRequest) -> Result<ElectReply> {
         let [feed, head] = self.keys.feed();
         let call = ELECT.call(self.script_ms(), &[self.keys.leader(), feed, head]);
         let call = call.arg(candidate.instance.as_str()).arg(candidate.incarnation.0);
         let call = call.arg(candidate.lease_ms).arg(self.limits.feed_max);
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         let (leading, leader) = (reply.flag()?, reply.parse::<InstanceId>()?);
         let (term, until_ms) = (Term(reply.number()?), reply.number()?);
         Ok(match leading {
-            true => Election::Leading { term, until_ms },
-            false => Election::Following { leader, term, until_ms },
+            true => ElectReply::Leading { term, until_ms },
+            false => ElectReply::Following { leader, term, until_ms },
         })
     }
 
     pub(crate) async fn give_up_lead(&self, instance: &InstanceId, term: Term) -> Result<bool> {
         let call = RESIGN.call(self.script_ms(), &[self.keys.leader()]);
         let call = call.arg(instance.as_str()).arg(term.0);
-        Ok(number_of(self.line.run(&call).await?)? == 1)
+        Ok(number_of(self.connection.run(&call).await?)? == 1)
     }
 
-    pub(crate) async fn publish_table(&self, publish: Publish) -> Result<PublishReply> {
+    pub(crate) async fn publish_table(&self, publish: PublishRequest) -> Result<PublishReply> {
         if publish.table.len() > TABLE_BYTES_MAX {
             let what = "the pool table in bytes";
-            return Err(Error::LimitReached { what, limit: TABLE_BYTES_MAX });
+            return Err(StoreError::LimitReached { what, limit: TABLE_BYTES_MAX });
         }
         let [feed, head] = self.keys.feed();
         let call =
             PUBLISH.call(self.script_ms(), &[self.keys.leader(), self.keys.table(), feed, head]);
         let call = call.arg(publish.instance.as_str()).arg(publish.term.0).arg(publish.replaces);
         let call = call.arg(&publish.table[..]).arg(self.limits.feed_max);
-        let mut reply = Reply::new(self.line.run(&call).await?)?;
+        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         Ok(match reply.text()?.as_str() {
             "published" => PublishReply::Published(reply.number()?),
             "conflict" => PublishReply::Conflict(reply.number()?),
@@ -51,17 +52,17 @@ impl RedisStore {
         })
     }
 
-    pub(crate) async fn published_table(&self) -> Result<Option<Table>> {
+    pub(crate) async fn published_table(&self) -> Result<Option<PublishedTable>> {
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.table()).arg(&["version", "term", "published", "table"]);
-        let value = self.line.send(&command).await?;
+        let value = self.connection.send(&command).await?;
         if matches!(&value, Value::Array(parts) if parts.contains(&Value::Nil)) {
             return Ok(None);
         }
-        let mut reply = Reply::new(value)?;
+        let mut reply = ScriptReply::new(value)?;
         let (version, term, published_ms) =
             (reply.number()?, Term(reply.number()?), reply.number()?);
-        Ok(Some(Table { version, term, published_ms, table: reply.bytes()?.into() }))
+        Ok(Some(PublishedTable { version, term, published_ms, table: reply.bytes()?.into() }))
     }
 
     /// Tells the feed of a change of a node, and takes it off the cell's list. If that fails the change
@@ -75,7 +76,7 @@ impl RedisStore {
             Ok(()) => {
                 let mut command = redis::cmd("LREM");
                 command.arg(&self.keys.cell(cell).news).arg(1).arg(change);
-                self.line.send(&command).await.map(drop)
+                self.connection.send(&command).await.map(drop)
             }
             Err(error) => Err(error),
         };
@@ -87,14 +88,14 @@ impl RedisStore {
     pub(crate) async fn tell(&self, change: &[u8]) -> Result<()> {
         let call = FEED_ADD.call(self.script_ms(), &self.keys.feed());
         let call = call.arg(self.limits.feed_max).arg(change);
-        self.line.run(&call).await.map(drop)
+        self.connection.run(&call).await.map(drop)
     }
 
     pub(crate) async fn newest_change(&self) -> Result<u64> {
         let [_, head] = self.keys.feed();
         let mut command = redis::cmd("HGET");
         command.arg(head).arg("n");
-        match self.line.send(&command).await? {
+        match self.connection.send(&command).await? {
             Value::Nil => Ok(0),
             value => number_of(value),
         }
@@ -106,7 +107,7 @@ impl RedisStore {
             let call = FEED_READ.call(self.script_ms(), &keys);
             let name = format!("{:016x}", rand::random::<u64>());
             let call = call.arg(after).arg(limit.max(1)).arg(name);
-            let mut reply = Reply::new(self.line.run(&call).await?)?;
+            let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
             let (name, head, gap) = (reply.text()?, reply.number()?, reply.flag()?);
             // After a restart of an empty store its numbers may fit by chance; its name does not.
             if gap | self.is_another_feed(name) {
@@ -120,7 +121,7 @@ impl RedisStore {
                 let next = after + changes.len() as u64;
                 return Ok(Changes { changes, next, gap: false });
             }
-            self.line.wait_for(&keys[0], after).await?;
+            self.connection.wait_for(&keys[0], after).await?;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Opens connections: to one server, to whichever one the sentinels name, or to a Cluster.
 //!
-//! Start at [`Dialer::dial`].
+//! Start at [`Connector::connect`].
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use redis::{
     Value,
 };
 
-use crate::options::{Options, Patience};
+use crate::options::{CallTimeouts, RedisOptions};
 use crate::url::{Address, Login, StoreUrl, Topology};
 
 /// How often a Cluster's client tries again after a redirection or while slots move.
@@ -25,12 +25,12 @@ const CLUSTER_WAIT_MS: (u64, u64) = (20, 200);
 
 /// An open connection. Clones share it; what they send is pipelined.
 #[derive(Clone)]
-pub(crate) enum Link {
+pub(crate) enum RawConnection {
     Single(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
 
-impl Link {
+impl RawConnection {
     pub(crate) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
         let value = match self {
             Self::Single(connection) => connection.req_packed_command(command).await,
@@ -40,7 +40,10 @@ impl Link {
     }
 
     /// Asks every master the same; gives who answered what.
-    pub(crate) async fn ask_all(&mut self, command: Cmd) -> RedisResult<Vec<(String, Value)>> {
+    pub(crate) async fn send_to_masters(
+        &mut self,
+        command: Cmd,
+    ) -> RedisResult<Vec<(String, Value)>> {
         let connection = match self {
             Self::Single(connection) => {
                 let value = connection.req_packed_command(&command).await?;
@@ -72,16 +75,16 @@ pub(crate) enum Purpose {
 
 /// Knows where the servers are and how to log in.
 #[derive(Debug)]
-pub(crate) struct Dialer {
+pub(crate) struct Connector {
     url: StoreUrl,
-    patience: Patience,
+    timeouts: CallTimeouts,
     tls_ca: Option<Vec<u8>>,
 }
 
-impl Dialer {
-    pub(crate) fn new(options: &Options) -> Self {
+impl Connector {
+    pub(crate) fn new(options: &RedisOptions) -> Self {
         let (url, tls_ca) = (options.url.clone(), options.tls_ca.clone());
-        Self { url, patience: options.patience, tls_ca }
+        Self { url, timeouts: options.timeouts, tls_ca }
     }
 
     /// Checks what can be checked without a server.
@@ -99,31 +102,31 @@ impl Dialer {
     }
 
     /// Opens a connection, within the time for that.
-    pub(crate) async fn dial(&self, purpose: Purpose) -> RedisResult<Link> {
-        let dialled = tokio::time::timeout(self.patience.connect, self.dial_patiently(purpose));
-        dialled.await.unwrap_or_else(|_| {
+    pub(crate) async fn connect(&self, purpose: Purpose) -> RedisResult<RawConnection> {
+        let connected = tokio::time::timeout(self.timeouts.connect, self.connect_untimed(purpose));
+        connected.await.unwrap_or_else(|_| {
             let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
             Err(RedisError::from(late))
         })
     }
 
-    async fn dial_patiently(&self, purpose: Purpose) -> RedisResult<Link> {
+    async fn connect_untimed(&self, purpose: Purpose) -> RedisResult<RawConnection> {
         match &self.url.topology {
             Topology::Standalone(address) => {
-                Ok(Link::Single(self.open(self.info(address)?, purpose).await?))
+                Ok(RawConnection::Single(self.open(self.info(address)?, purpose).await?))
             }
             Topology::Sentinel { sentinels, master, login } => {
-                self.dial_master(sentinels, master, login, purpose).await
+                self.connect_master(sentinels, master, login, purpose).await
             }
-            Topology::Cluster(addresses) => self.dial_cluster(addresses, purpose).await,
+            Topology::Cluster(addresses) => self.connect_cluster(addresses, purpose).await,
         }
     }
 
     /// How long a reply may take on a connection for this purpose.
     fn reply_timeout(&self, purpose: Purpose) -> Duration {
         match purpose {
-            Purpose::Calls => self.patience.reply,
-            Purpose::Waiting => self.patience.reply + self.patience.block,
+            Purpose::Calls => self.timeouts.reply,
+            Purpose::Waiting => self.timeouts.reply + self.timeouts.block,
         }
     }
 
@@ -133,7 +136,7 @@ impl Dialer {
         purpose: Purpose,
     ) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.patience.connect))
+            .set_connection_timeout(Some(self.timeouts.connect))
             .set_response_timeout(Some(self.reply_timeout(purpose)));
         self.client(info)?.get_multiplexed_async_connection_with_config(&config).await
     }
@@ -169,24 +172,24 @@ impl Dialer {
     }
 
     /// Asks the sentinels one after the other who the master is, and takes it if it says so itself.
-    async fn dial_master(
+    async fn connect_master(
         &self,
         sentinels: &[Address],
         master: &str,
         login: &Login,
         purpose: Purpose,
-    ) -> RedisResult<Link> {
+    ) -> RedisResult<RawConnection> {
         let mut failure = RedisError::from((ErrorKind::EmptySentinelList, "no sentinel is named"));
         for sentinel in sentinels {
-            match self.dial_named(sentinel, master, login, purpose).await {
-                Ok(connection) => return Ok(Link::Single(connection)),
+            match self.connect_named(sentinel, master, login, purpose).await {
+                Ok(connection) => return Ok(RawConnection::Single(connection)),
                 Err(error) => failure = error,
             }
         }
         Err(failure)
     }
 
-    async fn dial_named(
+    async fn connect_named(
         &self,
         sentinel: &Address,
         master: &str,
@@ -195,8 +198,8 @@ impl Dialer {
     ) -> RedisResult<MultiplexedConnection> {
         // One sentinel that hangs must leave time for the others.
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.patience.connect / 4))
-            .set_response_timeout(Some(self.patience.connect / 4));
+            .set_connection_timeout(Some(self.timeouts.connect / 4))
+            .set_response_timeout(Some(self.timeouts.connect / 4));
         let info = self.info_for(sentinel, login_settings(login))?;
         let mut asked =
             self.client(info)?.get_multiplexed_async_connection_with_config(&config).await?;
@@ -219,10 +222,14 @@ impl Dialer {
         }
     }
 
-    async fn dial_cluster(&self, addresses: &[Address], purpose: Purpose) -> RedisResult<Link> {
+    async fn connect_cluster(
+        &self,
+        addresses: &[Address],
+        purpose: Purpose,
+    ) -> RedisResult<RawConnection> {
         let infos: RedisResult<Vec<_>> = addresses.iter().map(|at| self.info(at)).collect();
         let mut builder = ClusterClientBuilder::new(infos?)
-            .connection_timeout(self.patience.connect)
+            .connection_timeout(self.timeouts.connect)
             .response_timeout(self.reply_timeout(purpose))
             .retries(CLUSTER_RETRIES)
             .min_retry_wait(CLUSTER_WAIT_MS.0)
@@ -233,7 +240,7 @@ impl Dialer {
         if let Some(certificates) = self.certificates() {
             builder = builder.certs(certificates);
         }
-        Ok(Link::Cluster(builder.build()?.get_async_connection().await?))
+        Ok(RawConnection::Cluster(builder.build()?.get_async_connection().await?))
     }
 }
 
