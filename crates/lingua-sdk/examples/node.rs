@@ -15,7 +15,7 @@ impl Handler for Reverse {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), lingua_sdk::node::Error> {
+async fn main() -> Result<(), lingua_sdk::NodeRunError> {
     let url = std::env::args().nth(1).unwrap_or("ws://127.0.0.1:7410/v1/node/ws".to_owned());
     let langs = ["zh", "en"];
     let options = NodeOptions::new(url).languages(&langs, &langs, &langs).slots(4);

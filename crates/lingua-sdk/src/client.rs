@@ -1,10 +1,10 @@
 //! Every HTTP route of the scheduler as a typed call.
 //!
-//! Start at [`Client::dispatch`]. `client/transport.rs` moves the bytes, `client/error.rs` says what
-//! went wrong.
+//! Start at [`Client::dispatch`]. `client/transport.rs` moves the bytes, `client/error.rs` has the
+//! errors.
 //!
-//! Invariant: nothing is sent twice; whoever wants to repeat a request asks
-//! [`ClientError::is_safe_to_retry`] or gives it a key ([`Client::dispatch_once`]).
+//! Invariant: nothing is sent twice. To repeat a request, ask [`ClientError::is_safe_to_retry`]
+//! first, or give it a key ([`Client::dispatch_once`]).
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,18 +27,18 @@ mod transport;
 pub use error::ClientError;
 
 use crate::tls::Trust;
-use transport::{Answer, Call, Transport, header_value};
+use transport::{HttpRequest, HttpResponse, Transport, header_value};
 
-/// How long a request may take besides the time that it asks the scheduler to wait.
+/// How long a request may take, besides the time that it asks the scheduler to wait.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long the scheduler works on a translation that names no deadline.
 const TRANSLATE_MS_DEFAULT: u64 = 30_000;
 
-/// How long a route whose meaning is not known here may make its caller wait.
+/// How long the scheduler may wait before it answers a raw request.
 const RAW_WAIT_MS: u64 = 60_000;
 
-/// How much of an answer that was not understood an error repeats, in characters.
+/// How much of an unreadable response an error repeats, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -50,8 +50,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the scheduler at this address, such as `http://127.0.0.1:7410`; `https://` takes what
-    /// this machine trusts. Nothing is connected yet.
+    /// A client of the scheduler at this address, such as `http://127.0.0.1:7410`. For `https://`,
+    /// the certificates of this machine are trusted. Nothing is connected yet.
     pub fn new(base_url: &str) -> Result<Self, ClientError> {
         Ok(Self { transport: Transport::new(base_url)? })
     }
@@ -76,32 +76,32 @@ impl Client {
 
     /// Sends a job to a node and returns once it was sent.
     pub async fn dispatch(&self, job: &Dispatch<'_>) -> Result<DispatchResponse, ClientError> {
-        self.read(dispatch_call(job)).await
+        self.fetch(dispatch_request(job)).await
     }
 
-    /// The same, but however often it is called with one key, there is one job.
+    /// Sends a job like [`dispatch`](Self::dispatch). Calls with the same key make one job.
     pub async fn dispatch_once(
         &self,
         job: &Dispatch<'_>,
         key: &str,
     ) -> Result<DispatchResponse, ClientError> {
         let header = Some((IDEMPOTENCY_KEY, header_value("idempotency key", key)?));
-        self.read(Call { header, ..dispatch_call(job) }).await
+        self.fetch(HttpRequest { header, ..dispatch_request(job) }).await
     }
 
     /// Sends a job and waits for its result.
     pub async fn translate(&self, job: &Dispatch<'_>) -> Result<JobView, ClientError> {
         let deadline_ms = job.options.as_ref().and_then(|options| options.deadline_ms);
-        let call = post("/v1/translate", Some(to_json(job)));
-        self.read(call.waiting(deadline_ms.unwrap_or(TRANSLATE_MS_DEFAULT))).await
+        let request = post("/v1/translate", Some(to_json(job)));
+        self.fetch(request.waiting(deadline_ms.unwrap_or(TRANSLATE_MS_DEFAULT))).await
     }
 
-    /// A job; waits so long for its end, if that has not come yet.
+    /// A job; waits up to `wait_ms` for its end.
     pub async fn job(&self, id: JobId, wait_ms: u64) -> Result<JobView, ClientError> {
-        self.read(get(format!("/v1/jobs/{id}?wait_ms={wait_ms}")).waiting(wait_ms)).await
+        self.fetch(get(format!("/v1/jobs/{id}?wait_ms={wait_ms}")).waiting(wait_ms)).await
     }
 
-    /// Jobs, of one state or of any.
+    /// Jobs, the newest first; of one state or of any.
     pub async fn jobs(
         &self,
         state: Option<JobState>,
@@ -111,144 +111,147 @@ impl Client {
         let limit = limit.map(|limit| format!("limit={limit}"));
         let query: Vec<String> = state.into_iter().chain(limit).collect();
         let mark = if query.is_empty() { "" } else { "?" };
-        self.read(get(format!("/v1/jobs{mark}{}", query.join("&")))).await
+        self.fetch(get(format!("/v1/jobs{mark}{}", query.join("&")))).await
     }
 
-    /// Cancels a job; the answer says how it ended.
+    /// Cancels a job; the response says how it ended.
     pub async fn cancel(&self, id: JobId) -> Result<CancelResponse, ClientError> {
-        self.read(post(format!("/v1/jobs/{id}/cancel"), None)).await
+        self.fetch(post(format!("/v1/jobs/{id}/cancel"), None)).await
     }
 
     /// All nodes.
     pub async fn nodes(&self) -> Result<NodeList, ClientError> {
-        self.read(get("/v1/nodes")).await
+        self.fetch(get("/v1/nodes")).await
     }
 
     /// One node.
     pub async fn node(&self, id: &NodeId) -> Result<NodeView, ClientError> {
-        self.read(get(format!("/v1/nodes/{id}"))).await
+        self.fetch(get(format!("/v1/nodes/{id}"))).await
     }
 
-    /// Orders a node to finish what it has and take no more.
+    /// Lets a node finish its jobs and accept no more.
     pub async fn drain(&self, id: &NodeId) -> Result<(), ClientError> {
-        self.call(post(format!("/v1/nodes/{id}/drain"), None)).await.map(drop)
+        self.send(post(format!("/v1/nodes/{id}/drain"), None)).await.map(drop)
     }
 
-    /// Ends an order to drain.
+    /// Lets a drained node accept jobs again.
     pub async fn resume(&self, id: &NodeId) -> Result<(), ClientError> {
-        self.call(post(format!("/v1/nodes/{id}/resume"), None)).await.map(drop)
+        self.send(post(format!("/v1/nodes/{id}/resume"), None)).await.map(drop)
     }
 
     /// All pools.
     pub async fn pools(&self) -> Result<PoolList, ClientError> {
-        self.read(get("/v1/pools")).await
+        self.fetch(get("/v1/pools")).await
     }
 
     /// The pool of a direction, with its nodes.
     pub async fn pool(&self, pair: &LangPair) -> Result<PoolView, ClientError> {
-        self.read(get(format!("/v1/pools/{pair}"))).await
+        self.fetch(get(format!("/v1/pools/{pair}"))).await
     }
 
-    /// The instances and what they share.
+    /// The scheduler processes, the leader and the store.
     pub async fn cluster(&self) -> Result<ClusterView, ClientError> {
-        self.read(get("/v1/cluster")).await
+        self.fetch(get("/v1/cluster")).await
     }
 
     /// Why each node would or would not get such a job now.
     pub async fn explain(&self, job: &Dispatch<'_>) -> Result<ExplainResponse, ClientError> {
-        self.read(post("/v1/explain", Some(to_json(job)))).await
+        self.fetch(post("/v1/explain", Some(to_json(job)))).await
     }
 
-    /// The metrics, as Prometheus reads them.
+    /// The metrics in the text format of Prometheus.
     pub async fn metrics(&self) -> Result<String, ClientError> {
-        let answer = self.call(get("/metrics")).await?;
-        let text = std::str::from_utf8(&answer.body);
-        text.map(str::to_owned).map_err(|error| self.bad_answer(&answer, &error.to_string()))
+        let response = self.send(get("/metrics")).await?;
+        let text = std::str::from_utf8(&response.body);
+        text.map(str::to_owned).map_err(|error| self.bad_response(&response, &error.to_string()))
     }
 
-    /// The answer of a route as it came, for tools that pass it on.
+    /// The body of a route's response, for tools that pass it on.
     pub async fn get_raw(&self, path: &str) -> Result<Bytes, ClientError> {
-        Ok(self.call(get(path).waiting(RAW_WAIT_MS)).await?.body)
+        Ok(self.send(get(path).waiting(RAW_WAIT_MS)).await?.body)
     }
 
-    /// The answer to a body as it came, for tools that pass it on.
+    /// The body of the response to a posted body, for tools that pass it on.
     pub async fn post_raw(&self, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
         let body = Some(body).filter(|body| !body.is_empty());
-        let call = call(Method::POST, path.to_owned(), body);
-        Ok(self.call(call.waiting(RAW_WAIT_MS)).await?.body)
+        let request = request(Method::POST, path.to_owned(), body);
+        Ok(self.send(request.waiting(RAW_WAIT_MS)).await?.body)
     }
 
     /// Whether the instance is alive.
     pub async fn healthz(&self) -> Result<bool, ClientError> {
-        self.is_good("/healthz").await
+        self.is_up("/healthz").await
     }
 
-    /// Whether the instance can do its work: it cannot while its store is unreachable.
+    /// Whether the instance is ready: it is not while its store is unreachable.
     pub async fn readyz(&self) -> Result<bool, ClientError> {
-        self.is_good("/readyz").await
+        self.is_up("/readyz").await
     }
 
-    async fn is_good(&self, path: &str) -> Result<bool, ClientError> {
-        let answer = self.transport.call(get(path)).await?;
-        match answer.status {
+    async fn is_up(&self, path: &str) -> Result<bool, ClientError> {
+        let response = self.transport.send(get(path)).await?;
+        match response.status {
             200..300 => Ok(true),
             503 => Ok(false),
-            _ => Err(self.refused(&answer)),
+            _ => Err(self.refused(&response)),
         }
     }
 
-    async fn read<M: Message + DeserializeOwned>(&self, call: Call) -> Result<M, ClientError> {
-        let answer = self.call(call).await?;
-        parse(&answer.body).map_err(|error| self.bad_answer(&answer, &error.detail))
+    async fn fetch<M: Message + DeserializeOwned>(
+        &self,
+        request: HttpRequest,
+    ) -> Result<M, ClientError> {
+        let response = self.send(request).await?;
+        parse(&response.body).map_err(|error| self.bad_response(&response, &error.detail))
     }
 
-    /// The answer of a request that succeeded.
-    async fn call(&self, call: Call) -> Result<Answer, ClientError> {
-        let answer = self.transport.call(call).await?;
-        match answer.status {
-            200..300 => Ok(answer),
-            _ => Err(self.refused(&answer)),
+    /// The response of a request that succeeded.
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, ClientError> {
+        let response = self.transport.send(request).await?;
+        match response.status {
+            200..300 => Ok(response),
+            _ => Err(self.refused(&response)),
         }
     }
 
-    fn refused(&self, answer: &Answer) -> ClientError {
-        match parse::<ErrorBody>(&answer.body) {
-            Ok(body) => ClientError::Refused { body: Box::new(body), status: answer.status },
+    fn refused(&self, response: &HttpResponse) -> ClientError {
+        match parse::<ErrorBody>(&response.body) {
+            Ok(body) => ClientError::Refused { body: Box::new(body), status: response.status },
             Err(_) => {
-                let text = String::from_utf8_lossy(&answer.body);
+                let text = String::from_utf8_lossy(&response.body);
                 let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-                self.bad_answer(answer, &format!("{shown:?}"))
+                self.bad_response(response, &format!("{shown:?}"))
             }
         }
     }
 
-    fn bad_answer(&self, answer: &Answer, detail: &str) -> ClientError {
-        let (url, status) = (self.base_url().to_owned(), answer.status);
-        ClientError::BadAnswer { url, status, detail: detail.to_owned() }
+    fn bad_response(&self, response: &HttpResponse, detail: &str) -> ClientError {
+        let (url, status) = (self.base_url().to_owned(), response.status);
+        ClientError::BadResponse { url, status, detail: detail.to_owned() }
     }
 }
 
-impl Call {
-    /// With time for the scheduler to wait.
+impl HttpRequest {
+    /// Adds the time that the scheduler may wait before it answers.
     fn waiting(mut self, wait_ms: u64) -> Self {
         self.time_limit += Duration::from_millis(wait_ms);
         self
     }
 }
 
-fn dispatch_call(job: &Dispatch<'_>) -> Call {
+fn dispatch_request(job: &Dispatch<'_>) -> HttpRequest {
     let wait_ms = job.options.as_ref().and_then(|options| options.wait_ms);
     post("/v1/dispatch/f2f", Some(to_json(job))).waiting(wait_ms.unwrap_or_default())
 }
 
-fn get(path: impl Into<String>) -> Call {
-    call(Method::GET, path.into(), None)
+fn get(path: impl Into<String>) -> HttpRequest {
+    request(Method::GET, path.into(), None)
 }
 
-fn post(path: impl Into<String>, body: Option<String>) -> Call {
-    call(Method::POST, path.into(), body.map(Bytes::from))
+fn post(path: impl Into<String>, body: Option<String>) -> HttpRequest {
+    request(Method::POST, path.into(), body.map(Bytes::from))
 }
 
-fn call(method: Method, path: String, body: Option<Bytes>) -> Call {
-    Call { method, path, body, header: None, time_limit: TIME_LIMIT }
+fn request(method: Method, path: String, body: Option<Bytes>) -> HttpRequest {
+    HttpRequest { method, path, body, header: None, time_limit: TIME_LIMIT }
 }

@@ -1,24 +1,26 @@
 //! Write a node or a client of Lingua in a few lines.
 //!
-//! | module | what |
+//! | module | what it holds |
 //! |---|---|
-//! | [`node`] | [`Node`]: registers, takes jobs, survives lost connections, reports what came of them |
+//! | [`node`] | [`Node`]: registers, runs jobs, reconnects, delivers results until they are confirmed |
 //! | [`client`] | [`Client`]: every HTTP route as a typed call |
-//! | [`session`] | [`Session`]: speak, and hear the translation in the order spoken |
+//! | [`session`] | [`Session`]: send speech, receive the translation in the order spoken |
 //!
 //! Start at [`Node::run`] and [`Client::dispatch`]; `examples/node.rs` is a complete node.
 //!
-//! Architecture invariant: only the wire is shared with the scheduler. Nothing here knows an engine
-//! or a store, so a node cannot depend on what the contract does not say.
+//! Architecture invariant: the SDK shares only the wire with the scheduler. It knows no engine and
+//! no store, so a node cannot depend on what the contract does not say.
 
 pub mod client;
+mod connect;
 pub mod node;
 pub mod session;
-mod socket;
 mod tls;
 
 pub use client::{Client, ClientError};
+pub use connect::ConnectError;
 pub use node::{
-    Context, Failure, Handler, Job, Node, NodeOptions, Output, Sound, SoundStream, Stats,
+    Context, Failure, Handler, Job, Node, NodeOptions, NodeRunError, Output, Sound, SoundStream,
+    Stats,
 };
 pub use session::{Session, SessionOptions};

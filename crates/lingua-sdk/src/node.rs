@@ -1,49 +1,52 @@
-//! A node: a machine that does jobs for a scheduler.
+//! A node: a machine that runs jobs for a scheduler.
 //!
-//! | file | what |
+//! | file | what it holds |
 //! |---|---|
-//! | `options.rs` | [`NodeOptions`]: what it says of itself |
-//! | `handler.rs` | [`Handler`]: what its author writes; [`Context`]: cancellation, partial texts |
+//! | `options.rs` | [`NodeOptions`]: languages, slots, address, timing |
+//! | `handler.rs` | [`Handler`]: what the author writes; [`Context`]: cancellation, partial texts |
 //! | `job.rs` | [`Job`], [`Output`], [`Failure`] |
-//! | `worker.rs` | the life of a node |
-//! | `frames.rs`, `jobs.rs` | what follows from each message; handlers at work |
-//! | `stream.rs` | [`SoundStream`]: audio that comes while it is being spoken |
-//! | `desk.rs` | the rules for taking jobs and keeping results |
-//! | `link.rs`, `report.rs` | one connection; frames about jobs |
-//! | `backoff.rs`, `stop.rs`, `stats.rs`, `error.rs` | the rest |
+//! | `worker.rs` | the loop: connect, serve, connect again |
+//! | `messages.rs` | what the node does on each message of the scheduler |
+//! | `tasks.rs` | the tasks in which handlers run |
+//! | `stream.rs` | [`SoundStream`]: audio that arrives while it is being spoken |
+//! | `admission.rs` | which jobs are accepted, and which results wait for confirmation |
+//! | `connection.rs` | one WebSocket connection of a registered node |
+//! | `report.rs` | messages about jobs |
+//! | `backoff.rs`, `stop.rs`, `stats.rs`, `error.rs` | delays, shutdown, counters, errors |
 //!
-//! Start at [`Node::run`]. A node registers, says regularly that it is alive, and takes jobs up to
-//! its slots. When the connection breaks, it connects again under the same name; jobs go on in the
-//! meantime, and what came of them is kept until the scheduler has confirmed it.
+//! Start at [`Node::run`]. A node registers, sends heartbeats, and accepts jobs up to its slots.
+//! When the connection breaks, the node connects again under the same id. Jobs go on meanwhile, and
+//! their results are kept until the scheduler has confirmed them.
 //!
-//! Invariant: a node does not fight. When another process takes its name, it stops with an error.
+//! Invariant: when another process takes over its id, a node stops with an error and does not
+//! register again.
 
 use std::future::Future;
 use std::sync::Arc;
 
+mod admission;
 mod backoff;
-mod desk;
+mod connection;
 mod error;
-mod frames;
 mod handler;
 mod job;
-mod jobs;
-mod link;
+mod messages;
 mod options;
 mod report;
 mod stats;
 mod stop;
 mod stream;
+mod tasks;
 mod worker;
 
-pub use error::Error;
+pub use error::NodeRunError;
 pub use handler::{Context, Handler};
 pub use job::{Binding, Failure, Job, Output, Sound};
 pub use options::NodeOptions;
 pub use stats::Stats;
 pub use stream::SoundStream;
 
-use stop::Stop;
+use stop::StopSignal;
 use worker::Worker;
 
 /// A node that is not running yet.
@@ -55,21 +58,22 @@ pub struct Node<H> {
 }
 
 impl<H: Handler> Node<H> {
-    /// A node that does its jobs with this handler.
+    /// A node that runs its jobs with this handler.
     pub fn new(options: NodeOptions, handler: H) -> Self {
         Self { options, handler: Arc::new(handler), stats: Stats::default() }
     }
 
-    /// Counts of what it does, to be watched while it runs.
+    /// Counters of this node, to be read while it runs.
     pub fn stats(&self) -> Stats {
         self.stats.clone()
     }
 
-    /// Works until `shutdown` resolves; then takes nothing new, finishes what it has within its
-    /// grace, signs off and returns. It returns an error only where another try would not help.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+    /// Runs until `shutdown` resolves. Then the node accepts no more jobs, finishes those that run
+    /// within its grace, says `bye` and returns. It returns an error only if another try to connect
+    /// would not help.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), NodeRunError> {
         self.options.check()?;
-        let mut stop = Stop::new(shutdown, self.options.grace);
+        let mut stop = StopSignal::new(shutdown, self.options.grace);
         let worker = Worker::new(self.options, self.handler, self.stats);
         Box::pin(worker.run(&mut stop)).await
     }

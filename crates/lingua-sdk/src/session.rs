@@ -5,7 +5,6 @@
 //!
 //! Invariant: [`Event::Result`] and [`Event::Missing`] come in the order spoken, one for each segment.
 
-use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,120 +13,29 @@ use lingua_wire::session::{
     JobAccepted, Missing, SegmentResult, SessionAnswer, SessionEnd, SessionResume, SessionStart,
     SessionStarted, TextTurn, TurnEnd, TurnStart,
 };
-use lingua_wire::{ErrorCode, Message, to_json};
+use lingua_wire::{Message, to_json};
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::handshake::client::Request;
-use tokio_tungstenite::tungstenite::http::{HeaderValue, header::AUTHORIZATION};
-use tokio_tungstenite::tungstenite::{self, Message as Frame, Utf8Bytes};
+use tokio_tungstenite::tungstenite::{Message as Frame, Utf8Bytes};
 
-use crate::socket::{self, Socket};
-use crate::tls::{self, Trust};
-
-/// How long it may take to connect, and then again to be answered.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::connect::{ConnectError, Endpoint, OPEN_TIMEOUT, Socket, endpoint_builders};
 
 /// How long to wait before the connection is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// Where the scheduler is, and who asks.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct SessionOptions {
-    url: String,
-    token: Option<String>,
-    trust: Trust,
+    endpoint: Endpoint,
 }
 
 impl SessionOptions {
     /// A session at this scheduler: `ws://host:port/v1/session/ws`, or `wss://`.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), token: None, trust: Trust::System }
+        Self { endpoint: Endpoint::new(url, "/v1/session/ws") }
     }
 
-    /// Shows this token.
-    #[must_use]
-    pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(token.into());
-        self
-    }
-
-    /// Trusts the certificates in this PEM file instead of those of this machine.
-    pub fn ca(mut self, path: &Path) -> Result<Self, Error> {
-        self.trust = Trust::file(path).map_err(|detail| Error::BadCa { detail })?;
-        Ok(self)
-    }
-
-    fn request(&self) -> Result<Request, Error> {
-        let bad = |detail: String| Error::BadUrl { url: self.url.clone(), detail };
-        let mut request =
-            self.url.as_str().into_client_request().map_err(|error| bad(error.to_string()))?;
-        if !matches!(request.uri().scheme_str(), Some("ws" | "wss")) {
-            return Err(bad("it does not start with ws:// or wss://".into()));
-        }
-        if let Some(token) = &self.token {
-            let value = HeaderValue::from_str(&format!("Bearer {token}"));
-            let mut value = value.map_err(|_| bad("the token cannot be sent".into()))?;
-            value.set_sensitive(true);
-            request.headers_mut().insert(AUTHORIZATION, value);
-        }
-        Ok(request)
-    }
-}
-
-impl std::fmt::Debug for SessionOptions {
-    /// Without the token.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionOptions").field("url", &self.url).finish_non_exhaustive()
-    }
-}
-
-/// Why there is no session.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The address or the token cannot be used.
-    #[error(
-        "{url:?} is not usable: {detail}; give an address like ws://127.0.0.1:7410/v1/session/ws"
-    )]
-    BadUrl {
-        /// The address.
-        url: String,
-        /// What is wrong with it.
-        detail: String,
-    },
-    /// The file with the certificates to trust cannot be used.
-    #[error("cannot trust {detail}; give a PEM file of certificates")]
-    BadCa {
-        /// Which file, and what is wrong with it.
-        detail: String,
-    },
-    /// Nobody answered.
-    #[error("cannot reach {url}: {detail}: is `lingua serve` running?")]
-    Unreachable {
-        /// The address.
-        url: String,
-        /// What happened.
-        detail: String,
-    },
-    /// The scheduler said no, and why.
-    #[error("{code}: {detail}")]
-    Refused {
-        /// Its code.
-        code: String,
-        /// What it said.
-        detail: String,
-    },
-}
-
-impl Error {
-    /// The error code that users see.
-    pub fn code(&self) -> &str {
-        match self {
-            Self::BadUrl { .. } | Self::BadCa { .. } => ErrorCode::InvalidRequest.as_str(),
-            Self::Unreachable { .. } => "UNREACHABLE",
-            Self::Refused { code, .. } => code,
-        }
-    }
+    endpoint_builders!();
 }
 
 /// What the scheduler says.
@@ -173,7 +81,10 @@ pub struct Session {
 
 impl Session {
     /// Starts a session.
-    pub async fn start(options: SessionOptions, start: &SessionStart<'_>) -> Result<Self, Error> {
+    pub async fn start(
+        options: SessionOptions,
+        start: &SessionStart<'_>,
+    ) -> Result<Self, ConnectError> {
         let (socket, started) = open(&options, &to_json(start)).await?;
         Ok(Self {
             options,
@@ -229,7 +140,7 @@ impl Session {
     }
 
     /// What the scheduler says next; `None` when everything was said. It may be dropped and asked again without losing anything.
-    pub async fn next(&mut self) -> Result<Option<Event>, Error> {
+    pub async fn next(&mut self) -> Result<Option<Event>, ConnectError> {
         loop {
             match self.socket.next().await {
                 Some(Ok(Frame::Text(text))) => {
@@ -247,7 +158,7 @@ impl Session {
         }
     }
 
-    fn hear(&mut self, text: &Utf8Bytes) -> Result<Option<Event>, Error> {
+    fn hear(&mut self, text: &Utf8Bytes) -> Result<Option<Event>, ConnectError> {
         Ok(Some(match SessionAnswer::parse(text) {
             Ok(SessionAnswer::Accepted(accepted)) => Event::Accepted(accepted),
             Ok(SessionAnswer::Partial(partial)) => {
@@ -263,10 +174,10 @@ impl Session {
                 Event::Missing(missing.into_owned())
             }
             Ok(SessionAnswer::Error(error)) => {
-                let (code, detail) = (error.error.into_owned(), error.detail.into_owned());
                 if error.fatal {
-                    return Err(Error::Refused { code, detail });
+                    return Err(error.into());
                 }
+                let (code, detail) = (error.error.into_owned(), error.detail.into_owned());
                 Event::Refused { code, detail }
             }
             Ok(SessionAnswer::Started(_)) => return Ok(None),
@@ -278,7 +189,7 @@ impl Session {
     }
 
     /// Goes on over another connection, as long as the session waits.
-    async fn resume(&mut self) -> Result<(), Error> {
+    async fn resume(&mut self) -> Result<(), ConnectError> {
         let give_up = Instant::now() + self.resume_within;
         let resume = to_json(&SessionResume {
             session_id: self.id.as_str().into(),
@@ -294,7 +205,9 @@ impl Session {
                     }
                     return Ok(());
                 }
-                Err(Error::Unreachable { .. }) if Instant::now() < give_up => sleep(RETRY).await,
+                Err(ConnectError::Unreachable { .. }) if Instant::now() < give_up => {
+                    sleep(RETRY).await
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -305,20 +218,9 @@ impl Session {
 async fn open(
     options: &SessionOptions,
     first: &str,
-) -> Result<(Socket, SessionStarted<'static>), Error> {
-    let unreachable = |detail: String| Error::Unreachable { url: options.url.clone(), detail };
-    let opening = timeout(OPEN_TIMEOUT, socket::open(options.request()?, &options.trust)).await;
-    let opened = opening.map_err(|_| unreachable("it took too long to connect".into()))?;
-    let mut socket = opened.map_err(|error| match error {
-        tungstenite::Error::Http(answer) if answer.status().is_client_error() => {
-            let code = answer.status().as_u16();
-            let detail =
-                format!("{} answered with status {code}; give a token that may speak", options.url);
-            let code = if code == 403 { ErrorCode::Forbidden } else { ErrorCode::Unauthorized };
-            Error::Refused { code: code.as_str().into(), detail }
-        }
-        error => unreachable(tls::distrust(&error).unwrap_or_else(|| error.to_string())),
-    })?;
+) -> Result<(Socket, SessionStarted<'static>), ConnectError> {
+    let unreachable = |detail: String| options.endpoint.unreachable(detail);
+    let mut socket = options.endpoint.open().await?;
     let lost = |_| unreachable("the connection broke".into());
     socket.send(Frame::Text(first.into())).await.map_err(lost)?;
     let answered = async {
@@ -336,10 +238,7 @@ async fn open(
     let text = text.map_err(|_| unreachable("it did not answer".into()))??;
     match SessionAnswer::parse(&text) {
         Ok(SessionAnswer::Started(started)) => Ok((socket, started.into_owned())),
-        Ok(SessionAnswer::Error(error)) => {
-            let (code, detail) = (error.error.into_owned(), error.detail.into_owned());
-            Err(Error::Refused { code, detail })
-        }
+        Ok(SessionAnswer::Error(error)) => Err(error.into()),
         _ => Err(unreachable(format!("it said {text:.60}: is it a Lingua scheduler?"))),
     }
 }

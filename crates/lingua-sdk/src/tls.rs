@@ -1,4 +1,4 @@
-//! Whom to trust at the other end of `https://` and `wss://`.
+//! Which certificates to trust at the other end of `https://` and `wss://`.
 //!
 //! Start at [`Trust`]. Invariant: there is no way to trust everybody.
 
@@ -11,7 +11,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// The authorities of this machine, read once: there are many, and every node of a process may need them.
+/// The authorities of this machine, read once: there are many, and every node of a process may
+/// need them.
 static SYSTEM: OnceLock<Arc<ClientConfig>> = OnceLock::new();
 
 /// Which authorities may vouch for a scheduler.
@@ -25,7 +26,7 @@ pub(crate) enum Trust {
 }
 
 impl Trust {
-    /// Only the authorities in a PEM file; otherwise, what is wrong with it.
+    /// Only the authorities in a PEM file; otherwise, what is wrong with the file.
     pub(crate) fn file(path: &Path) -> Result<Self, String> {
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let mut roots = RootCertStore::empty();
@@ -39,7 +40,6 @@ impl Trust {
         Ok(Self::These(config(roots)))
     }
 
-    /// How to speak TLS.
     pub(crate) fn config(&self) -> Arc<ClientConfig> {
         match self {
             Self::These(config) => Arc::clone(config),
@@ -53,7 +53,7 @@ impl Trust {
     }
 }
 
-/// A configuration that is never used: for connections without TLS.
+/// A configuration for connections without TLS, which never use it.
 pub(crate) fn unused() -> Arc<ClientConfig> {
     static NOBODY: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     Arc::clone(NOBODY.get_or_init(|| config(RootCertStore::empty())))
@@ -69,17 +69,17 @@ fn config(roots: RootCertStore) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Why the other end is not trusted, if that is what went wrong.
+/// Why the certificate of the other end is not trusted, if that is what went wrong.
 pub(crate) fn distrust(error: &(dyn Error + 'static)) -> Option<String> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(why @ rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
             return Some(why.to_string());
         }
-        // What an IO error was made from is not its source, but what it says itself.
-        let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        cause = match within {
-            Some(within) => Some(within),
+        // An IO error does not give the error inside it as its source.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        cause = match inner {
+            Some(inner) => Some(inner),
             None => error.source(),
         };
     }

@@ -1,7 +1,7 @@
 //! Audio inside or beside a message.
 //!
-//! Start at [`Audio`]: what it is, and either how many bytes follow in the next binary frame
-//! (`bytes`), or the bytes themselves as base64 (`data`).
+//! Start at [`Audio`]: the format, and either how many bytes follow in the next binary frame
+//! (`bytes`), or the audio itself as base64 (`data`), or that it is streamed (`stream`).
 
 use std::borrow::Cow;
 
@@ -16,31 +16,31 @@ use crate::json::text;
 use crate::limits::{AUDIO_BYTES_MAX, AUDIO_FORMAT_BYTES_MAX, SAMPLE_RATE_RANGE};
 use crate::message::at_most;
 
-/// Samples as 16-bit numbers and nothing else: its sample rate must be said.
+/// Bare samples of 16 bits without a header: the message must give the sample rate.
 const RAW_FORMAT: &str = "pcm16";
 
-/// Clients disagree about `=` at the end, and nothing depends on it.
+/// Accepts base64 with or without `=` at the end, because clients differ.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A piece of sound.
+/// A piece of audio.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Audio<'a> {
     /// `pcm16`, `wav`, `opus`, …
     #[serde(borrow)]
     pub format: Cow<'a, str>,
     /// Samples a second; formats with a header of their own may leave it out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_rate: Option<u32>,
     /// How many bytes the next binary frame has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Its frames follow while it is being spoken, each tagged with the job, until `audio_end`.
+    /// The frames follow while it is being spoken, each tagged with the job, until `audio_end`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
-    /// The bytes as base64.
+    /// The audio as base64.
     #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub data: Option<Cow<'a, str>>,
 }
@@ -63,7 +63,7 @@ impl<'a> Audio<'a> {
         Self { format: Cow::Borrowed(format), sample_rate, data, ..Self::default() }
     }
 
-    /// The same, independent of the message that it was read from.
+    /// The same, without borrowing from the message.
     pub fn into_owned(self) -> Audio<'static> {
         let format = Cow::Owned(self.format.into_owned());
         let data = self.data.map(|data| Cow::Owned(data.into_owned()));
@@ -76,7 +76,7 @@ impl<'a> Audio<'a> {
         }
     }
 
-    /// How many bytes the next binary frame has to have; `None` if the audio is inside.
+    /// How many bytes the next binary frame must have; `None` if no frame follows.
     pub fn frame_bytes(&self) -> Option<usize> {
         match self.data {
             Some(_) => None,
@@ -84,18 +84,21 @@ impl<'a> Audio<'a> {
         }
     }
 
-    /// The audio inside the message.
+    /// Decodes the audio inside the message.
     pub fn decode(&self, field: &str) -> Result<Vec<u8>, RequestError> {
         let field = format!("{field}.data");
         let Some(data) = self.data.as_deref().filter(|data| !data.is_empty()) else {
             return Err(RequestError::invalid(&field, "there is no audio; send it as base64"));
         };
-        // Before decoding, so that nothing is decoded that is refused anyway.
+        // Checked before decoding, to save the work.
         if data.len() / 4 * 3 > AUDIO_BYTES_MAX + 3 {
             return Err(too_large(&field));
         }
         let audio = BASE64.decode(data.as_bytes()).map_err(|error| {
-            RequestError::invalid(&field, &format!("it is not base64: {error}"))
+            RequestError::invalid(
+                &field,
+                &format!("it is not base64: {error}; encode the audio as base64"),
+            )
         })?;
         if audio.len() > AUDIO_BYTES_MAX {
             return Err(too_large(&field));
@@ -103,7 +106,7 @@ impl<'a> Audio<'a> {
         Ok(audio)
     }
 
-    /// Checks all but the audio itself.
+    /// Checks everything but the audio itself.
     pub(crate) fn check(&self, field: &str) -> Result<(), RequestError> {
         let of = |name: &str| format!("{field}.{name}");
         if self.format.is_empty() {
@@ -118,7 +121,7 @@ impl<'a> Audio<'a> {
                 return Err(RequestError::invalid(&of("sample_rate"), &what));
             }
             None if self.format == RAW_FORMAT => {
-                let what = "pcm16 has no header; say how many samples a second it has";
+                let what = "it is missing, and pcm16 has no header; give the samples a second";
                 return Err(RequestError::invalid(&of("sample_rate"), what));
             }
             _ => {}
@@ -128,7 +131,7 @@ impl<'a> Audio<'a> {
         }
         match (self.bytes, &self.data) {
             (None, None) => {
-                let what = "there is no audio; give 'data' (base64) or 'bytes' and a binary frame";
+                let what = "there is no audio; give 'data' (base64), or 'bytes' and a binary frame";
                 Err(RequestError::invalid(field, what))
             }
             (Some(_), Some(_)) => {

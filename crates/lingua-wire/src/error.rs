@@ -21,9 +21,9 @@ pub use code::ErrorCode;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct RequestError {
-    /// The word for it.
+    /// The code that users see.
     pub code: ErrorCode,
-    /// Which field is wrong; empty if it is the message as a whole.
+    /// The field that is wrong; empty if it is the message as a whole.
     pub field: String,
     /// What is wrong and what to do; names the field.
     pub detail: String,
@@ -56,27 +56,27 @@ impl RequestError {
     }
 }
 
-/// The JSON of every answer that is not a success.
+/// The body of every HTTP response that is not a success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
-    /// The code. A text, so that a client can read codes that are newer than itself.
+    /// The code; text, so that a client can read codes newer than itself.
     #[schemars(with = "ErrorCode")]
     pub error: String,
-    /// What happened and what to do.
+    /// What is wrong and what to do.
     pub detail: String,
     /// The field that is wrong.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// When to try again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// How long to wait before the next try, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// The job that it is about, which may still be going on.
+    /// The job that the error is about; it may still run.
     #[serde(with = "As::<Option<JobId>>", default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<JobId>,
 }
 
 impl ErrorBody {
-    /// A body with a code and a sentence.
+    /// A body with a code and a sentence that says what is wrong and what to do.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
             error: code.as_str().to_owned(),
@@ -87,21 +87,21 @@ impl ErrorBody {
         }
     }
 
-    /// With the time after which to try again.
+    /// Adds how long to wait before the next try.
     #[must_use]
     pub fn with_retry_after_ms(mut self, retry_after_ms: u64) -> Self {
         self.retry_after_ms = Some(retry_after_ms);
         self
     }
 
-    /// With the job that it is about.
+    /// Adds the job that the error is about.
     #[must_use]
     pub fn with_job(mut self, job: JobId) -> Self {
         self.job_id = Some(job);
         self
     }
 
-    /// The code, unless it is one that this version does not know.
+    /// The code, unless this version does not know it.
     pub fn code(&self) -> Option<ErrorCode> {
         ErrorCode::from_name(&self.error)
     }

@@ -1,11 +1,11 @@
-//! Languages as people write them, made canonical.
+//! Language tags in any spelling, made canonical.
 //!
 //! Start at [`language`], [`source`] and [`pool`]. `zh_CN`, `ZH-cn` and `cmn-CN` are one language,
 //! `zh-CN`; the core only ever sees that form. Deprecated codes become their successors (`iw` is
-//! `he`), three letters become two where two exist (`eng` is `en`), and what does not name a
-//! language (calendars and other `-u-` extensions) is left out.
+//! `he`), three letters become two where two exist (`eng` is `en`), and extensions that do not name
+//! a language (`-u-` calendars and the like) are dropped.
 //!
-//! Invariant: two spellings of one language give equal [`Lang`]s; a canonical one comes back as it is.
+//! Invariant: two spellings of one language give equal [`Lang`]s; a canonical tag stays as it is.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -16,10 +16,10 @@ use lingua_core::{Lang, LangError, LangPair, Source};
 
 use crate::error::{ErrorCode, RequestError, shown};
 
-/// Longest text that is worth looking at, in bytes. Leaves room for extensions that are left out.
+/// Longest tag that is parsed, in bytes. Leaves room for extensions that are dropped.
 const SPELLING_BYTES_MAX: usize = 64;
 
-/// The tags of two letters that are canonical: nearly all of them, and nearly all of the traffic.
+/// The canonical tags of two letters: nearly all two-letter tags, and nearly all of the traffic.
 static CANONICAL_PAIRS: LazyLock<[[bool; 26]; 26]> = LazyLock::new(|| {
     let mut table = [[false; 26]; 26];
     for (first, row) in (b'a'..).zip(&mut table) {
@@ -47,14 +47,14 @@ pub fn source(field: &str, text: &str) -> Result<Source, RequestError> {
 /// The pool of this name: `zh:en`, or `*:en` (also `auto:en`) for the mixed one.
 pub fn pool(field: &str, text: &str) -> Result<LangPair, RequestError> {
     let Some((src, tgt)) = text.split_once(':') else {
-        let what = format!("{} is not a pool; write 'zh:en' or '*:en'", shown(text));
+        let what = format!("{} is not a pool; write it as 'zh:en' or '*:en'", shown(text));
         return Err(RequestError::new(ErrorCode::InvalidLanguage, field, &what));
     };
     let src = if src == "*" { Source::Auto } else { source(field, src)? };
     Ok(LangPair { src, tgt: language(field, tgt)? })
 }
 
-/// The core's language for any spelling of it.
+/// The language that a tag names, in any spelling.
 pub(crate) fn canonical(text: &str) -> Result<Lang, LangError> {
     if let &[first @ b'a'..=b'z', second @ b'a'..=b'z'] = text.as_bytes()
         && CANONICAL_PAIRS[usize::from(first - b'a')][usize::from(second - b'a')]
@@ -74,7 +74,7 @@ pub(crate) fn canonical(text: &str) -> Result<Lang, LangError> {
 pub(crate) fn refuse(field: &str, text: &str, why: &LangError) -> RequestError {
     let what = match why {
         LangError::Malformed { .. } => {
-            format!("{} is not a BCP-47 language tag such as 'zh' or 'pt-BR'", shown(text))
+            format!("{} is not a BCP-47 language tag; use one such as 'zh' or 'pt-BR'", shown(text))
         }
         _ => format!("{} is refused: {why}", shown(text)),
     };
@@ -89,9 +89,9 @@ fn spell(text: &str) -> Result<String, LangError> {
         false => Cow::Borrowed(text),
     };
     let mut locale = Locale::try_from_str(&dashed).map_err(|_| malformed())?;
-    // Made anew each time: it only points to data inside the program.
+    // Cheap to create: it only points to data inside the program.
     LocaleCanonicalizer::new_common().canonicalize(&mut locale);
-    // `und` says that nobody knows which language it is.
+    // `und` means that the language is unknown.
     if locale.id.language.is_unknown() {
         return Err(malformed());
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_short_way_gives_what_the_long_way_gives() {
+    fn the_table_of_two_letter_tags_agrees_with_the_parser() {
         let mut changed = Vec::new();
         for first in b'a'..=b'z' {
             for second in b'a'..=b'z' {

@@ -1,7 +1,7 @@
 //! How much of everything a message may carry.
 //!
-//! Each bound is checked where a message comes in; what lies behind may rely on it. The lists of
-//! languages and pairs are bounded by the core's `LANGS_MAX` and `NMT_PAIRS_MAX`.
+//! Each bound is checked where a message is read, so the rest of the program may rely on it. The
+//! core's `LANGS_MAX` and `NMT_PAIRS_MAX` bound the lists of languages and pairs.
 
 /// Longest session id, bind key, trace id or idempotency key, in bytes.
 pub const LABEL_BYTES_MAX: usize = 128;
@@ -9,7 +9,7 @@ pub const LABEL_BYTES_MAX: usize = 128;
 /// Longest text to translate, or partial text, in bytes of UTF-8.
 pub const TEXT_BYTES_MAX: usize = 16 * 1024;
 
-/// Longest reference to audio that lies elsewhere, in bytes.
+/// Longest reference to audio that is stored elsewhere, in bytes.
 pub const AUDIO_REF_BYTES_MAX: usize = 2048;
 
 /// Most bytes of inline audio: more than a minute of 16 kHz PCM. With the rest of its message it
@@ -37,13 +37,13 @@ pub const RUNNING_MAX: usize = 2048;
 /// Highest priority of a job; the lowest is its negative.
 pub const PRIORITY_MAX: i64 = 100;
 
-/// Longest time that a job may wait for a slot.
+/// Longest time that a job may wait for a slot, in milliseconds.
 pub const WAIT_MS_MAX: u64 = 600_000;
 
-/// Longest time that a job may be given.
+/// Longest deadline of a job, in milliseconds.
 pub const DEADLINE_MS_MAX: u64 = 3_600_000;
 
-/// Slots of a node that does not say how many it has.
+/// Slots of a node that does not give `max_concurrent_jobs`.
 pub const SLOTS_DEFAULT: u64 = 4;
 
 /// Longest version of a node's software, in bytes.

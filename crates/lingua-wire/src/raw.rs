@@ -1,7 +1,7 @@
-//! JSON that is passed on as it came.
+//! JSON that is passed on unread.
 //!
-//! A node's result goes to the client without being taken apart: its extra fields survive, and the
-//! scheduler does not pay for them.
+//! The result of a node goes to the client without being parsed: further fields survive, and the
+//! scheduler spends no time on them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,17 +18,18 @@ pub struct RawJson(Arc<RawValue>);
 impl RawJson {
     /// Checks that the text is JSON and takes it.
     pub fn new(text: String) -> Result<Self, RequestError> {
-        let raw = RawValue::from_string(text)
-            .map_err(|error| RequestError::invalid("", &format!("not JSON: {error}")))?;
+        let raw = RawValue::from_string(text).map_err(|error| {
+            RequestError::invalid("", &format!("not JSON: {error}; send a JSON value"))
+        })?;
         Ok(Self(raw.into()))
     }
 
-    /// The text.
+    /// The JSON text.
     pub fn as_str(&self) -> &str {
         self.0.get()
     }
 
-    /// The value, to be kept elsewhere.
+    /// The value, to be stored elsewhere.
     pub fn into_raw(self) -> Arc<RawValue> {
         self.0
     }

@@ -1,26 +1,27 @@
-//! What people and tools are shown: jobs, nodes, pools, the cluster, explanations.
+//! Jobs, nodes, pools and the cluster as people and tools see them.
 //!
-//! | file | what |
+//! | file | what it holds |
 //! |---|---|
 //! | `job.rs` | [`JobView`] with its attempts and timings |
 //! | `node.rs` | [`NodeView`] |
 //! | `pool.rs` | [`PoolView`] |
 //! | `cluster.rs` | [`ClusterView`] |
-//! | `event.rs` | what `GET /v1/events` tells |
+//! | `update.rs` | [`JobUpdate`] and the other events of `GET /v1/events` |
 //! | `explain.rs` | [`ExplainResponse`]: why each node would or would not be chosen |
 //!
-//! Times are milliseconds since the epoch; names that end in `_ms` and say how long are lengths.
+//! Moments (`created_ms`, `until_ms`) are milliseconds since 1970; durations (`queue_ms`) are
+//! milliseconds, too.
 
 mod cluster;
-mod event;
 mod explain;
 mod job;
 mod node;
 mod pool;
+mod update;
 
 pub use cluster::{ClusterView, InstanceView, StoreView};
-pub use event::{JobUpdate, JobUpdateKind, LeaderUpdate, NodeUpdate, PoolUpdate};
 pub use explain::{ExplainResponse, ExplainedNode};
 pub use job::{AttemptView, JobList, JobView, Timings};
 pub use node::{LoadView, NodeList, NodeView};
 pub use pool::{PoolList, PoolView};
+pub use update::{JobUpdate, JobUpdateKind, LeaderUpdate, NodeUpdate, PoolUpdate};

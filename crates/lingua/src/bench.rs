@@ -126,7 +126,7 @@ fn start_nodes(
     args: &BenchArgs,
     prefix: &str,
     quit: &Quit,
-) -> anyhow::Result<JoinSet<Result<(), lingua_sdk::node::Error>>> {
+) -> anyhow::Result<JoinSet<Result<(), lingua_sdk::NodeRunError>>> {
     let mut nodes = JoinSet::new();
     for number in 1..=args.nodes {
         let name = NodeId::new(&format!("{prefix}{number}")).context("no name for a node")?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use lingua_core::NodeId;
-use lingua_sdk::node::Error;
+use lingua_sdk::NodeRunError;
 use lingua_sdk::{Node, NodeOptions, Stats};
 use tokio::task::JoinSet;
 
@@ -129,14 +129,14 @@ pub(crate) async fn run(args: NodeArgs) -> anyhow::Result<()> {
     ended
 }
 
-async fn finish(nodes: &mut JoinSet<Result<(), Error>>) -> anyhow::Result<()> {
+async fn finish(nodes: &mut JoinSet<Result<(), NodeRunError>>) -> anyhow::Result<()> {
     while let Some(ended) = nodes.join_next().await {
         outcome(ended)?;
     }
     Ok(())
 }
 
-fn outcome(ended: Result<Result<(), Error>, tokio::task::JoinError>) -> anyhow::Result<()> {
+fn outcome(ended: Result<Result<(), NodeRunError>, tokio::task::JoinError>) -> anyhow::Result<()> {
     Ok(ended.context("a node's task failed")??)
 }
 

@@ -1,13 +1,13 @@
-//! Why a request came to nothing.
+//! Why a request failed.
 //!
-//! Start at [`ClientError`]: each variant says what to do, because people read it in a terminal.
+//! Start at [`ClientError`]: each message says what to do, because people read it in a terminal.
 
 use lingua_wire::{ErrorBody, ErrorCode};
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The address is no address.
+    /// The address cannot be the address of a scheduler.
     #[error("{url:?} is not usable: {detail}; give an address like http://127.0.0.1:7410")]
     BadUrl {
         /// The address.
@@ -15,13 +15,13 @@ pub enum ClientError {
         /// What is wrong with it.
         detail: String,
     },
-    /// A header's value cannot be sent.
+    /// A token or key has characters that a header cannot carry.
     #[error("the {what} has characters that cannot be sent; use printable ASCII")]
     BadHeader {
-        /// Which value.
+        /// The value that cannot be sent: `token` or `idempotency key`.
         what: &'static str,
     },
-    /// Nobody answered.
+    /// There was no connection, or it broke.
     #[error("cannot reach {url}: {detail}: is `lingua serve` running? give its address with --url")]
     Unreachable {
         /// The address.
@@ -29,10 +29,10 @@ pub enum ClientError {
         /// What happened.
         detail: String,
     },
-    /// Somebody answered who may be somebody else.
+    /// The certificate of the scheduler is not trusted.
     #[error(
-        "{url} is not trusted: {detail}; if it is yours, give the certificate that vouches for it \
-         with --ca FILE"
+        "the certificate of {url} is not trusted: {detail}; if the scheduler is yours, give the \
+         certificate that signed it with --ca FILE"
     )]
     Untrusted {
         /// The address.
@@ -40,40 +40,40 @@ pub enum ClientError {
         /// Why not.
         detail: String,
     },
-    /// The file with the certificates to trust cannot be used.
+    /// The file with the trusted certificates cannot be used.
     #[error("cannot trust {detail}; give a PEM file of certificates")]
     BadCa {
-        /// Which file, and what is wrong with it.
+        /// The file, and what is wrong with it.
         detail: String,
     },
-    /// The connection was there, but the answer did not come in time.
+    /// There was a connection, but no response in time.
     #[error(
-        "{url} did not answer within {waited_ms} ms; it may still have done what was asked: \
-         look before you ask again"
+        "{url} did not answer within {waited_ms} ms; it may still have carried out the request: \
+         check before you repeat it"
     )]
     TimedOut {
         /// The address.
         url: String,
-        /// How long the client waited.
+        /// How long the client waited, in milliseconds.
         waited_ms: u64,
     },
-    /// The scheduler said no, and why.
+    /// The scheduler refused the request.
     #[error("{} (status {status}): {}", .body.error, .body.detail)]
     Refused {
-        /// What it said.
+        /// What the scheduler said.
         body: Box<ErrorBody>,
-        /// The status of the answer.
+        /// The HTTP status.
         status: u16,
     },
-    /// What answered does not speak as a scheduler does.
+    /// The response is not one of a scheduler.
     #[error(
-        "{url} answered (status {status}) with something else than expected: {detail}; \
+        "the response of {url} (status {status}) cannot be read: {detail}; \
          is it a Lingua scheduler of this version?"
     )]
-    BadAnswer {
+    BadResponse {
         /// The address.
         url: String,
-        /// The status of the answer.
+        /// The HTTP status.
         status: u16,
         /// What is wrong with it.
         detail: String,
@@ -91,7 +91,7 @@ impl ClientError {
             Self::Untrusted { .. } => "UNTRUSTED",
             Self::TimedOut { .. } => "TIMED_OUT",
             Self::Refused { body, .. } => &body.error,
-            Self::BadAnswer { .. } => "BAD_ANSWER",
+            Self::BadResponse { .. } => "BAD_ANSWER",
         }
     }
 
@@ -103,7 +103,7 @@ impl ClientError {
         }
     }
 
-    /// How long the scheduler asks to wait before the next try.
+    /// How long to wait before the next try, if the scheduler said so.
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self {
             Self::Refused { body, .. } => body.retry_after_ms,

@@ -1,7 +1,7 @@
-//! Requests and answers as bytes, over connections that are kept open.
+//! HTTP requests and responses as bytes, over connections that are kept open.
 //!
-//! Start at [`Transport::call`]. Invariant: every request has a time limit and every answer a size
-//! limit.
+//! Start at [`Transport::send`]. Invariant: every request has a time limit and every response a
+//! size limit.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -29,12 +29,12 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most unused connections that are kept: a busy client has as many as it has requests at once.
 const IDLE_MAX: usize = 1024;
 
-/// Longest answer, in bytes: a list of all nodes that there can be.
-const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Longest response, in bytes: a list of all nodes that there can be.
+const RESPONSE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// A request.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct HttpRequest {
     pub(super) method: Method,
     /// Path and query.
     pub(super) path: String,
@@ -43,9 +43,9 @@ pub(super) struct Call {
     pub(super) time_limit: Duration,
 }
 
-/// An answer, whatever its status.
+/// A response of any status.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: u16,
     pub(super) body: Bytes,
 }
@@ -64,7 +64,7 @@ impl Transport {
     pub(super) fn new(base: &str) -> Result<Self, ClientError> {
         let bad =
             |detail: &str| ClientError::BadUrl { url: base.to_owned(), detail: detail.into() };
-        let uri: Uri = base.parse().map_err(|_| bad("it is no address"))?;
+        let uri: Uri = base.parse().map_err(|_| bad("it is not a URL"))?;
         let tls = match uri.scheme_str() {
             Some("http") => tls::unused(),
             Some("https") => Trust::System.config(),
@@ -73,16 +73,14 @@ impl Transport {
         if uri.query().is_some() {
             return Err(bad("it has a query"));
         }
-        let http = connections(&tls);
+        let http = http_client(&tls);
         Ok(Self { http, base: base.trim_end_matches('/').to_owned(), token: None })
     }
 
-    /// Trusts these authorities and no others.
     pub(super) fn set_trust(&mut self, trust: &Trust) {
-        self.http = connections(&trust.config());
+        self.http = http_client(&trust.config());
     }
 
-    /// Shows this token with every request.
     pub(super) fn set_token(&mut self, token: &str) -> Result<(), ClientError> {
         let mut value = header_value("token", &format!("Bearer {token}"))?;
         value.set_sensitive(true);
@@ -95,14 +93,14 @@ impl Transport {
         &self.base
     }
 
-    /// Sends a request and waits for the whole answer.
-    pub(super) async fn call(&self, call: Call) -> Result<Answer, ClientError> {
-        let waited_ms = call.time_limit.as_millis() as u64;
+    /// Sends a request and waits for the whole response.
+    pub(super) async fn send(&self, request: HttpRequest) -> Result<HttpResponse, ClientError> {
+        let waited_ms = request.time_limit.as_millis() as u64;
         let timed_out = |_| ClientError::TimedOut { url: self.base.clone(), waited_ms };
-        timeout(call.time_limit, self.call_untimed(call)).await.map_err(timed_out)?
+        timeout(request.time_limit, self.send_untimed(request)).await.map_err(timed_out)?
     }
 
-    async fn call_untimed(&self, call: Call) -> Result<Answer, ClientError> {
+    async fn send_untimed(&self, call: HttpRequest) -> Result<HttpResponse, ClientError> {
         let url = format!("{}{}", self.base, call.path);
         let mut request = Request::builder().method(call.method).uri(&url);
         if let Some(token) = &self.token {
@@ -118,24 +116,24 @@ impl Transport {
         let request = request
             .body(body)
             .map_err(|error| ClientError::BadUrl { url, detail: error.to_string() })?;
-        let answer = self.http.request(request).await.map_err(|error| {
+        let response = self.http.request(request).await.map_err(|error| {
             if let Some(detail) = tls::distrust(&error) {
                 return ClientError::Untrusted { url: self.base.clone(), detail };
             }
-            let cause = error.source().map_or_else(|| error.to_string(), deepest);
+            let cause = error.source().map_or_else(|| error.to_string(), innermost);
             self.unreachable(cause)
         })?;
-        let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let status = response.status().as_u16();
+        let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-            Some(_) => ClientError::BadAnswer {
+            Some(_) => ClientError::BadResponse {
                 url: self.base.clone(),
                 status,
-                detail: format!("it is longer than {ANSWER_BYTES_MAX} bytes"),
+                detail: format!("it is longer than {RESPONSE_BYTES_MAX} bytes"),
             },
-            None => self.unreachable(format!("the answer broke off: {error}")),
+            None => self.unreachable(format!("the response broke off: {error}")),
         })?;
-        Ok(Answer { status, body: body.to_bytes() })
+        Ok(HttpResponse { status, body: body.to_bytes() })
     }
 
     fn unreachable(&self, detail: String) -> ClientError {
@@ -143,7 +141,7 @@ impl Transport {
     }
 }
 
-fn connections(tls: &ClientConfig) -> Http<HttpsConnector<HttpConnector>, Full<Bytes>> {
+fn http_client(tls: &ClientConfig) -> Http<HttpsConnector<HttpConnector>, Full<Bytes>> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -160,13 +158,12 @@ fn connections(tls: &ClientConfig) -> Http<HttpsConnector<HttpConnector>, Full<B
         .build(connector)
 }
 
-/// A value of a header, if it can be one.
 pub(super) fn header_value(what: &'static str, text: &str) -> Result<HeaderValue, ClientError> {
     HeaderValue::from_str(text).map_err(|_| ClientError::BadHeader { what })
 }
 
-/// What an error comes from in the end: "connection refused" instead of "client error".
-fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
+/// The innermost cause of an error: "connection refused" instead of "client error".
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;

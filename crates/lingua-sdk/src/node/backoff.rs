@@ -1,7 +1,7 @@
 //! How long to wait before the next try to connect.
 //!
-//! Start at [`Backoff::next_delay`]. Each delay is drawn evenly between the shortest one and a ceiling that
-//! doubles, so that a fleet that lost its scheduler does not come back all at once.
+//! Start at [`Backoff::next_delay`]. Each delay is random, between the shortest one and a ceiling
+//! that doubles, so that a fleet that lost its scheduler does not come back all at once.
 //!
 //! Invariant: a delay lies between `min` and `max`.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-/// A connection that lasted this long was healthy: what went wrong before it is forgotten.
+/// After a connection that lasted this long, the delays start small again.
 pub(super) const HEALTHY: Duration = Duration::from_secs(60);
 
 /// Doublings after which the ceiling has reached any sensible maximum.
@@ -35,7 +35,7 @@ impl Backoff {
         random.random_range(self.min..=ceiling)
     }
 
-    /// Takes note of how long a connection lasted.
+    /// Resets the delays if the connection lasted long enough.
     pub(super) fn connected_for(&mut self, lasted: Duration) {
         if lasted >= HEALTHY {
             self.failures = 0;

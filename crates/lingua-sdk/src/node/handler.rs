@@ -1,7 +1,7 @@
-//! What the author of a node writes, and what it is given besides the job.
+//! What the author of a node writes, and what a handler gets besides the job.
 //!
-//! Start at [`Handler`]. [`Context`] tells a handler that nobody waits any more and carries texts
-//! that are not final yet.
+//! Start at [`Handler`]. [`Context`] tells a handler that its job is cancelled and sends partial
+//! texts.
 //!
 //! Invariant: a handler never waits for the connection; what cannot be sent now is dropped (partial
 //! texts) or kept (results).
@@ -16,12 +16,12 @@ use tokio::sync::{mpsc, watch};
 
 use super::job::{Failure, Job, Output};
 
-/// Does jobs.
+/// Runs jobs.
 pub trait Handler: Send + Sync + 'static {
-    /// Does one job. It is called for up to `slots` jobs at the same time.
+    /// Runs one job. It is called for up to `slots` jobs at the same time.
     ///
     /// When [`Context::cancelled`] resolves, nobody waits for the result; a handler that does not
-    /// come to an end soon after is dropped at its next await.
+    /// end within `cancel_grace` is dropped at its next await.
     fn handle(
         &self,
         job: Job,
@@ -46,52 +46,51 @@ where
 /// Why a job was cancelled; `None` while it is not.
 pub(super) type CancelReason = Option<Arc<str>>;
 
-/// A text that is not final.
+/// A text that is not final yet.
 #[derive(Debug)]
-pub(super) struct Partial {
+pub(super) struct PartialText {
     pub(super) job: JobRef,
     pub(super) text: String,
 }
 
-/// The job's line to the scheduler.
+/// Connects a handler to the scheduler for the time of one job.
 #[derive(Debug, Clone)]
 pub struct Context {
     job: JobRef,
     cancel: watch::Receiver<CancelReason>,
-    partials: mpsc::Sender<Partial>,
+    partials: mpsc::Sender<PartialText>,
 }
 
 impl Context {
     pub(super) fn new(
         job: JobRef,
         cancel: watch::Receiver<CancelReason>,
-        partials: mpsc::Sender<Partial>,
+        partials: mpsc::Sender<PartialText>,
     ) -> Self {
         Self { job, cancel, partials }
     }
 
-    /// Waits until nobody wants the result any more, and says why.
+    /// Waits until the job is cancelled, and returns the reason.
     pub async fn cancelled(&self) -> Arc<str> {
         let mut cancel = self.cancel.clone();
         match cancel.wait_for(Option::is_some).await {
             Ok(reason) => reason.clone().unwrap_or_default(),
-            // The node itself is gone.
             Err(_) => Arc::from("the node has stopped"),
         }
     }
 
-    /// Whether nobody wants the result any more.
+    /// Whether the job is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.borrow().is_some()
     }
 
-    /// Sends a text that is not final. Each replaces the one before, so one is dropped when they
-    /// come faster than the connection takes them; a text above the contract's bound is cut.
+    /// Sends a text that is not final. It replaces the one before. Texts are dropped if they come
+    /// faster than the connection can send them, and cut at the bound of the contract.
     pub fn partial<'a>(&self, text: impl Into<Cow<'a, str>>) {
         let mut text = text.into().into_owned();
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
-        if self.partials.try_send(Partial { job: self.job, text }).is_err() {
-            tracing::debug!(job_id = %self.job.job_id, "a partial text was dropped");
+        if self.partials.try_send(PartialText { job: self.job, text }).is_err() {
+            tracing::debug!(job_id = %self.job.job_id, "dropped a partial text");
         }
     }
 }

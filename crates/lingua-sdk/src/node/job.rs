@@ -1,7 +1,7 @@
-//! A job as a handler sees it, and what comes of it.
+//! A job as a handler sees it, and its result.
 //!
-//! Start at [`Job`], [`Output`] and [`Failure`]: the frames `job_assign`, `job_done` and `job_fail`
-//! without the protocol around them.
+//! Start at [`Job`], [`Output`] and [`Failure`]: the messages `job_assign`, `job_done` and
+//! `job_fail` without the protocol around them.
 
 use bytes::Bytes;
 use lingua_core::{Attempt, Fence, JobId, Lang, Source};
@@ -14,46 +14,46 @@ use super::stream::SoundStream;
 /// One utterance to translate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// Which job.
+    /// The job.
     pub job_id: JobId,
-    /// Which try of it.
+    /// The try of the job, from 1.
     pub attempt_id: Attempt,
-    /// The number of the order.
+    /// Rises with every assignment to this node.
     pub fence: Fence,
-    /// The conversation that it belongs to.
+    /// The conversation that the job belongs to.
     pub session_id: String,
-    /// What is spoken, or `auto`.
+    /// Source language, or `auto`.
     pub src_lang: Source,
-    /// What it becomes.
+    /// Target language.
     pub tgt_lang: Lang,
-    /// Where the audio lies, if it lies elsewhere.
+    /// Address of audio that is stored elsewhere.
     pub audio_ref: Option<String>,
-    /// The audio, if it came along.
+    /// Audio that came with the job.
     pub audio: Option<Sound>,
-    /// The audio, if it is still being spoken: only for nodes that listen along.
+    /// Audio that is still being spoken; only nodes that asked for streaming get it.
     pub stream: Option<SoundStream>,
-    /// Text instead of audio: nothing has to be recognised.
+    /// Text instead of audio: recognition is skipped.
     pub text: Option<String>,
-    /// With `auto`: it is one of these two languages, and the target is the other one.
+    /// With `auto`: the source is one of these two languages, and the target is the other one.
     pub two_way: Option<[Lang; 2]>,
-    /// What was said before in this conversation, the oldest first.
+    /// Earlier texts of this conversation, the oldest first.
     pub context: Vec<String>,
     /// What the client asked for.
     pub options: AssignOptions,
     /// How many milliseconds were left when the job was sent.
     pub deadline_ms: Option<u64>,
-    /// The binding that brought it here.
+    /// The binding that chose this node.
     pub bind: Option<Binding>,
-    /// Follows the job through all logs.
+    /// Names the job in all logs.
     pub trace_id: String,
 }
 
 /// Segments with one key go to one node while that is possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
-    /// The key.
+    /// The key that the client gave.
     pub key: String,
-    /// Whether earlier segments went to another node, so that their context is not here.
+    /// Whether earlier segments ran on another node, so that their context is not here.
     pub moved: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct Sound {
     pub format: String,
     /// Samples a second; formats with a header of their own may leave it out.
     pub sample_rate: Option<u32>,
-    /// The audio itself.
+    /// The encoded audio.
     pub bytes: Bytes,
 }
 
@@ -76,8 +76,13 @@ impl Sound {
 }
 
 impl Job {
-    /// The job of a frame and the audio that came with it.
-    pub(super) fn new(assign: JobAssign<'_>, audio: Option<Sound>) -> Self {
+    /// The job of an assignment. The bytes of its audio are filled in when they have arrived.
+    pub(super) fn new(assign: JobAssign<'_>) -> Self {
+        let audio = assign.audio.map(|audio| Sound {
+            format: audio.format.into_owned(),
+            sample_rate: audio.sample_rate,
+            bytes: Bytes::new(),
+        });
         let bind =
             assign.bind.map(|bind| Binding { key: bind.bind_key.into_owned(), moved: bind.moved });
         Self {
@@ -100,48 +105,48 @@ impl Job {
         }
     }
 
-    /// The job and its try, as messages name them.
+    /// The job and its attempt, as messages name them.
     pub fn job_ref(&self) -> JobRef {
         JobRef { job_id: self.job_id, attempt_id: self.attempt_id }
     }
 }
 
-/// What a handler made of a job.
+/// The result of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Output {
-    /// What was said.
+    /// The recognised text.
     pub text_asr: Option<String>,
-    /// What it means in the other language.
+    /// The translation.
     pub text_translated: Option<String>,
-    /// The same, spoken.
+    /// The translation as speech.
     pub tts_audio: Option<Sound>,
-    /// What was spoken, if the job's source was `auto`.
+    /// The recognised language, if the source of the job was `auto`.
     pub src_lang: Option<String>,
-    /// Further fields, which reach the client as they are. They cannot replace the ones above.
+    /// Further fields, which reach the client unchanged. They cannot replace the ones above.
     pub extra: Map<String, Value>,
 }
 
 impl Output {
-    /// An output that is a translation and nothing else.
+    /// A result that has only a translation.
     pub fn translated(text: impl Into<String>) -> Self {
         Self { text_translated: Some(text.into()), ..Self::default() }
     }
 
-    /// With what was said.
+    /// Adds the recognised text.
     #[must_use]
     pub fn with_asr(mut self, text: impl Into<String>) -> Self {
         self.text_asr = Some(text.into());
         self
     }
 
-    /// With the translation as sound.
+    /// Adds the translation as speech.
     #[must_use]
     pub fn with_speech(mut self, sound: Sound) -> Self {
         self.tts_audio = Some(sound);
         self
     }
 
-    /// With a further field.
+    /// Adds a further field.
     #[must_use]
     pub fn with_extra(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.extra.insert(name.into(), value.into());
@@ -149,7 +154,7 @@ impl Output {
     }
 }
 
-/// Why a handler gave up.
+/// Why a job failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Failure {
@@ -157,23 +162,23 @@ pub struct Failure {
     pub reason: String,
     /// Whether another node might succeed.
     pub retryable: bool,
-    /// The same in a sentence, for logs.
+    /// The reason as a sentence, for logs.
     pub detail: Option<String>,
 }
 
 impl Failure {
-    /// The handler was told to stop and did not come to an end in time.
+    /// The job was cancelled and the handler did not end in time.
     pub const CANCELLED: &'static str = "CANCELLED";
     /// The handler panicked.
     pub const PANICKED: &'static str = "HANDLER_PANICKED";
-    /// The audio of the job did not arrive as it was announced.
+    /// The audio of the job did not arrive as announced.
     pub const BAD_AUDIO: &'static str = "BAD_AUDIO";
-    /// The output breaks a bound of the contract.
+    /// The result breaks a bound of the contract.
     pub const BAD_OUTPUT: &'static str = "BAD_OUTPUT";
     /// The handler's own reason cannot be sent: it is empty, too long or has control characters.
     pub const UNNAMED: &'static str = "HANDLER_FAILED";
 
-    /// A failure that another node might not have.
+    /// A failure after which another node might succeed.
     pub fn retryable(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), retryable: true, detail: None }
     }
@@ -183,7 +188,7 @@ impl Failure {
         Self { reason: reason.into(), retryable: false, detail: None }
     }
 
-    /// With a sentence.
+    /// Adds a sentence that explains the reason.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());

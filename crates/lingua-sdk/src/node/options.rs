@@ -1,33 +1,21 @@
-//! What a node says of itself, and how patient it is.
+//! What a node offers, and how it behaves when something goes wrong.
 //!
-//! Start at [`NodeOptions::new`]. The bounds that nobody needs to change are constants of the files
+//! Start at [`NodeOptions::new`]. Bounds that nobody needs to change are constants of the files
 //! that keep them.
 
-use std::path::Path;
 use std::time::Duration;
 
 use lingua_core::{Health, NodeId, ServiceSet};
 use lingua_wire::limits::SLOTS_DEFAULT;
 use lingua_wire::node::{CapabilityFields, LanguageLists, Register, ServiceFlags};
 
-use super::error::Error;
-use crate::tls::Trust;
+use super::error::NodeRunError;
+use crate::connect::{Endpoint, endpoint_builders};
 
-/// Shortest and longest wait before a new connection is tried.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-
-/// How long running jobs may go on after the node was asked to stop.
-const GRACE: Duration = Duration::from_secs(30);
-
-/// How long a handler may go on after it was told that nobody waits for it.
-const CANCEL_GRACE: Duration = Duration::from_secs(10);
-
-/// How a node is set up.
-#[derive(Clone)]
+/// The options of a node.
+#[derive(Debug, Clone)]
 pub struct NodeOptions {
-    pub(super) url: String,
-    pub(super) token: Option<String>,
-    pub(super) trust: Trust,
+    pub(super) endpoint: Endpoint,
     pub(super) node_id: Option<NodeId>,
     pub(super) languages: LanguageLists,
     pub(super) services: ServiceFlags,
@@ -42,13 +30,20 @@ pub struct NodeOptions {
     pub(super) seed: Option<u64>,
 }
 
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $Type:ty,)*) => {
+        $($(#[$doc])* #[must_use] pub fn $name(mut self, $name: $Type) -> Self {
+            self.$name = $name;
+            self
+        })*
+    };
+}
+
 impl NodeOptions {
     /// A node of this scheduler (`ws://host:port/v1/node/ws`, or `wss://`), without languages yet.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
-            url: url.into(),
-            token: None,
-            trust: Trust::System,
+            endpoint: Endpoint::new(url, "/v1/node/ws"),
             node_id: None,
             languages: LanguageLists::default(),
             services: ServiceFlags::default(),
@@ -57,34 +52,39 @@ impl NodeOptions {
             streaming: false,
             health: Health::Ready,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            backoff: BACKOFF,
-            grace: GRACE,
-            cancel_grace: CANCEL_GRACE,
+            backoff: (Duration::from_millis(100), Duration::from_secs(5)),
+            grace: Duration::from_secs(30),
+            cancel_grace: Duration::from_secs(10),
             seed: None,
         }
     }
 
-    /// Shows this token to the scheduler.
-    #[must_use]
-    pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(token.into());
-        self
+    endpoint_builders!();
+
+    setters! {
+        /// How many jobs the node runs at the same time (4).
+        slots: u16,
+        /// Whether the node accepts jobs of all tenants (true).
+        accept_public_jobs: bool,
+        /// Whether the node gets a job with its first sound and the rest of the audio in
+        /// [`Job::stream`](super::Job::stream) (false).
+        streaming: bool,
+        /// The health that the node reports while nobody asked it to drain (ready).
+        health: Health,
+        /// How long running jobs may go on after the node was asked to stop (30 s).
+        grace: Duration,
+        /// How long a handler may go on after its job was cancelled (10 s).
+        cancel_grace: Duration,
     }
 
-    /// Trusts the certificates in this PEM file instead of those of this machine.
-    pub fn ca(mut self, path: &Path) -> Result<Self, Error> {
-        self.trust = Trust::file(path).map_err(|detail| Error::BadCa { detail })?;
-        Ok(self)
-    }
-
-    /// Its name; the scheduler makes one up otherwise, which is kept for as long as the node runs.
+    /// The node's id. Without it the scheduler makes one up, and the node keeps it while it runs.
     #[must_use]
     pub fn node_id(mut self, node_id: NodeId) -> Self {
         self.node_id = Some(node_id);
         self
     }
 
-    /// The languages that it recognises, repairs and speaks.
+    /// The languages that the node recognises, repairs and speaks.
     #[must_use]
     pub fn languages(mut self, asr: &[&str], semantic: &[&str], tts: &[&str]) -> Self {
         let owned = |list: &[&str]| Some(list.iter().map(|&lang| lang.to_owned()).collect());
@@ -94,7 +94,7 @@ impl NodeOptions {
         self
     }
 
-    /// The directions that it translates; any to any if this is not called.
+    /// The directions that the node translates (any to any).
     #[must_use]
     pub fn nmt_pairs(mut self, pairs: &[(&str, &str)]) -> Self {
         let owned = |&(src, tgt): &(&str, &str)| (src.to_owned(), tgt.to_owned());
@@ -102,78 +102,35 @@ impl NodeOptions {
         self
     }
 
-    /// The services that it has; all but `tone` if this is not called.
+    /// The services that the node offers (all but `tone`).
     #[must_use]
     pub fn services(mut self, services: ServiceSet) -> Self {
         self.services = services.into();
         self
     }
 
-    /// How many jobs it does at once.
-    #[must_use]
-    pub fn slots(mut self, slots: u16) -> Self {
-        self.slots = slots;
-        self
-    }
-
-    /// Whether it takes jobs of anybody; it does if this is not called.
-    #[must_use]
-    pub fn accept_public_jobs(mut self, accept: bool) -> Self {
-        self.accept_public_jobs = accept;
-        self
-    }
-
-    /// Whether it listens along: it gets a job with its first sound, and the rest in
-    /// [`Job::stream`](super::Job::stream).
-    #[must_use]
-    pub fn streaming(mut self, streaming: bool) -> Self {
-        self.streaming = streaming;
-        self
-    }
-
-    /// What it says of its health while nobody asked it to drain.
-    #[must_use]
-    pub fn health(mut self, health: Health) -> Self {
-        self.health = health;
-        self
-    }
-
-    /// Version of its software.
+    /// Version of the node's software (that of this crate).
     #[must_use]
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = version.into();
         self
     }
 
-    /// Shortest and longest wait before a new connection is tried (100 ms and 5 s).
+    /// Shortest and longest delay before the node connects again (100 ms and 5 s).
     #[must_use]
     pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
         self.backoff = (min, max);
         self
     }
 
-    /// How long running jobs may go on after the node was asked to stop (30 s).
-    #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
-        self
-    }
-
-    /// How long a handler may go on after it was told that nobody waits for it (10 s).
-    #[must_use]
-    pub fn cancel_grace(mut self, grace: Duration) -> Self {
-        self.cancel_grace = grace;
-        self
-    }
-
-    /// Makes the jitter repeatable; otherwise the system is asked for a seed.
+    /// Makes the jitter repeatable; otherwise the system provides a seed.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// The registration of a node that has this name and this health by now.
+    /// The registration of a node that has this id and this health by now.
     pub(super) fn register(&self, node_id: Option<NodeId>, health: Health) -> Register {
         let capability = CapabilityFields {
             language_capabilities: Some(self.languages.clone()),
@@ -187,21 +144,9 @@ impl NodeOptions {
         Register { node_id, version, health: Some(health), capability }
     }
 
-    /// Checks what the scheduler would refuse, before it is asked.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    /// Finds what the scheduler would refuse, before it is asked.
+    pub(super) fn check(&self) -> Result<(), NodeRunError> {
         let register = self.register(self.node_id.clone(), self.health);
-        register.into_parts().map(drop).map_err(Error::BadOptions)
-    }
-}
-
-impl std::fmt::Debug for NodeOptions {
-    /// Without the token.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NodeOptions")
-            .field("url", &self.url)
-            .field("node_id", &self.node_id)
-            .field("languages", &self.languages)
-            .field("slots", &self.slots)
-            .finish_non_exhaustive()
+        register.into_parts().map(drop).map_err(NodeRunError::BadOptions)
     }
 }

@@ -1,7 +1,7 @@
-//! What a node says about jobs, as frames.
+//! Messages about jobs.
 //!
-//! Start at [`finished`]. Invariant: a frame made here is one that the scheduler can read; an output
-//! or a reason that breaks a bound becomes a failure that says so.
+//! Start at [`finished`]. Invariant: the scheduler can read every message made here; a result or a
+//! reason that breaks a bound becomes a failure that says so.
 
 use std::borrow::Cow;
 
@@ -21,49 +21,48 @@ const RESULT_BYTES_MAX: usize = 512 * 1024;
 
 /// A message and the audio that belongs to it. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Outgoing {
+pub(super) struct OutboundMessage {
     pub(super) text: Utf8Bytes,
     pub(super) audio: Option<Bytes>,
 }
 
-impl Outgoing {
+impl OutboundMessage {
     pub(super) fn new<M: Message + serde::Serialize>(message: &M) -> Self {
         Self { text: to_json(message).into(), audio: None }
     }
 
-    /// Its size, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.text.len() + self.audio.as_ref().map_or(0, Bytes::len)
     }
 }
 
-/// The node has the job.
-pub(super) fn ack(job: JobRef, fence: Fence) -> Outgoing {
+/// Confirms that the job has arrived.
+pub(super) fn ack(job: JobRef, fence: Fence) -> OutboundMessage {
     let JobRef { job_id, attempt_id } = job;
-    Outgoing::new(&JobAck { job_id, attempt_id, node_id: None, fence: Some(fence) })
+    OutboundMessage::new(&JobAck { job_id, attempt_id, node_id: None, fence: Some(fence) })
 }
 
-/// The node has a part of the text.
-pub(super) fn partial(job: JobRef, fence: Fence, text: &str) -> Outgoing {
+/// Sends a partial text.
+pub(super) fn partial(job: JobRef, fence: Fence, text: &str) -> OutboundMessage {
     let JobRef { job_id, attempt_id } = job;
     let (text, fence) = (Cow::Borrowed(text), Some(fence));
-    Outgoing::new(&JobPartial { job_id, attempt_id, node_id: None, fence, text })
+    OutboundMessage::new(&JobPartial { job_id, attempt_id, node_id: None, fence, text })
 }
 
-/// What came of a job; the flag says whether it is a success.
+/// The result of a job, and whether it is a success.
 pub(super) fn finished(
     job: JobRef,
     fence: Fence,
     outcome: Result<Output, Failure>,
-) -> (Outgoing, bool) {
+) -> (OutboundMessage, bool) {
     match outcome.and_then(|output| done(job, fence, output)) {
         Ok(frames) => (frames, true),
         Err(failure) => (fail(job, fence, &failure), false),
     }
 }
 
-/// The node gave up, or never started.
-pub(super) fn fail(job: JobRef, fence: Fence, failure: &Failure) -> Outgoing {
+/// Reports a failure or a refusal.
+pub(super) fn fail(job: JobRef, fence: Fence, failure: &Failure) -> OutboundMessage {
     let JobRef { job_id, attempt_id } = job;
     let mut message = JobFail {
         job_id,
@@ -76,29 +75,27 @@ pub(super) fn fail(job: JobRef, fence: Fence, failure: &Failure) -> Outgoing {
         retryable: Some(failure.retryable),
     };
     if let Err(error) = message.check() {
-        tracing::warn!(%job_id, %error, "the handler's reason cannot be sent as it is");
+        tracing::warn!(%job_id, %error, "replaced a failure reason that cannot be sent");
         message.reason = Cow::Borrowed(Failure::UNNAMED);
         message.detail = Some(Cow::Owned(error.detail));
     }
-    Outgoing::new(&message)
+    OutboundMessage::new(&message)
 }
 
-fn done(job: JobRef, fence: Fence, output: Output) -> Result<Outgoing, Failure> {
+fn done(job: JobRef, fence: Fence, output: Output) -> Result<OutboundMessage, Failure> {
     let bad = |detail: String| Failure::permanent(Failure::BAD_OUTPUT).with_detail(detail);
     let audio = output.tts_audio.as_ref().map(|sound| sound.bytes.clone());
     if let Some(audio) = audio.as_ref().filter(|audio| audio.len() > AUDIO_BYTES_MAX) {
         let bytes = audio.len();
-        return Err(bad(format!("the audio has {bytes} bytes, at most {AUDIO_BYTES_MAX} may be")));
+        return Err(bad(format!("the audio has {bytes} bytes; send at most {AUDIO_BYTES_MAX}")));
     }
     let result = result_json(&output)?;
     if result.len() > RESULT_BYTES_MAX {
         let bytes = result.len();
-        return Err(bad(format!(
-            "the result has {bytes} bytes, at most {RESULT_BYTES_MAX} may be"
-        )));
+        return Err(bad(format!("the result has {bytes} bytes; send at most {RESULT_BYTES_MAX}")));
     }
     let result = RawJson::new(result).map_err(|error| bad(error.detail))?;
-    // The same reading as the scheduler's: what it would refuse is a failure here.
+    // Read it as the scheduler does: what it would refuse is a failure here.
     JobResult::read(&result).map_err(|error| bad(error.detail))?;
     let JobRef { job_id, attempt_id } = job;
     let message = JobDone {
@@ -109,10 +106,10 @@ fn done(job: JobRef, fence: Fence, output: Output) -> Result<Outgoing, Failure> 
         status: Some(Cow::Borrowed("ok")),
         result: Some(result),
     };
-    Ok(Outgoing { audio, ..Outgoing::new(&message) })
+    Ok(OutboundMessage { audio, ..OutboundMessage::new(&message) })
 }
 
-/// The known fields over the further ones.
+/// The known fields and the further ones; where both have a field, the known one counts.
 fn result_json(output: &Output) -> Result<String, Failure> {
     let known = JobResult {
         text_asr: output.text_asr.as_deref().map(Cow::Borrowed),
@@ -130,7 +127,7 @@ fn result_json(output: &Output) -> Result<String, Failure> {
         Failure::permanent(Failure::BAD_OUTPUT).with_detail(error.to_string())
     };
     let mut fields = output.extra.clone();
-    // An announcement without a frame behind it would swallow somebody else's audio.
+    // Announced audio without a frame behind it would swallow the audio of another job.
     fields.remove("tts_audio");
     if let Value::Object(known) = serde_json::to_value(&known).map_err(bad)? {
         fields.extend(known);
@@ -176,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn further_fields_do_not_replace_known_ones() {
+    fn extra_fields_do_not_replace_known_ones() {
         let output = Output::translated("yes")
             .with_extra("text_translated", "no")
             .with_extra("tts_audio", "no")

@@ -1,6 +1,6 @@
-//! The wish to stop, and how long the node may take to fulfil it.
+//! The request to stop, and how long the node may take to follow it.
 //!
-//! Start at [`Stop::next`].
+//! Start at [`StopSignal::next`].
 
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -8,55 +8,52 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// How far a node is on its way out.
+/// How far a node is with stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Nobody asked it to stop.
-    Working,
-    /// It finishes what it has, until then.
-    Stopping {
-        /// When it has to leave.
-        until: Instant,
-    },
-    /// It has to leave now.
-    Over,
+pub(super) enum StopPhase {
+    /// Nobody asked the node to stop.
+    Running,
+    /// The node finishes its jobs, until this moment at most.
+    Stopping { until: Instant },
+    /// The node has to end now.
+    Expired,
 }
 
-/// Waits for the wish to stop and then for the end of the grace.
-pub(super) struct Stop<F> {
-    asked: Pin<Box<F>>,
+/// Waits for the request to stop and then for the end of the grace.
+pub(super) struct StopSignal<'a> {
+    requested: Pin<Box<dyn Future<Output = ()> + Send + 'a>>,
     grace: Duration,
-    phase: Phase,
+    phase: StopPhase,
 }
 
-impl<F: Future<Output = ()>> Stop<F> {
-    pub(super) fn new(asked: F, grace: Duration) -> Self {
-        Self { asked: Box::pin(asked), grace, phase: Phase::Working }
+impl<'a> StopSignal<'a> {
+    pub(super) fn new(requested: impl Future<Output = ()> + Send + 'a, grace: Duration) -> Self {
+        Self { requested: Box::pin(requested), grace, phase: StopPhase::Running }
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> StopPhase {
         self.phase
     }
 
-    /// Waits for the next phase. It may be dropped and asked again without losing anything.
-    pub(super) async fn next(&mut self) -> Phase {
+    /// Waits for the next phase. Cancel safe.
+    pub(super) async fn next(&mut self) -> StopPhase {
         self.phase = match self.phase {
-            Phase::Working => {
-                self.asked.as_mut().await;
-                Phase::Stopping { until: Instant::now() + self.grace }
+            StopPhase::Running => {
+                self.requested.as_mut().await;
+                StopPhase::Stopping { until: Instant::now() + self.grace }
             }
-            Phase::Stopping { until } => {
+            StopPhase::Stopping { until } => {
                 sleep_until(until).await;
-                Phase::Over
+                StopPhase::Expired
             }
-            Phase::Over => pending().await,
+            StopPhase::Expired => pending().await,
         };
         self.phase
     }
 
     /// Leaves at most this much time from now on.
-    pub(super) fn hurry(&mut self, within: Duration) {
-        if let Phase::Stopping { until } = &mut self.phase {
+    pub(super) fn shorten(&mut self, within: Duration) {
+        if let StopPhase::Stopping { until } = &mut self.phase {
             *until = (*until).min(Instant::now() + within);
         }
     }

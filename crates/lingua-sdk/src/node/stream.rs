@@ -1,8 +1,8 @@
-//! Audio that comes while it is being spoken.
+//! Audio that arrives while it is being spoken.
 //!
-//! Start at [`SoundStream::next`] on the handler's side and at [`Streams`] on the node's.
+//! Start at [`SoundStream::next`] on the handler's side and at [`SoundStreams`] on the node's.
 //!
-//! Invariant: a stream that ends without having been whole is one of a job that was cancelled.
+//! Invariant: a stream that ends incomplete belongs to a job that was cancelled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,13 +12,15 @@ use bytes::Bytes;
 use lingua_wire::node::JobRef;
 use tokio::sync::{Mutex, mpsc};
 
+use super::job::Sound;
+
 /// Most pieces that wait for a handler: minutes of speech in frames of 20 ms.
 const PIECES_MAX: usize = 8192;
 
-/// Audio that comes while it is being spoken. Clones share it: each piece goes to one of them.
+/// Audio that arrives while it is being spoken. Clones share it: each piece goes to one of them.
 #[derive(Debug, Clone)]
 pub struct SoundStream {
-    /// `pcm16` or `opus_packets` (each packet behind its length, two bytes, big-endian).
+    /// `pcm16`, or `opus_packets` (each packet after its length in two bytes, big-endian).
     pub format: String,
     /// Samples a second, if the format does not say.
     pub sample_rate: Option<u32>,
@@ -27,12 +29,12 @@ pub struct SoundStream {
 }
 
 impl SoundStream {
-    /// The next piece; `None` when nothing more comes.
+    /// The next piece; `None` at the end.
     pub async fn next(&self) -> Option<Bytes> {
         self.pieces.lock().await.recv().await
     }
 
-    /// Whether everything has come, once [`next`](Self::next) gives nothing more.
+    /// Whether all audio has arrived, once [`next`](Self::next) has returned `None`.
     pub fn is_whole(&self) -> bool {
         self.is_whole.load(Ordering::Acquire)
     }
@@ -48,52 +50,47 @@ impl Eq for SoundStream {}
 
 /// The streams that are open.
 #[derive(Debug, Default)]
-pub(super) struct Streams(HashMap<JobRef, Open>);
+pub(super) struct SoundStreams(HashMap<JobRef, OpenStream>);
 
 #[derive(Debug)]
-struct Open {
+struct OpenStream {
     pieces: mpsc::Sender<Bytes>,
     is_whole: Arc<AtomicBool>,
     bytes: u64,
 }
 
-impl Streams {
-    /// Opens the stream of a job.
-    pub(super) fn open(
-        &mut self,
-        job: JobRef,
-        format: String,
-        sample_rate: Option<u32>,
-    ) -> SoundStream {
+impl SoundStreams {
+    /// Opens the stream of a job; `sound` has its format and no bytes yet.
+    pub(super) fn open(&mut self, job: JobRef, sound: Sound) -> SoundStream {
         let (sender, pieces) = mpsc::channel(PIECES_MAX);
-
         let is_whole = Arc::new(AtomicBool::new(false));
-        let open = Open { pieces: sender, is_whole: Arc::clone(&is_whole), bytes: 0 };
+        let open = OpenStream { pieces: sender, is_whole: Arc::clone(&is_whole), bytes: 0 };
         self.0.insert(job, open);
+        let Sound { format, sample_rate, .. } = sound;
         SoundStream { format, sample_rate, pieces: Arc::new(Mutex::new(pieces)), is_whole }
     }
 
-    /// Passes on a piece; says whether the handler keeps up.
+    /// Passes on a piece; returns whether the handler keeps up.
     pub(super) fn push(&mut self, job: JobRef, piece: Bytes) -> bool {
         match self.0.get_mut(&job) {
             Some(open) => {
                 open.bytes += piece.len() as u64;
                 !matches!(open.pieces.try_send(piece), Err(mpsc::error::TrySendError::Full(_)))
             }
-            // It has ended, or was refused.
+            // The job has ended, or was refused.
             None => true,
         }
     }
 
-    /// That was all of it, so many bytes. If fewer came, some are lost, and it is not whole.
+    /// Ends a stream of so many bytes. If another number arrived, the stream is not whole.
     pub(super) fn end(&mut self, job: JobRef, bytes: u64) {
         if let Some(open) = self.0.remove(&job) {
             open.is_whole.store(open.bytes == bytes, Ordering::Release);
         }
     }
 
-    /// Nothing more will come of any: gives their jobs.
-    pub(super) fn break_off(&mut self) -> Vec<JobRef> {
+    /// Ends all streams, because the connection is lost; gives their jobs.
+    pub(super) fn close_all(&mut self) -> Vec<JobRef> {
         self.0.drain().map(|(job, _)| job).collect()
     }
 }

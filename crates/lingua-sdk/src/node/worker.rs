@@ -1,9 +1,9 @@
-//! The life of a node: connect, serve, connect again.
+//! The loop of a node: connect, serve, connect again.
 //!
-//! Start at [`Worker::run`]; [`Worker::serve`] is the loop of one connection. `node/frames.rs` says
-//! what follows from each message, `node/jobs.rs` starts handlers and takes what comes of them.
+//! Start at [`Worker::run`]; [`Worker::serve`] is the loop of one connection. `messages.rs` acts on
+//! each message, `tasks.rs` runs the handlers.
 //!
-//! Invariant: one task owns all state. Handlers run in tasks of their own and hand in their outcome
+//! Invariant: one task owns all state. Handlers run in tasks of their own and deliver their result
 //! by ending.
 
 use std::future::Future;
@@ -20,56 +20,56 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+use super::admission::Admission;
 use super::backoff::Backoff;
-use super::desk::Desk;
-use super::error::{Error, Trouble};
-use super::frames::Announced;
-use super::handler::{Handler, Partial};
-use super::jobs::Finished;
-use super::link::Link;
+use super::connection::NodeConnection;
+use super::error::{Disconnect, NodeRunError};
+use super::handler::{Handler, PartialText};
+use super::messages::PendingAudio;
 use super::options::NodeOptions;
-use super::report::Outgoing;
+use super::report::OutboundMessage;
 use super::stats::Stats;
-use super::stop::{Phase, Stop};
-use super::stream::Streams;
+use super::stop::{StopPhase, StopSignal};
+use super::stream::SoundStreams;
+use super::tasks::HandlerResult;
 
 /// Most partial texts on their way from handlers to the connection.
 const PARTIALS_MAX: usize = 256;
 
-/// Shortest and longest pause between heartbeats, whatever the scheduler says.
+/// Shortest and longest pause between heartbeats, whatever the scheduler asks for.
 const HEARTBEAT_RANGE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 
-/// How far a pause between heartbeats may be off, so that a fleet does not beat in time.
+/// How far a pause between heartbeats may be off, so that a fleet does not send in step.
 const HEARTBEAT_JITTER: f64 = 0.2;
 
-/// After so many intervals without a word, the scheduler counts as lost.
+/// After so many intervals without a frame, the connection counts as lost.
 const SILENT_INTERVALS_MAX: u32 = 3;
 
 /// How long a node that stops waits for the confirmation of its last results.
 const CONFIRM_WAIT: Duration = Duration::from_secs(5);
 
-/// Why the node leaves, if nothing is wrong.
-const STOPS: &str = "the node stops";
+/// The reason in `bye` and in the cancellation of jobs when the node was asked to stop.
+const STOP_REASON: &str = "the node stops";
 
-/// Who the node is on its current connection.
+/// What the scheduler knows the node by on the current connection.
 #[derive(Debug, Clone)]
-pub(super) struct Identity {
+pub(super) struct NodeIdentity {
     pub(super) node_id: NodeId,
     pub(super) epoch: Epoch,
-    interval: Duration,
+    heartbeat_interval: Duration,
 }
 
-/// A node at work.
+/// A running node.
 pub(super) struct Worker<H> {
     pub(super) options: Arc<NodeOptions>,
     pub(super) handler: Arc<H>,
-    pub(super) desk: Desk,
-    pub(super) announced: Option<Announced>,
-    pub(super) identity: Option<Identity>,
-    pub(super) streams: Streams,
-    pub(super) tasks: JoinSet<Finished>,
-    pub(super) partials: mpsc::Receiver<Partial>,
-    pub(super) partials_in: mpsc::Sender<Partial>,
+    pub(super) admission: Admission,
+    pub(super) pending_audio: Option<PendingAudio>,
+    pub(super) identity: Option<NodeIdentity>,
+    pub(super) streams: SoundStreams,
+    pub(super) tasks: JoinSet<HandlerResult>,
+    pub(super) partials: mpsc::Receiver<PartialText>,
+    pub(super) partials_in: mpsc::Sender<PartialText>,
     pub(super) stats: Stats,
     random: StdRng,
 }
@@ -79,12 +79,12 @@ impl<H: Handler> Worker<H> {
         let (partials_in, partials) = mpsc::channel(PARTIALS_MAX);
         let random = options.seed.map_or_else(rand::make_rng, StdRng::seed_from_u64);
         Self {
-            desk: Desk::new(options.slots, options.health, stats.clone()),
+            admission: Admission::new(options.slots, options.health, stats.clone()),
             options: Arc::new(options),
             handler,
-            announced: None,
+            pending_audio: None,
             identity: None,
-            streams: Streams::default(),
+            streams: SoundStreams::default(),
             tasks: JoinSet::new(),
             partials,
             partials_in,
@@ -93,124 +93,124 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Works until it is asked to stop, or until no scheduler will have it.
-    pub(super) async fn run<F>(mut self, stop: &mut Stop<F>) -> Result<(), Error>
-    where
-        F: Future<Output = ()>,
-    {
+    /// Runs until the node is asked to stop, or until no scheduler will accept it.
+    pub(super) async fn run(mut self, stop: &mut StopSignal<'_>) -> Result<(), NodeRunError> {
         let outcome = self.connect_and_serve(stop).await;
         self.stats.set_connected(false);
         match &outcome {
-            Ok(()) => self.desk.cancel_all(STOPS),
-            Err(error) => self.desk.cancel_all(&error.to_string()),
+            Ok(()) => self.admission.cancel_all(STOP_REASON),
+            Err(error) => self.admission.cancel_all(&error.to_string()),
         }
         let ending = async { while self.tasks.join_next().await.is_some() {} };
         timeout(self.options.cancel_grace, ending).await.ok();
         outcome
     }
 
-    async fn connect_and_serve<F>(&mut self, stop: &mut Stop<F>) -> Result<(), Error>
-    where
-        F: Future<Output = ()>,
-    {
+    async fn connect_and_serve(&mut self, stop: &mut StopSignal<'_>) -> Result<(), NodeRunError> {
         let (min, max) = self.options.backoff;
         let mut backoff = Backoff::new(min, max);
         loop {
             let why = match self.one_connection(&mut backoff, stop).await {
                 Ok(()) => return Ok(()),
-                Err(Trouble::Fatal(error)) => return Err(error),
-                Err(Trouble::Lost(why)) => why,
+                Err(Disconnect::Fatal(error)) => return Err(error),
+                Err(Disconnect::Lost(why)) => why,
             };
             let delay = backoff.next_delay(&mut self.random);
             tracing::warn!(reason = why, retry_ms = delay.as_millis() as u64, "not connected");
-            if self.meanwhile(sleep(delay), stop).await.is_none() {
+            if self.wait_unless_stopped(sleep(delay), stop).await.is_none() {
                 return Ok(());
             }
         }
     }
 
-    /// Connects and serves; `Ok` means that the node may leave.
-    async fn one_connection<F>(
+    /// Connects and serves; `Ok` means that the node may end.
+    async fn one_connection(
         &mut self,
         backoff: &mut Backoff,
-        stop: &mut Stop<F>,
-    ) -> Result<(), Trouble>
-    where
-        F: Future<Output = ()>,
-    {
-        self.desk.begin_epoch();
+        stop: &mut StopSignal<'_>,
+    ) -> Result<(), Disconnect> {
+        self.admission.begin_epoch();
         let options = Arc::clone(&self.options);
         let known = self.identity.as_ref().map(|identity| identity.node_id.clone());
-        let register = options.register(known.or(options.node_id.clone()), self.desk.health());
-        let opening = Box::pin(Link::open(&options, &register));
-        let Some(opened) = self.meanwhile(opening, stop).await else { return Ok(()) };
-        let (mut link, registered) = opened?;
+        let register = options.register(known.or(options.node_id.clone()), self.admission.health());
+        let opening = Box::pin(NodeConnection::open(&options, &register));
+        let Some(opened) = self.wait_unless_stopped(opening, stop).await else { return Ok(()) };
+        let (mut connection, registered) = opened?;
         let since = Instant::now();
-        let served = match self.begin(registered, &link) {
-            Ok(()) => self.serve(&mut link, stop).await,
-            Err(trouble) => Err(trouble),
+        let served = match self.on_registered(registered, &connection) {
+            Ok(()) => self.serve(&mut connection, stop).await,
+            Err(error) => Err(error),
         };
         self.stats.set_connected(false);
         backoff.connected_for(since.elapsed());
-        if let Some(job) = self.announced.take().and_then(Announced::into_job) {
-            // Its audio will not come any more, so it never starts.
-            self.desk.release(job);
+        if let Some(job) = self.pending_audio.take().and_then(PendingAudio::into_job) {
+            // Its audio will not arrive any more, so it never starts.
+            self.admission.release(job);
         }
-        for job in self.streams.break_off() {
-            self.desk.cancel(job, "the rest of its audio will not come");
+        for job in self.streams.close_all() {
+            self.admission.cancel(job, "the connection that brought its audio was lost");
         }
         served?;
-        link.leave(STOPS).await;
+        connection.close(STOP_REASON).await;
         Ok(())
     }
 
-    /// Takes what a registration was answered with and sends what was left unsaid.
-    fn begin(&mut self, registered: Registered, link: &Link) -> Result<(), Trouble> {
+    /// Takes the new identity, and sends the results that are not confirmed again.
+    fn on_registered(
+        &mut self,
+        registered: Registered,
+        connection: &NodeConnection,
+    ) -> Result<(), Disconnect> {
         let (shortest, longest) = HEARTBEAT_RANGE;
         let interval = Duration::from_millis(registered.heartbeat_interval_ms);
-        let interval = interval.clamp(shortest, longest);
+        let heartbeat_interval = interval.clamp(shortest, longest);
         let Registered { node_id, epoch, .. } = registered;
         tracing::info!(%node_id, %epoch, "registered");
-        let again = self.identity.replace(Identity { node_id, epoch, interval }).is_some();
+        let identity = NodeIdentity { node_id, epoch, heartbeat_interval };
+        let is_again = self.identity.replace(identity).is_some();
         self.stats.set_connected(true);
-        // Texts of the time in between are old by now.
+        // Partial texts from before the connection are outdated.
         while self.partials.try_recv().is_ok() {}
-        for result in self.desk.kept() {
-            link.send(result.clone())?;
+        for result in self.admission.unconfirmed() {
+            connection.send(result.clone())?;
         }
-        if again {
+        if is_again {
             self.stats.count_reconnect();
-            self.beat(link)?;
+            self.send_heartbeat(connection)?;
         }
         Ok(())
     }
 
-    /// Serves one connection; `Ok` means that the node may leave.
-    async fn serve<F>(&mut self, link: &mut Link, stop: &mut Stop<F>) -> Result<(), Trouble>
-    where
-        F: Future<Output = ()>,
-    {
-        let interval = self.identity.as_ref().map_or(HEARTBEAT_RANGE.1, |found| found.interval);
-        let mut beat_at = Instant::now() + self.jittered(interval);
-        let mut heard_by = Instant::now() + interval * SILENT_INTERVALS_MAX;
-        while !self.may_leave(stop) {
+    /// Serves one connection; `Ok` means that the node may end.
+    async fn serve(
+        &mut self,
+        connection: &mut NodeConnection,
+        stop: &mut StopSignal<'_>,
+    ) -> Result<(), Disconnect> {
+        let identity = self.identity.as_ref();
+        let interval = identity.map_or(HEARTBEAT_RANGE.1, |identity| identity.heartbeat_interval);
+        let mut heartbeat_at = Instant::now() + self.jittered(interval);
+        let mut silent_until = Instant::now() + interval * SILENT_INTERVALS_MAX;
+        while !self.may_end(stop) {
             tokio::select! {
-                received = timeout_at(heard_by, link.next()) => {
-                    let received = received
-                        .map_err(|_| Trouble::lost("the scheduler has been silent for too long"))?;
-                    heard_by = Instant::now() + interval * SILENT_INTERVALS_MAX;
-                    self.on_received(received?, link)?;
+                frame = timeout_at(silent_until, connection.next()) => {
+                    let frame = frame
+                        .map_err(|_| Disconnect::lost("the scheduler was silent for too long"))?;
+                    silent_until = Instant::now() + interval * SILENT_INTERVALS_MAX;
+                    self.on_frame(frame?, connection)?;
                 }
-                () = sleep_until(beat_at) => {
-                    beat_at = Instant::now() + self.jittered(interval);
-                    self.beat(link)?;
+                () = sleep_until(heartbeat_at) => {
+                    heartbeat_at = Instant::now() + self.jittered(interval);
+                    self.send_heartbeat(connection)?;
                 }
-                Some(ended) = self.tasks.join_next() => self.on_ended(ended, Some(link))?,
-                Some(partial) = self.partials.recv() => self.on_partial(&partial, link)?,
+                Some(ended) = self.tasks.join_next() => {
+                    self.on_task_ended(ended, Some(connection))?;
+                }
+                Some(partial) = self.partials.recv() => self.on_partial(&partial, connection)?,
                 phase = stop.next() => {
-                    if phase != Phase::Over {
-                        self.desk.leave();
-                        self.beat(link)?;
+                    if phase != StopPhase::Expired {
+                        self.admission.stop();
+                        self.send_heartbeat(connection)?;
                     }
                 }
             }
@@ -218,49 +218,47 @@ impl<H: Handler> Worker<H> {
         Ok(())
     }
 
-    /// Waits for something else than a connection, while jobs end and the wish to stop may come.
-    /// `None` means that the node may leave.
-    async fn meanwhile<T, F>(
+    /// Waits for a future while jobs end and the request to stop may come. `None` means that the
+    /// node may end.
+    async fn wait_unless_stopped<T>(
         &mut self,
-        what: impl Future<Output = T>,
-        stop: &mut Stop<F>,
-    ) -> Option<T>
-    where
-        F: Future<Output = ()>,
-    {
-        let mut what = pin!(what);
-        while !self.may_leave(stop) {
+        future: impl Future<Output = T>,
+        stop: &mut StopSignal<'_>,
+    ) -> Option<T> {
+        let mut future = pin!(future);
+        while !self.may_end(stop) {
             tokio::select! {
-                out = &mut what => return Some(out),
+                out = &mut future => return Some(out),
                 // Without a connection there is none that could be lost.
-                Some(ended) = self.tasks.join_next() => self.on_ended(ended, None).unwrap_or(()),
-                _ = stop.next() => self.desk.leave(),
+                Some(ended) = self.tasks.join_next() => {
+                    self.on_task_ended(ended, None).unwrap_or(());
+                }
+                _ = stop.next() => self.admission.stop(),
             }
         }
         None
     }
 
-    fn may_leave<F: Future<Output = ()>>(&self, stop: &mut Stop<F>) -> bool {
+    fn may_end(&self, stop: &mut StopSignal<'_>) -> bool {
         match stop.phase() {
-            Phase::Working => false,
-            Phase::Over => true,
-            Phase::Stopping { .. } => {
-                if self.desk.is_quiet() {
-                    stop.hurry(CONFIRM_WAIT);
+            StopPhase::Running => false,
+            StopPhase::Expired => true,
+            StopPhase::Stopping { .. } => {
+                if self.admission.is_idle() {
+                    stop.shorten(CONFIRM_WAIT);
                 }
-                self.desk.is_clear()
+                self.admission.is_drained()
             }
         }
     }
 
-    /// Says that the node is alive and what it does.
-    pub(super) fn beat(&self, link: &Link) -> Result<(), Trouble> {
+    pub(super) fn send_heartbeat(&self, connection: &NodeConnection) -> Result<(), Disconnect> {
         let identity = self.identity.as_ref();
-        link.send(Outgoing::new(&Heartbeat {
+        connection.send(OutboundMessage::new(&Heartbeat {
             node_id: identity.map(|identity| identity.node_id.clone()),
             epoch: identity.map(|identity| identity.epoch),
-            health: Some(self.desk.health()),
-            running: Some(self.desk.running()),
+            health: Some(self.admission.health()),
+            running: Some(self.admission.running()),
             ..Heartbeat::default()
         }))
     }

@@ -15,7 +15,7 @@ use crate::bounded;
 
 /// A request as it came over the wire.
 #[derive(Debug)]
-struct Asked {
+struct RecordedRequest {
     connection: usize,
     line: String,
     headers: Vec<String>,
@@ -23,7 +23,10 @@ struct Asked {
 }
 
 /// Answers every request with the same status and body.
-async fn serve(status: u16, body: &'static str) -> (String, mpsc::UnboundedReceiver<Asked>) {
+async fn serve(
+    status: u16,
+    body: &'static str,
+) -> (String, mpsc::UnboundedReceiver<RecordedRequest>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (asked, requests) = mpsc::unbounded_channel();
@@ -45,7 +48,10 @@ async fn serve(status: u16, body: &'static str) -> (String, mpsc::UnboundedRecei
     (url, requests)
 }
 
-async fn read(stream: &mut BufReader<tokio::net::TcpStream>, connection: usize) -> Option<Asked> {
+async fn read(
+    stream: &mut BufReader<tokio::net::TcpStream>,
+    connection: usize,
+) -> Option<RecordedRequest> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
@@ -61,7 +67,7 @@ async fn read(stream: &mut BufReader<tokio::net::TcpStream>, connection: usize) 
     let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
     stream.read_exact(&mut body).await.unwrap();
     let body = String::from_utf8(body).unwrap();
-    Some(Asked { connection, line: lines.remove(0), headers: lines, body })
+    Some(RecordedRequest { connection, line: lines.remove(0), headers: lines, body })
 }
 
 fn hello() -> Dispatch<'static> {
@@ -179,12 +185,12 @@ async fn an_absent_scheduler_is_an_error_that_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn something_else_than_a_scheduler_is_recognised() {
+async fn a_server_that_is_no_scheduler_is_recognised() {
     bounded(async {
         for (status, body) in [(200, "<html>"), (404, "<html>"), (500, "")] {
             let (url, _asked) = serve(status, body).await;
             let error = Client::new(&url).unwrap().cluster().await.unwrap_err();
-            assert!(matches!(error, ClientError::BadAnswer { .. }), "{error}");
+            assert!(matches!(error, ClientError::BadResponse { .. }), "{error}");
             assert!(error.to_string().contains("Lingua scheduler"), "{error}");
         }
         for url in ["", "127.0.0.1:7410", "wss://x", "ftp://x", "http://x/?q"] {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use lingua_core::{Health, Service, ServiceSet};
-use lingua_sdk::node::Error;
-use lingua_sdk::{NodeOptions, Output};
-use lingua_wire::ErrorCode;
+use lingua_sdk::NodeRunError;
+use lingua_sdk::{Failure, NodeOptions, Output};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::Message as Frame;
 
 use crate::bounded;
-use crate::scheduler::{NEVER_MS, Said, Scheduler, job};
+use crate::scheduler::{NEVER_MS, Report, Scheduler, fail, job, named};
 use crate::worker::{options, start};
 
 #[tokio::test]
@@ -30,36 +30,50 @@ async fn the_registration_says_what_the_options_say() {
         let mut peer = scheduler.accept().await;
         assert_eq!(peer.authorization.as_deref(), Some("Bearer secret"));
         let first = peer.register(1, NEVER_MS).await;
-        assert_eq!(first.node_id, None);
-        let parts = first.into_parts().unwrap();
-        assert_eq!((parts.health, parts.version.as_deref()), (Health::Degraded, Some("7.1")));
-        assert_eq!(parts.profile.slots_max(), 3);
-        assert!(!parts.profile.capabilities().services().contains(Service::Tts));
+        let services =
+            json!({"asr": true, "nmt": true, "tts": false, "tone": true, "semantic": true});
+        let languages = json!({
+            "asr_languages": ["zh_CN", "en"],
+            "semantic_languages": ["en"],
+            "tts_languages": ["zh"],
+            "nmt_pairs": [["zh", "en"]],
+        });
+        let expected = json!({
+            "type": "register",
+            "version": "7.1",
+            "health": "degraded",
+            "language_capabilities": languages,
+            "services": services,
+            "max_concurrent_jobs": 3,
+            "accept_public_jobs": false,
+        });
+        assert_eq!(first, expected);
         drop(peer);
-        // The name that the scheduler made up is kept.
+        // The node keeps the id that the scheduler made up.
         let again = scheduler.accept().await.register(2, NEVER_MS).await;
-        assert_eq!(again.node_id.unwrap().as_str(), "node-0000CAFE");
+        assert_eq!(again["node_id"], "node-0000CAFE");
     })
     .await;
 }
 
 #[tokio::test]
-async fn heartbeats_list_what_runs() {
+async fn heartbeats_list_the_running_jobs() {
     bounded(async {
         let scheduler = Scheduler::start().await;
         let mut node = start(options(&scheduler));
         let mut peer = scheduler.accept().await;
         peer.register(7, 500).await;
         let idle = peer.heartbeat().await;
-        assert_eq!(idle.node_id.unwrap().as_str(), "node-1");
-        assert_eq!(idle.epoch.unwrap().0, 7);
-        assert_eq!((idle.health, idle.running), (Some(Health::Ready), Some(vec![])));
+        let expected = json!({
+            "type": "heartbeat", "node_id": "node-1", "epoch": 7, "health": "ready", "running": [],
+        });
+        assert_eq!(idle, expected);
         peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Said::Ack(job(1)));
-        assert_eq!(peer.heartbeat().await.running, Some(vec![job(1)]));
+        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        assert_eq!(peer.heartbeat().await["running"], json!([named(job(1))]));
         node.work().await.end(Ok(Output::default()));
         peer.done(job(1)).await;
-        assert_eq!(peer.heartbeat().await.running, Some(vec![]));
+        assert_eq!(peer.heartbeat().await["running"], json!([]));
     })
     .await;
 }
@@ -72,7 +86,7 @@ async fn a_result_is_sent_again_until_it_is_confirmed_and_not_after() {
         let mut peer = scheduler.accept_registered(1).await;
         peer.assign(job(1), 1).await;
         node.work().await.end(Ok(Output::translated("one")));
-        assert_eq!(peer.next().await, Said::Ack(job(1)));
+        assert_eq!(peer.next().await, Report::Ack(job(1)));
         let (first, _) = peer.done(job(1)).await;
         drop(peer);
         let mut peer = scheduler.accept_registered(2).await;
@@ -81,18 +95,39 @@ async fn a_result_is_sent_again_until_it_is_confirmed_and_not_after() {
         let mut peer = scheduler.accept_registered(3).await;
         assert_eq!(peer.done(job(1)).await.0, first);
         peer.confirm(job(1)).await;
-        peer.settle().await;
+        peer.sync().await;
         drop(peer);
         let mut peer = scheduler.accept_registered(4).await;
         peer.assign(job(3), 1).await;
-        assert_eq!(peer.next().await, Said::Ack(job(3)));
+        assert_eq!(peer.next().await, Report::Ack(job(3)));
         assert_eq!((node.stats.reconnects(), node.stats.done()), (3, 1));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_job_goes_on_while_the_connection_is_gone() {
+async fn a_failure_is_sent_again_until_it_is_confirmed_but_a_refusal_is_not() {
+    bounded(async {
+        let scheduler = Scheduler::start().await;
+        let mut node = start(options(&scheduler).slots(1));
+        let mut peer = scheduler.accept_registered(1).await;
+        peer.assign(job(1), 1).await;
+        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        peer.assign(job(2), 2).await;
+        assert_eq!(peer.next().await, fail(job(2), "BUSY"));
+        node.work().await.end(Err(Failure::retryable("MODEL_LOAD_FAILED")));
+        let failure = fail(job(1), "MODEL_LOAD_FAILED");
+        assert_eq!(peer.next().await, failure);
+        drop(peer);
+        let mut peer = scheduler.accept_registered(2).await;
+        assert_eq!(peer.next().await, failure);
+        peer.sync().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_goes_on_while_the_connection_is_lost() {
     bounded(async {
         let scheduler = Scheduler::start().await;
         let mut node = start(options(&scheduler));
@@ -103,7 +138,7 @@ async fn a_job_goes_on_while_the_connection_is_gone() {
         let mut peer = scheduler.accept().await;
         work.end(Ok(Output::translated("late")));
         peer.register(2, NEVER_MS).await;
-        assert!(peer.done(job(1)).await.0.contains("late"));
+        assert_eq!(peer.done(job(1)).await.0, json!({"text_translated": "late"}));
     })
     .await;
 }
@@ -119,8 +154,8 @@ async fn a_scheduler_that_drops_connections_is_tried_again() {
         drop(scheduler.accept().await);
         let mut peer = scheduler.accept_registered(1).await;
         peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Said::Ack(job(1)));
-        // It never was registered before.
+        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        // It was never registered before.
         assert_eq!(node.stats.reconnects(), 0);
         assert!(node.stats.is_connected());
     })
@@ -128,7 +163,7 @@ async fn a_scheduler_that_drops_connections_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_silent_scheduler_is_left() {
+async fn a_node_leaves_a_silent_scheduler() {
     bounded(async {
         let scheduler = Scheduler::start().await;
         let _node = start(options(&scheduler));
@@ -137,43 +172,43 @@ async fn a_silent_scheduler_is_left() {
         silent.register(1, 20).await;
         let mut peer = scheduler.accept().await;
         peer.register(2, NEVER_MS).await;
-        assert_eq!(silent.next().await, Said::Closed);
+        assert_eq!(silent.next().await, Report::Closed);
     })
     .await;
 }
 
 #[tokio::test]
-async fn pings_are_answered_and_unknown_messages_passed_over() {
+async fn pings_are_answered_and_unknown_messages_are_ignored() {
     bounded(async {
         let scheduler = Scheduler::start().await;
         let _node = start(options(&scheduler));
         let mut peer = scheduler.accept_registered(1).await;
-        peer.settle().await;
+        peer.sync().await;
         for odd in [r#"{"type":"from_the_future","x":1}"#, "no json", r#"{"type":"job_assign"}"#] {
-            peer.send(Frame::text(odd)).await;
+            peer.send_frame(Frame::text(odd)).await;
         }
-        peer.send(Frame::binary(vec![0; 10])).await;
+        peer.send_frame(Frame::binary(vec![0; 10])).await;
         peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Said::Ack(job(1)));
+        assert_eq!(peer.next().await, Report::Ack(job(1)));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_node_whose_name_was_taken_stops() {
+async fn a_node_whose_id_was_taken_over_stops() {
     bounded(async {
         let scheduler = Scheduler::start().await;
         let mut node = start(options(&scheduler));
         let mut peer = scheduler.accept_registered(1).await;
         peer.assign(job(1), 1).await;
         let work = node.work().await;
-        peer.error(ErrorCode::StaleEpoch, true).await;
+        peer.error("STALE_EPOCH", true).await;
         work.context.cancelled().await;
         work.end(Ok(Output::default()));
         let error = node.ended().await.unwrap_err();
         assert_eq!(error.code(), "STALE_EPOCH");
         assert!(error.to_string().contains("node-1"), "{error}");
-        assert!(matches!(error, Error::TakenOver { .. }));
+        assert!(matches!(error, NodeRunError::TakenOver { .. }));
     })
     .await;
 }
@@ -183,29 +218,29 @@ async fn other_fatal_errors_are_survived() {
     bounded(async {
         let scheduler = Scheduler::start().await;
         let node = start(options(&scheduler));
-        scheduler.accept_registered(1).await.error(ErrorCode::SchedulerDependencyDown, true).await;
+        scheduler.accept_registered(1).await.error("SCHEDULER_DEPENDENCY_DOWN", true).await;
         let mut peer = scheduler.accept().await;
-        let Said::Register(_) = peer.next().await else { panic!("no registration") };
-        peer.error(ErrorCode::SchedulerDependencyDown, true).await;
+        let Report::Register(_) = peer.next().await else { panic!("no registration") };
+        peer.error("SCHEDULER_DEPENDENCY_DOWN", true).await;
         let mut peer = scheduler.accept_registered(2).await;
         peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Said::Ack(job(1)));
+        assert_eq!(peer.next().await, Report::Ack(job(1)));
         assert_eq!(node.stats.reconnects(), 1);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_node_that_was_forgotten_registers_again() {
+async fn a_node_that_the_scheduler_forgot_registers_again() {
     bounded(async {
         let scheduler = Scheduler::start().await;
         let node = start(options(&scheduler));
         let mut peer = scheduler.accept_registered(1).await;
-        peer.error(ErrorCode::StaleAttempt, false).await;
-        peer.settle().await;
-        peer.error(ErrorCode::NodeNotRegistered, false).await;
+        peer.error("STALE_ATTEMPT", false).await;
+        peer.sync().await;
+        peer.error("NODE_NOT_REGISTERED", false).await;
         let mut peer = scheduler.accept_registered(2).await;
-        peer.settle().await;
+        peer.sync().await;
         assert_eq!(node.stats.reconnects(), 1);
     })
     .await;
@@ -214,13 +249,13 @@ async fn a_node_that_was_forgotten_registers_again() {
 #[tokio::test]
 async fn a_refused_registration_stops_the_node() {
     bounded(async {
-        for code in [ErrorCode::Unauthorized, ErrorCode::Forbidden, ErrorCode::InvalidLanguage] {
+        for code in ["UNAUTHORIZED", "FORBIDDEN", "INVALID_LANGUAGE"] {
             let scheduler = Scheduler::start().await;
             let node = start(options(&scheduler));
             let mut peer = scheduler.accept().await;
-            assert!(matches!(peer.next().await, Said::Register(_)));
+            assert!(matches!(peer.next().await, Report::Register(_)));
             peer.error(code, true).await;
-            assert_eq!(node.ended().await.unwrap_err().code(), code.as_str());
+            assert_eq!(node.ended().await.unwrap_err().code(), code);
         }
     })
     .await;
@@ -244,7 +279,7 @@ async fn a_handshake_without_the_right_token_stops_the_node() {
 }
 
 #[tokio::test]
-async fn options_that_no_scheduler_would_take_are_refused_at_once() {
+async fn options_that_no_scheduler_would_accept_are_refused_at_once() {
     bounded(async {
         let scheduler = Scheduler::start().await;
         let langs = ["zh", "en"];

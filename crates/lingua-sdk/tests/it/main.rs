@@ -1,7 +1,7 @@
-//! The SDK over real sockets, against a scheduler that is scripted here.
+//! The SDK over real sockets, against a scheduler that the tests script.
 //!
-//! Start at `scheduler.rs` (what the other side says) and `worker.rs` (a handler whose jobs end when
-//! the test says so).
+//! Start at `scheduler.rs` (the other side of the socket) and `worker.rs` (a handler whose jobs end
+//! when the test says so).
 
 #![expect(
     clippy::unwrap_used,

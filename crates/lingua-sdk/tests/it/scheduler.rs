@@ -1,19 +1,12 @@
-//! A scheduler that says what the test tells it to say.
+//! A scheduler that does what the test tells it to, written from the protocol of node sockets.
 //!
-//! Start at [`Scheduler::accept`]. It reads with the wire crate, as the real one does, so a frame that
-//! the real one would refuse fails the test.
-
-use std::borrow::Cow;
+//! Start at [`Scheduler::accept`]. It reads and writes JSON by hand and shares no message type with
+//! the SDK, so a field that the SDK misnames fails the test.
 
 use futures_util::{SinkExt, StreamExt};
-use lingua_core::{Attempt, Epoch, Fence, JobId, Lang, NodeId, Source};
-use lingua_wire::audio::Audio;
-use lingua_wire::node::{Heartbeat, JobRef, NodeMessage, Register};
-use lingua_wire::scheduler::{
-    AssignOptions, Drain, ErrorMessage, HeartbeatAck, JobAssign, JobCancel, JobConfirmed,
-    Registered, SchedulerMessage,
-};
-use lingua_wire::{ErrorCode, RawJson};
+use lingua_core::{Attempt, JobId};
+use lingua_wire::node::JobRef;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message as Frame;
@@ -31,18 +24,18 @@ pub(crate) struct Scheduler {
 pub(crate) struct Peer {
     socket: WebSocketStream<TcpStream>,
     pub(crate) authorization: Option<String>,
-    /// What heartbeats are answered with.
-    pub(crate) ack: Option<HeartbeatAck>,
+    /// The `heartbeat_ack` that answers heartbeats; `None` leaves them unanswered.
+    pub(crate) ack: Option<Value>,
 }
 
-/// What a node said.
+/// What a node sent.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Said {
-    Register(Register),
-    Heartbeat(Heartbeat),
+pub(crate) enum Report {
+    Register(Value),
+    Heartbeat(Value),
     Ack(JobRef),
     Partial(JobRef, String),
-    Done { job: JobRef, result: Option<RawJson>, audio: Option<Vec<u8>> },
+    Done { job: JobRef, result: Value, audio: Option<Vec<u8>> },
     Fail { job: JobRef, reason: String, retryable: bool },
     Bye,
     Pong(Vec<u8>),
@@ -54,30 +47,28 @@ pub(crate) fn job(number: u128) -> JobRef {
     JobRef { job_id: JobId::new(number), attempt_id: Attempt::FIRST }
 }
 
-/// A refusal or a failure, as it should be.
-pub(crate) fn fail(job: JobRef, reason: &str) -> Said {
-    Said::Fail { job, reason: reason.to_owned(), retryable: true }
+/// The job as heartbeats and acknowledgements name it.
+pub(crate) fn named(job: JobRef) -> Value {
+    json!({"job_id": job.job_id.to_string(), "attempt_id": job.attempt_id.0})
 }
 
-/// An order to translate a text.
-pub(crate) fn order(job: JobRef, fence: u64) -> JobAssign<'static> {
-    JobAssign {
-        job_id: job.job_id,
-        attempt_id: job.attempt_id,
-        fence: Fence(fence),
-        session_id: Cow::Borrowed("room-1"),
-        src_lang: Source::Known(Lang::new("en").unwrap()),
-        tgt_lang: Lang::new("zh").unwrap(),
-        audio_ref: None,
-        audio: None,
-        text: Some(Cow::Borrowed("hello")),
-        options: AssignOptions::default(),
-        deadline_ms: Some(5000),
-        bind: None,
-        two_way: None,
-        context: vec![],
-        trace_id: Cow::Borrowed("trace-1"),
-    }
+/// A refusal, or a failure that another node might not have.
+pub(crate) fn fail(job: JobRef, reason: &str) -> Report {
+    Report::Fail { job, reason: reason.to_owned(), retryable: true }
+}
+
+/// A `heartbeat_ack`.
+pub(crate) fn heartbeat_ack(cancel: &[JobRef], drain: bool) -> Value {
+    let cancel: Vec<Value> = cancel.iter().copied().map(named).collect();
+    json!({"type": "heartbeat_ack", "cancel": cancel, "drain": drain})
+}
+
+/// The 20 bytes in front of streamed audio: the job's number and the attempt, big-endian.
+pub(crate) fn tagged(job: JobRef, audio: &[u8]) -> Frame {
+    let hex = job.job_id.to_string();
+    let number = u128::from_str_radix(hex.strip_prefix("job-").unwrap(), 16).unwrap();
+    let tag = [&number.to_be_bytes()[..], &job.attempt_id.0.to_be_bytes()].concat();
+    Frame::binary([&tag, audio].concat())
 }
 
 impl Scheduler {
@@ -89,22 +80,22 @@ impl Scheduler {
         format!("ws://{}/v1/node/ws", self.listener.local_addr().unwrap())
     }
 
-    /// Takes a connection up to the handshake.
+    /// Accepts a connection and completes the handshake.
     pub(crate) async fn accept(&self) -> Peer {
         let (stream, _) = self.listener.accept().await.unwrap();
         let mut authorization = None;
         #[expect(clippy::result_large_err, reason = "the library wants it so")]
-        let look = |request: &Request, answer: Response| -> Result<Response, ErrorResponse> {
+        let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
             assert_eq!(request.uri().path(), "/v1/node/ws");
             let header = request.headers().get("authorization");
             authorization = header.map(|value| value.to_str().unwrap().to_owned());
-            Ok(answer)
+            Ok(response)
         };
-        let socket = tokio_tungstenite::accept_hdr_async(stream, look).await.unwrap();
-        Peer { socket, authorization, ack: Some(HeartbeatAck::default()) }
+        let socket = tokio_tungstenite::accept_hdr_async(stream, check).await.unwrap();
+        Peer { socket, authorization, ack: Some(heartbeat_ack(&[], false)) }
     }
 
-    /// Takes a connection and its registration.
+    /// Accepts a connection and its registration.
     pub(crate) async fn accept_registered(&self, epoch: u64) -> Peer {
         let mut peer = self.accept().await;
         peer.register(epoch, NEVER_MS).await;
@@ -113,134 +104,168 @@ impl Scheduler {
 }
 
 impl Peer {
-    /// Reads the registration and takes it.
-    pub(crate) async fn register(&mut self, epoch: u64, heartbeat_interval_ms: u64) -> Register {
-        let Said::Register(register) = self.next().await else { panic!("no registration") };
-        register.clone().into_parts().unwrap();
-        let node_id = register.node_id.clone().unwrap_or(NodeId::new("node-0000CAFE").unwrap());
-        let epoch = Epoch(epoch);
-        let registered = Registered { node_id, epoch, heartbeat_interval_ms, pairs: 4 };
-        self.say(SchedulerMessage::Registered(registered)).await;
+    /// Reads the registration and accepts it.
+    pub(crate) async fn register(&mut self, epoch: u64, heartbeat_interval_ms: u64) -> Value {
+        let Report::Register(register) = self.next().await else { panic!("no registration") };
+        let node_id = register.get("node_id").cloned().unwrap_or(json!("node-0000CAFE"));
+        self.send(json!({
+            "type": "registered",
+            "node_id": node_id,
+            "epoch": epoch,
+            "heartbeat_interval_ms": heartbeat_interval_ms,
+        }))
+        .await;
         register
     }
 
-    pub(crate) async fn say(&mut self, message: SchedulerMessage<'_>) {
-        self.send(Frame::text(message.to_json())).await;
+    pub(crate) async fn send(&mut self, message: Value) {
+        self.send_frame(Frame::text(message.to_string())).await;
     }
 
-    pub(crate) async fn send(&mut self, frame: Frame) {
+    pub(crate) async fn send_frame(&mut self, frame: Frame) {
         self.socket.send(frame).await.unwrap();
     }
 
-    pub(crate) async fn assign(&mut self, job: JobRef, fence: u64) {
-        self.say(SchedulerMessage::JobAssign(order(job, fence))).await;
+    /// Sends a message about a job with these further fields.
+    async fn send_about(&mut self, kind: &str, job: JobRef, further: Value) {
+        let mut message = named(job);
+        message["type"] = json!(kind);
+        for (name, value) in further.as_object().unwrap() {
+            message[name] = value.clone();
+        }
+        self.send(message).await;
     }
 
-    pub(crate) async fn assign_audio(&mut self, job: JobRef, fence: u64, audio: Audio<'_>) {
-        let order = JobAssign { text: None, audio: Some(audio), ..order(job, fence) };
-        self.say(SchedulerMessage::JobAssign(order)).await;
+    /// Assigns a job that translates a text.
+    pub(crate) async fn assign(&mut self, job: JobRef, fence: u64) {
+        self.assign_with(job, fence, json!({"text": "hello"})).await;
+    }
+
+    pub(crate) async fn assign_audio(&mut self, job: JobRef, fence: u64, audio: Value) {
+        self.assign_with(job, fence, json!({"audio": audio})).await;
+    }
+
+    async fn assign_with(&mut self, job: JobRef, fence: u64, mut fields: Value) {
+        for (name, value) in [
+            ("fence", json!(fence)),
+            ("session_id", json!("room-1")),
+            ("src_lang", json!("en")),
+            ("tgt_lang", json!("zh")),
+            ("options", json!({"require_tts": false, "services": [], "priority": 0})),
+            ("deadline_ms", json!(5000)),
+            ("trace_id", json!("trace-1")),
+        ] {
+            fields[name] = value;
+        }
+        self.send_about("job_assign", job, fields).await;
+    }
+
+    pub(crate) async fn audio_end(&mut self, job: JobRef, bytes: u64) {
+        self.send_about("audio_end", job, json!({"bytes": bytes})).await;
     }
 
     pub(crate) async fn confirm(&mut self, job: JobRef) {
-        let JobRef { job_id, attempt_id } = job;
-        let confirmed = JobConfirmed { job_id, attempt_id, accepted: true };
-        self.say(SchedulerMessage::JobConfirmed(confirmed)).await;
+        self.send_about("job_confirmed", job, json!({"accepted": true})).await;
     }
 
     pub(crate) async fn cancel(&mut self, job: JobRef, reason: &str) {
-        let JobRef { job_id, attempt_id } = job;
-        let cancel = JobCancel { job_id, attempt_id, reason: reason.into() };
-        self.say(SchedulerMessage::JobCancel(cancel)).await;
+        self.send_about("job_cancel", job, json!({"reason": reason})).await;
     }
 
     pub(crate) async fn drain(&mut self) {
-        self.say(SchedulerMessage::Drain(Drain {})).await;
+        self.send(json!({"type": "drain"})).await;
     }
 
-    pub(crate) async fn error(&mut self, code: ErrorCode, fatal: bool) {
-        self.say(SchedulerMessage::Error(ErrorMessage::new(code, "so it is", fatal))).await;
+    pub(crate) async fn error(&mut self, code: &str, fatal: bool) {
+        let detail = "the detail of the scheduler";
+        self.send(json!({"type": "error", "error": code, "detail": detail, "fatal": fatal})).await;
     }
 
-    /// Waits until the node has read all that was said to it.
-    pub(crate) async fn settle(&mut self) {
-        self.send(Frame::Ping(vec![1, 2, 3].into())).await;
-        assert_eq!(self.next().await, Said::Pong(vec![1, 2, 3]));
+    /// Waits until the node has read everything that was sent to it.
+    pub(crate) async fn sync(&mut self) {
+        self.send_frame(Frame::Ping(vec![1, 2, 3].into())).await;
+        assert_eq!(self.next().await, Report::Pong(vec![1, 2, 3]));
     }
 
-    /// The next thing that the node says, heartbeats included.
-    pub(crate) async fn hear(&mut self) -> Said {
+    /// The next frame of the node, heartbeats included.
+    async fn receive(&mut self) -> Report {
         let text = loop {
             match self.socket.next().await {
                 Some(Ok(Frame::Text(text))) => break text,
-                Some(Ok(Frame::Pong(data))) => return Said::Pong(data.to_vec()),
-                Some(Ok(Frame::Binary(_))) => panic!("audio that nobody announced"),
-                Some(Ok(Frame::Close(_)) | Err(_)) | None => return Said::Closed,
+                Some(Ok(Frame::Pong(data))) => return Report::Pong(data.to_vec()),
+                Some(Ok(Frame::Binary(_))) => panic!("audio that was not announced"),
+                Some(Ok(Frame::Close(_)) | Err(_)) | None => return Report::Closed,
                 Some(Ok(_)) => {}
             }
         };
-        match NodeMessage::parse(&text).unwrap() {
-            NodeMessage::Register(register) => Said::Register(register),
-            NodeMessage::Heartbeat(heartbeat) => {
+        let mut message: Value = serde_json::from_str(&text).unwrap();
+        let text_of = |name: &str| message[name].as_str().expect(name).to_owned();
+        let job = || JobRef {
+            job_id: text_of("job_id").parse().unwrap(),
+            attempt_id: Attempt(message["attempt_id"].as_u64().unwrap().try_into().unwrap()),
+        };
+        match text_of("type").as_str() {
+            "register" => Report::Register(message),
+            "heartbeat" => {
                 if let Some(ack) = self.ack.clone() {
-                    self.say(SchedulerMessage::HeartbeatAck(ack)).await;
+                    self.send(ack).await;
                 }
-                Said::Heartbeat(heartbeat)
+                Report::Heartbeat(message)
             }
-            NodeMessage::JobAck(ack) => Said::Ack(ack.job_ref()),
-            NodeMessage::JobPartial(partial) => {
-                Said::Partial(partial.job_ref(), partial.text.clone().into_owned())
-            }
-            NodeMessage::JobDone(done) => {
-                let bytes = done.result().unwrap().and_then(|result| result.frame_bytes());
-                let audio = match bytes {
+            "job_ack" => Report::Ack(job()),
+            "job_partial" => Report::Partial(job(), text_of("text")),
+            "job_done" => {
+                assert_eq!(message["status"], "ok");
+                let job = job();
+                let result = message["result"].take();
+                let audio = match result["tts_audio"]["bytes"].as_u64() {
                     None => None,
                     Some(bytes) => Some(self.audio(bytes).await),
                 };
-                Said::Done { job: done.job_ref(), result: done.result, audio }
+                Report::Done { job, result, audio }
             }
-            NodeMessage::JobFail(fail) => Said::Fail {
-                job: fail.job_ref(),
-                retryable: fail.is_retryable(),
-                reason: fail.reason.into_owned(),
-            },
-            NodeMessage::Bye(_) => Said::Bye,
+            "job_fail" => {
+                assert_eq!(message["status"], "error");
+                let retryable = message["retryable"].as_bool().unwrap_or(true);
+                Report::Fail { job: job(), reason: text_of("reason"), retryable }
+            }
+            "bye" => Report::Bye,
+            other => panic!("the protocol has no {other}"),
         }
     }
 
     /// The audio that was announced.
-    async fn audio(&mut self, bytes: usize) -> Vec<u8> {
+    async fn audio(&mut self, bytes: u64) -> Vec<u8> {
         let Some(Ok(Frame::Binary(audio))) = self.socket.next().await else {
             panic!("no audio behind its announcement")
         };
-        assert_eq!(audio.len(), bytes);
+        assert_eq!(audio.len() as u64, bytes);
         audio.to_vec()
     }
 
-    /// The next thing that the node says, besides that it is alive.
-    pub(crate) async fn next(&mut self) -> Said {
+    /// The next frame of the node that is not a heartbeat.
+    pub(crate) async fn next(&mut self) -> Report {
         loop {
-            match self.hear().await {
-                Said::Heartbeat(_) => {}
-                said => return said,
+            match self.receive().await {
+                Report::Heartbeat(_) => {}
+                report => return report,
             }
         }
     }
 
     /// The next heartbeat; nothing else may come before it.
-    pub(crate) async fn heartbeat(&mut self) -> Heartbeat {
-        match self.hear().await {
-            Said::Heartbeat(heartbeat) => heartbeat,
-            said => panic!("no heartbeat: {said:?}"),
+    pub(crate) async fn heartbeat(&mut self) -> Value {
+        match self.receive().await {
+            Report::Heartbeat(heartbeat) => heartbeat,
+            report => panic!("no heartbeat: {report:?}"),
         }
     }
 
-    /// The result of a job that ended well, and its audio.
-    pub(crate) async fn done(&mut self, expected: JobRef) -> (String, Option<Vec<u8>>) {
+    /// The result of a job that succeeded, and its audio.
+    pub(crate) async fn done(&mut self, expected: JobRef) -> (Value, Option<Vec<u8>>) {
         match self.next().await {
-            Said::Done { job, result: Some(result), audio } if job == expected => {
-                (result.as_str().to_owned(), audio)
-            }
-            said => panic!("{expected:?} is not done: {said:?}"),
+            Report::Done { job, result, audio } if job == expected => (result, audio),
+            report => panic!("{expected:?} is not done: {report:?}"),
         }
     }
 }

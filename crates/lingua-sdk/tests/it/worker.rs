@@ -5,17 +5,17 @@
 use std::time::Duration;
 
 use lingua_core::NodeId;
-use lingua_sdk::node::Error;
+use lingua_sdk::NodeRunError;
 use lingua_sdk::{Context, Failure, Handler, Job, Node, NodeOptions, Output, Stats};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::scheduler::Scheduler;
 
-/// Hands every job to the test and waits for what the test makes of it.
-struct Puppet(mpsc::Sender<Work>);
+/// Hands every job to the test and waits for its outcome.
+struct ManualHandler(mpsc::Sender<Work>);
 
-/// A job in the hands of the test.
+/// A job that the test ends.
 pub(crate) struct Work {
     pub(crate) job: Job,
     pub(crate) context: Context,
@@ -27,13 +27,13 @@ impl Work {
         self.outcome.send(outcome).expect("the handler waits");
     }
 
-    /// Whether the handler was dropped, for want of an end.
+    /// Waits until the handler is dropped.
     pub(crate) async fn dropped(mut self) {
         self.outcome.closed().await;
     }
 }
 
-impl Handler for Puppet {
+impl Handler for ManualHandler {
     async fn handle(&self, job: Job, context: Context) -> Result<Output, Failure> {
         let (outcome, ended) = oneshot::channel();
         self.0.send(Work { job, context, outcome }).await.expect("the test listens");
@@ -46,7 +46,7 @@ pub(crate) struct Running {
     pub(crate) work: mpsc::Receiver<Work>,
     pub(crate) stats: Stats,
     stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<Result<(), Error>>,
+    task: JoinHandle<Result<(), NodeRunError>>,
 }
 
 impl Running {
@@ -61,7 +61,7 @@ impl Running {
     }
 
     /// How the node ended.
-    pub(crate) async fn ended(self) -> Result<(), Error> {
+    pub(crate) async fn ended(self) -> Result<(), NodeRunError> {
         self.task.await.unwrap()
     }
 }
@@ -80,7 +80,7 @@ pub(crate) fn options(scheduler: &Scheduler) -> NodeOptions {
 /// Starts a node.
 pub(crate) fn start(options: NodeOptions) -> Running {
     let (started, work) = mpsc::channel(64);
-    let node = Node::new(options, Puppet(started));
+    let node = Node::new(options, ManualHandler(started));
     let stats = node.stats();
     let (stop, asked) = oneshot::channel::<()>();
     let task = tokio::spawn(node.run(async {

@@ -16,17 +16,17 @@ macro_rules! codes {
         }
 
         impl ErrorCode {
-            /// All of them.
+            /// All codes that this version knows.
             pub const ALL: &'static [Self] = &[$(Self::$Variant),*];
 
-            /// The word on the wire.
+            /// The code as users see it.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$Variant => $name,)*
                 }
             }
 
-            /// The status of the HTTP answer.
+            /// The status of the HTTP response.
             pub const fn status(self) -> u16 {
                 match self {
                     $(Self::$Variant => $status,)*
@@ -41,7 +41,7 @@ codes! {
     NoCapableNode = "NO_CAPABLE_NODE", 503;
     /// Capable nodes exist, but none took the job in time.
     AllCandidatesFullOrFailed = "ALL_CANDIDATES_FULL_OR_FAILED", 503;
-    /// The node that the client wants cannot serve the job.
+    /// The preferred node cannot serve the job.
     PreferredNodeNotCapable = "PREFERRED_NODE_NOT_CAPABLE", 422;
     /// The store is unreachable.
     SchedulerDependencyDown = "SCHEDULER_DEPENDENCY_DOWN", 503;
@@ -63,7 +63,7 @@ codes! {
     SemanticLanguagesRequired = "SEMANTIC_LANGUAGES_REQUIRED", 422;
     /// The list of languages that the node speaks is missing or empty.
     TtsLanguagesRequired = "TTS_LANGUAGES_REQUIRED", 422;
-    /// A text is no language, or none that may stand here.
+    /// A value is not a language, or not one that may be used there.
     InvalidLanguage = "INVALID_LANGUAGE", 422;
     /// The request cannot be understood.
     InvalidRequest = "INVALID_REQUEST", 400;
@@ -71,31 +71,31 @@ codes! {
     PayloadTooLarge = "PAYLOAD_TOO_LARGE", 413;
     /// Too many requests.
     RateLimited = "RATE_LIMITED", 429;
-    /// No or wrong credentials.
+    /// The token is missing or unknown.
     Unauthorized = "UNAUTHORIZED", 401;
-    /// The credentials do not allow this.
+    /// The token does not allow this.
     Forbidden = "FORBIDDEN", 403;
-    /// The time given for the job is over.
+    /// The deadline of the job has passed.
     DeadlineExceeded = "DEADLINE_EXCEEDED", 504;
-    /// The instance that held the audio is gone.
+    /// The instance that held the audio has died.
     InstanceLost = "INSTANCE_LOST", 503;
-    /// The node failed and said that a retry cannot help.
+    /// The node failed and reported that a retry cannot help.
     NodeFailed = "NODE_FAILED", 502;
-    /// There is no such session, or the token is not its own.
+    /// No such session, or the wrong resume token.
     SessionNotFound = "SESSION_NOT_FOUND", 404;
-    /// Nothing was heard on the session for too long.
+    /// The client of the session sent nothing for too long.
     SessionIdle = "SESSION_IDLE", 408;
-    /// A fault of the scheduler itself.
+    /// A fault in the scheduler itself.
     Internal = "INTERNAL", 500;
 }
 
 impl ErrorCode {
-    /// The code of this name.
+    /// The code with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == name)
     }
 
-    /// The code of a core error, which names its code as text.
+    /// The code of an error of the core, which gives its code as text.
     pub(crate) fn of_core(name: &str) -> Self {
         Self::from_name(name).unwrap_or(Self::Internal)
     }

@@ -1,7 +1,7 @@
-//! What a node made of a job.
+//! The result of a job.
 //!
-//! Start at [`JobResult`]: the fields that the scheduler understands. The result itself is passed
-//! on as it came, with whatever else is in it; [`embed_audio`] is the one change made to it.
+//! Start at [`JobResult`]: the fields that the scheduler knows. The result itself is passed on
+//! unchanged, with all further fields; only [`embed_audio`] ever changes it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,16 +21,16 @@ const AUDIO_FIELD: &str = "tts_audio";
 /// The known fields of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JobResult<'a> {
-    /// What was said.
+    /// The recognised text.
     #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub text_asr: Option<Cow<'a, str>>,
-    /// What it means in the other language.
+    /// The translation.
     #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub text_translated: Option<Cow<'a, str>>,
-    /// The same, spoken.
+    /// The translation as speech.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub tts_audio: Option<Audio<'a>>,
-    /// What was spoken, if the source was `auto`.
+    /// The recognised language, if the source was `auto`.
     #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub src_lang: Option<Cow<'a, str>>,
 }
@@ -45,29 +45,32 @@ impl<'a> JobResult<'a> {
         Ok(result)
     }
 
-    /// How many bytes the next binary frame has to have.
+    /// How many bytes the next binary frame must have; `None` if no frame follows.
     pub fn frame_bytes(&self) -> Option<usize> {
         self.tts_audio.as_ref().and_then(Audio::frame_bytes)
     }
 
-    /// As a result without further fields.
+    /// The result as JSON, without further fields.
     pub fn to_raw(&self) -> RawJson {
         let text = serde_json::to_string(self).expect("a result has text keys");
         RawJson::new(text).expect("what was written is JSON")
     }
 }
 
-/// Puts the audio of a binary frame into the result that announced it, for clients that get their
-/// answer in one piece. All other fields stay as they are.
+/// Puts the audio of a binary frame into the result that announced it, for clients that get the
+/// result as one message. All other fields stay as they are.
 pub fn embed_audio(raw: &RawJson, audio: &[u8]) -> Result<RawJson, RequestError> {
     let announced = JobResult::read(raw)?.tts_audio;
     let Some(announced) = announced else {
-        return Err(RequestError::invalid("result.tts_audio", "no audio was announced"));
+        return Err(RequestError::invalid(
+            "result.tts_audio",
+            "a binary frame came, but no audio was announced; announce it with `bytes`",
+        ));
     };
     let expected = announced.frame_bytes();
     if expected != Some(audio.len()) {
         let what = format!(
-            "the frame has {} bytes, {} were announced; send exactly the announced number",
+            "the frame has {} bytes, but {} were announced; send what was announced",
             audio.len(),
             expected.map_or("none".to_owned(), |bytes| bytes.to_string()),
         );

@@ -63,33 +63,6 @@ pub struct JobAssign<'a> {
     pub trace_id: Cow<'a, str>,
 }
 
-impl JobAssign<'_> {
-    /// The same, independent of the frame that it was read from.
-    pub fn into_owned(self) -> JobAssign<'static> {
-        fn own(text: Cow<'_, str>) -> Cow<'static, str> {
-            Cow::Owned(text.into_owned())
-        }
-
-        JobAssign {
-            session_id: own(self.session_id),
-            audio_ref: self.audio_ref.map(own),
-            audio: self.audio.map(Audio::into_owned),
-            text: self.text.map(own),
-            bind: self.bind.map(|bind| Bind { bind_key: own(bind.bind_key), moved: bind.moved }),
-            trace_id: own(self.trace_id),
-            context: self.context.into_iter().map(own).collect(),
-            two_way: self.two_way,
-            job_id: self.job_id,
-            attempt_id: self.attempt_id,
-            fence: self.fence,
-            src_lang: self.src_lang,
-            tgt_lang: self.tgt_lang,
-            options: self.options,
-            deadline_ms: self.deadline_ms,
-        }
-    }
-}
-
 /// The options of the client that the node has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

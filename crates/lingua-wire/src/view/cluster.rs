@@ -1,6 +1,6 @@
-//! The scheduler itself as an operator sees it.
+//! The scheduler processes and their store as an operator sees them.
 //!
-//! Start at [`ClusterView`]: the answer of `GET /v1/cluster`.
+//! Start at [`ClusterView`]: the response of `GET /v1/cluster`.
 
 use std::collections::BTreeMap;
 
@@ -13,52 +13,52 @@ use crate::json::As;
 /// All instances and what they share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterView {
-    /// The instance that answers.
+    /// The instance that answered.
     #[serde(with = "As::<InstanceId>")]
     pub instance_id: InstanceId,
-    /// Version of its software.
+    /// Version of that instance.
     pub version: String,
-    /// Every instance that is known.
+    /// Every known instance.
     pub instances: Vec<InstanceView>,
-    /// The instance that leads, if one does.
+    /// The leader, if there is one.
     #[serde(with = "As::<Option<InstanceId>>", default)]
     pub leader: Option<InstanceId>,
-    /// Number of its reign.
+    /// Number of the leader's term.
     #[serde(with = "As::<Term>")]
     pub term: Term,
     /// Version of the pool table.
     pub table_version: u64,
-    /// When that was published.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// When the pool table was published.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub table_published_ms: Option<u64>,
-    /// How many nodes there are in each state.
+    /// How many nodes are in each state.
     #[serde(default)]
     pub nodes: BTreeMap<String, u64>,
-    /// What they share.
+    /// The store that the instances share.
     pub store: StoreView,
 }
 
 /// One scheduler process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InstanceView {
-    /// Its name.
+    /// The instance.
     #[serde(with = "As::<InstanceId>")]
     pub instance_id: InstanceId,
-    /// Where people find it.
+    /// The address at which clients reach it.
     pub address: String,
-    /// Whether it is believed to be alive.
+    /// Whether its announcement is still valid.
     pub alive: bool,
-    /// Whether it leads.
+    /// Whether it is the leader.
     pub leader: bool,
-    /// Until when it is believed to be alive.
+    /// When its announcement expires.
     pub until_ms: u64,
 }
 
-/// Where the state is.
+/// The store that holds the state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreView {
     /// `embedded` or `redis`.
     pub kind: String,
-    /// Whether it answers.
+    /// Whether it answers this instance.
     pub up: bool,
 }

@@ -1,6 +1,6 @@
 //! Why each node would or would not get a job.
 //!
-//! Start at [`ExplainedNode::new`]: one verdict of the core, in words.
+//! Start at [`ExplainedNode::new`]: the verdict of the core about one node.
 
 use lingua_core::roster::NodeVerdict;
 use lingua_core::{LangPair, NodeId};
@@ -9,48 +9,48 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::As;
 
-/// The answer of `POST /v1/explain`.
+/// The response of `POST /v1/explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainResponse {
     /// The pool that the job belongs to.
     #[serde(with = "As::<LangPair>")]
     pub pool: LangPair,
-    /// How nodes are chosen.
+    /// The policy that chooses among the nodes.
     pub policy: String,
-    /// The node that would get it now.
+    /// The node that would get the job now.
     #[serde(with = "As::<Option<NodeId>>", default)]
     pub chosen: Option<NodeId>,
-    /// How many nodes are there and can do it, busy or not.
+    /// How many registered nodes can run the job, busy or not.
     pub capable: u64,
-    /// How many free slots those have.
+    /// Free slots of these nodes.
     pub free: u64,
-    /// What would happen if it were sent now: a code of the error, if there would be one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The code of the error that the job would end with if it were sent now.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The nodes, one by one.
+    /// The verdict about each node.
     pub nodes: Vec<ExplainedNode>,
 }
 
-/// What selection thinks of a node.
+/// The verdict of the selection about a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainedNode {
-    /// Which node.
+    /// The node.
     #[serde(with = "As::<NodeId>")]
     pub node_id: NodeId,
-    /// Number of its cell.
+    /// Number of the cell that the node is in.
     pub cell: u32,
-    /// `chosen`, `as_good` (luck decided against it), `eligible` or `refused`.
+    /// `chosen`, `as_good` (a random draw chose another node), `eligible` or `refused`.
     pub verdict: String,
-    /// Less is better; what it counts depends on the policy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Lower is better; what it counts depends on the policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<u64>,
-    /// Why it cannot get the job: the first reason found.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The first reason why the node cannot get the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
 impl ExplainedNode {
-    /// A verdict in words.
+    /// The verdict of the core as a message.
     pub fn new(node_id: NodeId, cell: u32, verdict: NodeVerdict) -> Self {
         let (word, score, why) = match verdict {
             NodeVerdict::Chosen { score } => ("chosen", Some(score), None),

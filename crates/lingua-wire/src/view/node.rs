@@ -12,46 +12,46 @@ use crate::node::{LanguageLists, ServiceFlags};
 /// A node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeView {
-    /// Its name.
+    /// The node.
     #[serde(with = "As::<NodeId>")]
     pub node_id: NodeId,
-    /// Its state.
+    /// The state of the node.
     #[serde(with = "As::<NodeState>")]
     pub state: NodeState,
-    /// Whether its last heartbeat is recent enough for it to get jobs.
+    /// Whether the last heartbeat is recent enough for the node to get jobs.
     pub fresh: bool,
-    /// Taken slots.
+    /// Slots in use.
     pub used: u32,
     /// All slots.
     pub max: u32,
-    /// Number of its incarnation.
+    /// Number of the node's incarnation.
     #[serde(with = "As::<Epoch>")]
     pub epoch: Epoch,
-    /// Number of its cell.
+    /// Number of the cell that the node is in.
     pub cell: u32,
-    /// Its place there.
+    /// Number of the node in its cell.
     pub slot: u32,
-    /// How busy it says it is.
+    /// How busy the node reports to be.
     pub load: LoadView,
-    /// What a job costs there, on average.
+    /// How long a job takes there on average, in milliseconds.
     pub cost_ms: u32,
-    /// Its languages.
+    /// The languages and directions that it serves.
     pub languages: LanguageLists,
-    /// Its services.
+    /// The services that are on.
     pub services: ServiceFlags,
-    /// Whether it listens along while somebody speaks.
+    /// Whether it gets audio while it is being spoken.
     #[serde(default)]
     pub streaming: bool,
-    /// How many exact pools it belongs to.
+    /// How many pools of a known source language it belongs to.
     pub pairs: u64,
-    /// Whether it takes jobs of anybody.
+    /// Whether it accepts jobs of all tenants.
     pub accept_public_jobs: bool,
     /// Whether an operator ordered it to drain.
     pub drain_ordered: bool,
-    /// Version of its software.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Version of the node's software.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// When it last said that it is alive.
+    /// When the last heartbeat came.
     pub last_heartbeat_ms: u64,
 }
 
@@ -77,9 +77,9 @@ impl From<Load> for LoadView {
     }
 }
 
-/// The answer of `GET /v1/nodes`.
+/// The response of `GET /v1/nodes`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NodeList {
-    /// The nodes.
+    /// All nodes.
     pub nodes: Vec<NodeView>,
 }

@@ -11,27 +11,27 @@ use crate::json::{As, List};
 /// Most nodes that there can be.
 const NODES_MAX: usize = CELLS_MAX * CELL_NODES_MAX;
 
-/// The nodes that serve a direction.
+/// The nodes that can serve a directed pair of languages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolView {
     /// `zh:en`, or `*:en` for the mixed pool.
     #[serde(with = "As::<LangPair>")]
     pub pool: LangPair,
-    /// What is spoken, or `auto`.
+    /// Source language, or `auto`.
     #[serde(with = "As::<Source>")]
     pub src_lang: Source,
-    /// What it becomes.
+    /// Target language.
     #[serde(with = "As::<Lang>")]
     pub tgt_lang: Lang,
-    /// How many nodes serve it.
+    /// How many nodes serve the pair.
     pub nodes: u64,
-    /// How many of them take jobs.
+    /// How many of them accept jobs.
     pub ready: u64,
-    /// Free slots of those.
+    /// Free slots of the nodes that accept jobs.
     pub free: u64,
-    /// Slots of those, free or not.
+    /// All slots of the nodes that accept jobs.
     pub slots: u64,
-    /// Which nodes; only where a single pool is asked for.
+    /// The nodes; only in the response for a single pool.
     #[serde(default, with = "List::<NodeId, NODES_MAX>", skip_serializing_if = "Option::is_none")]
     pub node_ids: Option<Vec<NodeId>>,
 }
@@ -44,11 +44,11 @@ impl PoolView {
     }
 }
 
-/// The answer of `GET /v1/pools`.
+/// The response of `GET /v1/pools`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PoolList {
-    /// Version of the pool table that they come from.
+    /// Version of the pool table that the list comes from.
     pub table_version: u64,
-    /// The pools.
+    /// All pools that a node serves.
     pub pools: Vec<PoolView>,
 }

@@ -69,15 +69,25 @@ fn every_code_of_the_core_is_known() {
     }
 }
 
-/// People look a code up: it must have a page that says what to do.
+/// The documentation has a page for each code, and a table of all of them.
 #[test]
-fn every_code_has_its_page() {
-    let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors");
+fn every_code_has_a_page_and_a_line_in_the_table() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors");
+    let read = |file: &str| std::fs::read_to_string(format!("{folder}/{file}")).unwrap_or_default();
+    let table = read("README.md");
     for code in ErrorCode::ALL {
-        let path = format!("{pages}/{}.md", code.as_str());
-        let page = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(page.contains("**What to do.**"), "{path} does not say what to do");
-        let exit = page.contains(&format!("Status: {}", code.status()));
-        assert!(exit, "{path} does not name the status {}", code.status());
+        let (name, status) = (code.as_str(), code.status());
+        let page = read(&format!("{name}.md"));
+        for part in [
+            &format!("# {name}\n"),
+            &format!("Status: {status}"),
+            "**What is wrong.**",
+            "**Why it happens.**",
+            "**What to do.**",
+        ] {
+            assert!(page.contains(part), "docs/errors/{name}.md has no {part:?}");
+        }
+        let line = format!("| [{name}]({name}.md) | {status} |");
+        assert!(table.contains(&line), "docs/errors/README.md has no {line:?}");
     }
 }

@@ -1,7 +1,7 @@
-//! What happens, as `GET /v1/events` tells it.
+//! The events of `GET /v1/events`.
 //!
-//! Start at [`JobUpdate`]. Each type is the data of the server-sent event that has its [`Message::NAME`]
-//! without `_event`.
+//! Start at [`JobUpdate`]. Each type is the data of the server-sent event that has its name without
+//! `_update`.
 
 use lingua_core::job::JobState;
 use lingua_core::{Attempt, Epoch, JobId, NodeId, Term};
@@ -10,61 +10,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::As;
 
-/// A node came, went, or is in another state.
+/// A node registered, left, or changed its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeUpdate {
-    /// Which node.
+    /// The node that changed; `GET /v1/nodes/{id}` has its state.
     #[serde(with = "As::<NodeId>")]
     pub node_id: NodeId,
-    /// Number of its incarnation.
+    /// Number of the node's incarnation.
     #[serde(with = "As::<Epoch>")]
     pub epoch: Epoch,
 }
 
-/// What an event tells of a job.
+/// What changed about a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "JobUpdateKind")]
 pub enum JobUpdateKind {
-    /// It moved.
+    /// Its state or its node.
     State,
-    /// Its node has a part of the text.
+    /// Its partial text.
     Partial,
 }
 
-/// A job moved, or its node has a part of the text.
+/// A job changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobUpdate {
-    /// What it tells.
+    /// What changed.
     pub kind: JobUpdateKind,
-    /// Which job.
+    /// The job.
     #[serde(with = "As::<JobId>")]
     pub job_id: JobId,
-    /// Which try.
+    /// The current attempt.
     #[serde(with = "As::<Attempt>")]
     pub attempt_id: Attempt,
-    /// Where it stands.
+    /// The state of the job now.
     #[serde(with = "As::<JobState>")]
     pub state: JobState,
-    /// Its node, if it has one.
+    /// The node of the current attempt, if there is one.
     #[serde(with = "As::<Option<NodeId>>", default)]
     pub node_id: Option<NodeId>,
-    /// The text so far, in a partial one. Never sent after the end of the job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The text so far, if `kind` is `partial`. Never sent after the end of the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
 
-/// A new pool table is out.
+/// The leader published a new pool table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolUpdate {
-    /// Its version.
+    /// Version of the new table.
     pub table_version: u64,
 }
 
-/// Another instance leads.
+/// Another instance became the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeaderUpdate {
-    /// Number of its reign.
+    /// Number of the new leader's term.
     #[serde(with = "As::<Term>")]
     pub term: Term,
 }

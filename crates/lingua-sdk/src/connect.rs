@@ -1,0 +1,210 @@
+//! Opening a WebSocket to the scheduler, for nodes and for sessions.
+//!
+//! Start at [`Endpoint::open`]; [`ConnectError`] has what can go wrong, and what to do about it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use lingua_wire::ErrorCode;
+use lingua_wire::scheduler::ErrorMessage;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::handshake::client::Request;
+use tokio_tungstenite::tungstenite::http::{HeaderValue, header::AUTHORIZATION};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::{
+    Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
+};
+
+use crate::tls::{self, Trust};
+
+/// How long it may take to connect, and then again to get the first response.
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest message of the scheduler: inline audio as base64, and the rest of the message.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The address cannot be the address of a scheduler.
+    #[error("{url:?} is not usable: {detail}")]
+    BadUrl {
+        /// The address as it was given.
+        url: String,
+        /// What is wrong with it, and how an address looks.
+        detail: String,
+    },
+    /// The token has characters that a header cannot carry.
+    #[error("the token has characters that cannot be sent; use printable ASCII")]
+    BadToken,
+    /// The file with the trusted certificates cannot be used.
+    #[error("cannot trust {detail}; give a PEM file of certificates")]
+    BadCa {
+        /// The file, and what is wrong with it.
+        detail: String,
+    },
+    /// There was no usable response. Another try may succeed.
+    #[error("cannot reach {url}: {detail}: is `lingua serve` running?")]
+    Unreachable {
+        /// The address.
+        url: String,
+        /// What happened.
+        detail: String,
+    },
+    /// The scheduler refused the connection or ended it for good.
+    #[error("the scheduler refused ({code}): {detail}")]
+    Refused {
+        /// The error code.
+        code: String,
+        /// What the scheduler said: what is wrong and what to do.
+        detail: String,
+    },
+}
+
+impl ConnectError {
+    /// The error code that users see.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::BadUrl { .. } | Self::BadToken | Self::BadCa { .. } => {
+                ErrorCode::InvalidRequest.as_str()
+            }
+            Self::Unreachable { .. } => "UNREACHABLE",
+            Self::Refused { code, .. } => code,
+        }
+    }
+}
+
+impl From<ErrorMessage<'_>> for ConnectError {
+    fn from(error: ErrorMessage<'_>) -> Self {
+        Self::Refused { code: error.error.into_owned(), detail: error.detail.into_owned() }
+    }
+}
+
+/// The address of a scheduler, the token to show it, and the certificates to trust.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    url: String,
+    /// Path of the route, for the example in errors.
+    route: &'static str,
+    token: Option<Token>,
+    trust: Trust,
+}
+
+/// A token that logs do not show.
+#[derive(Clone)]
+struct Token(String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(url: impl Into<String>, route: &'static str) -> Self {
+        Self { url: url.into(), route, token: None, trust: Trust::System }
+    }
+
+    pub(crate) fn set_token(&mut self, token: String) {
+        self.token = Some(Token(token));
+    }
+
+    pub(crate) fn set_ca(&mut self, path: &Path) -> Result<(), ConnectError> {
+        self.trust = Trust::file(path).map_err(|detail| ConnectError::BadCa { detail })?;
+        Ok(())
+    }
+
+    /// Opens the socket.
+    pub(crate) async fn open(&self) -> Result<Socket, ConnectError> {
+        let request = self.request()?;
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(MESSAGE_BYTES_MAX))
+            .max_frame_size(Some(MESSAGE_BYTES_MAX));
+        let tls = match request.uri().scheme_str() {
+            Some("wss") => Connector::Rustls(self.trust.config()),
+            _ => Connector::Plain,
+        };
+        // Boxed, because the future has room for a TLS handshake, too.
+        let opening =
+            Box::pin(connect_async_tls_with_config(request, Some(config), true, Some(tls)));
+        match timeout(OPEN_TIMEOUT, opening).await {
+            Ok(Ok((socket, _))) => Ok(socket),
+            Ok(Err(error)) => Err(self.handshake_error(error)),
+            Err(_) => Err(self.unreachable("it did not accept the connection in time")),
+        }
+    }
+
+    pub(crate) fn unreachable(&self, detail: impl Into<String>) -> ConnectError {
+        ConnectError::Unreachable { url: self.url.clone(), detail: detail.into() }
+    }
+
+    fn bad_url(&self, why: &str) -> ConnectError {
+        let detail = format!("{why}; give an address like ws://127.0.0.1:7410{}", self.route);
+        ConnectError::BadUrl { url: self.url.clone(), detail }
+    }
+
+    fn request(&self) -> Result<Request, ConnectError> {
+        let mut request = self
+            .url
+            .as_str()
+            .into_client_request()
+            .map_err(|error| self.bad_url(&error.to_string()))?;
+        if !matches!(request.uri().scheme_str(), Some("ws" | "wss")) {
+            return Err(self.bad_url("it does not start with ws:// or wss://"));
+        }
+        if let Some(Token(token)) = &self.token {
+            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+                .map_err(|_| ConnectError::BadToken)?;
+            value.set_sensitive(true);
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        Ok(request)
+    }
+
+    fn handshake_error(&self, error: tungstenite::Error) -> ConnectError {
+        match error {
+            tungstenite::Error::Http(response) => {
+                let status = response.status().as_u16();
+                let code = match status {
+                    401 => ErrorCode::Unauthorized,
+                    403 => ErrorCode::Forbidden,
+                    _ => return self.unreachable(format!("it answered with status {status}")),
+                };
+                let detail = format!("{} answered with status {status}; check the token", self.url);
+                ConnectError::Refused { code: code.as_str().to_owned(), detail }
+            }
+            tungstenite::Error::Url(error) => self.bad_url(&error.to_string()),
+            error => match tls::distrust(&error) {
+                Some(why) => self.unreachable(format!(
+                    "its certificate is not trusted: {why}; give the certificate that signed it"
+                )),
+                None => self.unreachable(error.to_string()),
+            },
+        }
+    }
+}
+
+/// Adds the builders `token` and `ca` to options that have an `endpoint`.
+macro_rules! endpoint_builders {
+    () => {
+        /// Shows this token to the scheduler.
+        #[must_use]
+        pub fn token(mut self, token: impl Into<String>) -> Self {
+            self.endpoint.set_token(token.into());
+            self
+        }
+
+        /// Trusts the certificates in this PEM file instead of those of this machine.
+        pub fn ca(mut self, path: &std::path::Path) -> Result<Self, $crate::ConnectError> {
+            self.endpoint.set_ca(path)?;
+            Ok(self)
+        }
+    };
+}
+
+pub(crate) use endpoint_builders;

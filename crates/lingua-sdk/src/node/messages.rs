@@ -1,0 +1,201 @@
+//! What the node does on each message of the scheduler.
+//!
+//! Start at [`Worker::on_frame`]. A message that this version does not know is ignored, so that the
+//! scheduler may be newer than its nodes.
+//!
+//! Invariant: an assignment is answered at once, with `job_ack` or a refusal, whether or not its
+//! audio has arrived.
+
+use bytes::Bytes;
+use lingua_wire::ErrorCode;
+use lingua_wire::node::JobRef;
+use lingua_wire::scheduler::{ErrorMessage, JobAssign, SchedulerMessage, untag};
+use tokio::sync::watch;
+
+use super::admission::AdmitResult;
+use super::connection::{InboundFrame, NodeConnection};
+use super::error::Disconnect;
+use super::handler::{CancelReason, Handler};
+use super::job::{Failure, Job};
+use super::report;
+use super::worker::Worker;
+
+/// Audio that the next binary frame has to bring.
+#[derive(Debug)]
+pub(super) struct PendingAudio {
+    bytes: usize,
+    /// The job that waits for the audio; `None` if the job was refused.
+    job: Option<(Box<Job>, watch::Receiver<CancelReason>)>,
+}
+
+impl PendingAudio {
+    /// The job that waits for the audio.
+    pub(super) fn into_job(self) -> Option<JobRef> {
+        self.job.map(|(job, _)| job.job_ref())
+    }
+}
+
+impl<H: Handler> Worker<H> {
+    pub(super) fn on_frame(
+        &mut self,
+        frame: InboundFrame,
+        connection: &NodeConnection,
+    ) -> Result<(), Disconnect> {
+        match frame {
+            InboundFrame::Control => Ok(()),
+            InboundFrame::Audio(audio) => self.on_audio(audio, connection),
+            InboundFrame::Text(text) => {
+                if let Some(job) = self.pending_audio.take().and_then(PendingAudio::into_job) {
+                    let why = "a message came where the audio of the job was announced";
+                    self.finish(job, Err(bad_audio(why)), Some(connection))?;
+                }
+                match SchedulerMessage::parse(&text) {
+                    Ok(message) => self.on_message(message, connection),
+                    Err(error) => {
+                        tracing::warn!(%error, "ignored an unknown message");
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        message: SchedulerMessage<'_>,
+        connection: &NodeConnection,
+    ) -> Result<(), Disconnect> {
+        match message {
+            SchedulerMessage::JobAssign(assign) => return self.on_assign(assign, connection),
+            SchedulerMessage::JobCancel(cancel) => {
+                let job = JobRef { job_id: cancel.job_id, attempt_id: cancel.attempt_id };
+                self.admission.cancel(job, &cancel.reason);
+            }
+            SchedulerMessage::JobConfirmed(confirmed) => {
+                let (job_id, attempt_id) = (confirmed.job_id, confirmed.attempt_id);
+                if !confirmed.accepted {
+                    tracing::debug!(%job_id, %attempt_id, "the result came too late to count");
+                }
+                self.admission.confirm(JobRef { job_id, attempt_id });
+            }
+            SchedulerMessage::HeartbeatAck(ack) => {
+                for job in ack.cancel {
+                    self.admission.cancel(job, "nobody waits for it");
+                }
+                return self.on_drain(ack.drain, connection);
+            }
+            SchedulerMessage::Drain(_) => return self.on_drain(true, connection),
+            SchedulerMessage::Error(error) => return self.on_error(error),
+            SchedulerMessage::AudioEnd(end) => {
+                let job = JobRef { job_id: end.job_id, attempt_id: end.attempt_id };
+                self.streams.end(job, end.bytes);
+            }
+            SchedulerMessage::Registered(_) => {}
+        }
+        Ok(())
+    }
+
+    fn on_error(&self, error: ErrorMessage<'_>) -> Result<(), Disconnect> {
+        // A scheduler that has forgotten the node may leave the connection open, but it sends no
+        // jobs until the node has registered again.
+        let is_forgotten = error.code() == Some(ErrorCode::NodeNotRegistered);
+        match &self.identity {
+            Some(identity) if error.fatal || is_forgotten => {
+                Err(Disconnect::after_registration(error, &identity.node_id))
+            }
+            _ => {
+                tracing::warn!(code = %error.error, detail = %error.detail, "refused");
+                Ok(())
+            }
+        }
+    }
+
+    /// Reports the new health at once.
+    fn on_drain(&mut self, drain: bool, connection: &NodeConnection) -> Result<(), Disconnect> {
+        if self.admission.set_draining(drain) {
+            tracing::info!(drain, "the scheduler changed whether the node drains");
+            self.send_heartbeat(connection)?;
+        }
+        Ok(())
+    }
+
+    fn on_assign(
+        &mut self,
+        assign: JobAssign<'_>,
+        connection: &NodeConnection,
+    ) -> Result<(), Disconnect> {
+        let job_ref = JobRef { job_id: assign.job_id, attempt_id: assign.attempt_id };
+        let fence = assign.fence;
+        let frame_bytes = assign.audio.as_ref().and_then(|audio| audio.frame_bytes());
+        let result = self.admission.admit(job_ref, fence);
+        let response = match &result {
+            AdmitResult::Refused(reason) => {
+                report::fail(job_ref, fence, &Failure::retryable(*reason))
+            }
+            _ => report::ack(job_ref, fence),
+        };
+        connection.send(response)?;
+        let cancelled = match result {
+            AdmitResult::Accepted(cancelled) => cancelled,
+            other => {
+                self.pending_audio = frame_bytes.map(|bytes| PendingAudio { bytes, job: None });
+                return match other {
+                    AdmitResult::AlreadyFinished(result) => connection.send(result),
+                    _ => Ok(()),
+                };
+            }
+        };
+        let inline = match (&assign.audio, frame_bytes) {
+            (Some(audio), None) if !audio.stream => Some(audio.decode("audio")),
+            _ => None,
+        };
+        let is_stream = assign.audio.as_ref().is_some_and(|audio| audio.stream);
+        let mut job = Job::new(assign);
+        match (inline, &mut job.audio) {
+            (Some(Err(error)), _) => {
+                return self.finish(job_ref, Err(bad_audio(error.detail)), Some(connection));
+            }
+            (Some(Ok(decoded)), Some(sound)) => sound.bytes = decoded.into(),
+            _ => {}
+        }
+        if let Some(bytes) = frame_bytes {
+            let job = Some((Box::new(job), cancelled));
+            self.pending_audio = Some(PendingAudio { bytes, job });
+            return Ok(());
+        }
+        if is_stream && let Some(sound) = job.audio.take() {
+            job.stream = Some(self.streams.open(job_ref, sound));
+        }
+        self.start(job, cancelled);
+        Ok(())
+    }
+
+    fn on_audio(&mut self, audio: Bytes, connection: &NodeConnection) -> Result<(), Disconnect> {
+        let Some(PendingAudio { bytes, job }) = self.pending_audio.take() else {
+            match untag(&audio) {
+                Some((job, piece)) => {
+                    if !self.streams.push(job, audio.slice_ref(piece)) {
+                        self.admission.cancel(job, "the handler is too slow for its audio");
+                    }
+                }
+                None => tracing::warn!(bytes = audio.len(), "ignored audio that has no job"),
+            }
+            return Ok(());
+        };
+        let Some((mut job, cancelled)) = job else { return Ok(()) };
+        if audio.len() != bytes {
+            let why = format!("{} bytes arrived, {bytes} were announced", audio.len());
+            return self.finish(job.job_ref(), Err(bad_audio(why)), Some(connection));
+        }
+        if let Some(sound) = &mut job.audio {
+            sound.bytes = audio;
+        }
+        self.start(*job, cancelled);
+        Ok(())
+    }
+}
+
+/// Another node may receive the audio that this one did not.
+fn bad_audio(detail: impl Into<String>) -> Failure {
+    Failure::retryable(Failure::BAD_AUDIO).with_detail(detail)
+}
