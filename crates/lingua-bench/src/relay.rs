@@ -10,6 +10,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,7 +32,7 @@ use lingua_wire::scheduler::{AssignOptions, JobAssign};
 use lingua_wire::view::{AttemptView, JobView, Timings};
 use lingua_wire::{ErrorBody, ErrorCode, RawJson, RequestError, parse, to_json};
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
@@ -39,6 +40,9 @@ mod socket;
 
 /// What the relay prints before its address.
 pub(crate) const LISTENING: &str = "the relay listens on ";
+
+/// Connections that may wait to be accepted, as in the scheduler.
+const BACKLOG: u32 = 4096;
 
 /// Longest body, as in the scheduler.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -50,15 +54,14 @@ const DEADLINE_MS: u64 = 60_000;
 pub(crate) struct RelayArgs {
     /// The address to listen on.
     #[arg(long, default_value = "127.0.0.1:0")]
-    listen: String,
+    listen: SocketAddr,
 }
 
 /// Relays until the process is killed.
 pub(crate) async fn run(args: &RelayArgs) -> anyhow::Result<()> {
-    let listen = &args.listen;
-    let listener = TcpListener::bind(listen)
-        .await
-        .with_context(|| format!("the relay cannot listen on {listen}"))?;
+    let socket = TcpSocket::new_v4().context("no socket")?;
+    let listener = socket.bind(args.listen).and_then(|()| socket.listen(BACKLOG));
+    let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
     let address = listener.local_addr().context("the listener has no address")?;
     let instance = InstanceId::new("relay").context("no name")?;
     let relay = Arc::new(Relay {

@@ -1,6 +1,6 @@
-//! Asks a scheduler over HTTP, for the commands that people type.
+//! HTTP requests to a scheduler, for the commands that show and change things.
 //!
-//! Start at [`Api`]. Answers are kept as bytes, so that `--json` prints what the server said.
+//! Start at [`TargetArgs::show`]. Replies stay bytes, so that `--json` prints what the server sent.
 
 use std::path::PathBuf;
 
@@ -10,16 +10,17 @@ use clap::Args;
 use lingua_sdk::{Client, ClientError};
 use lingua_wire::message::{Message, parse};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-use crate::screen::say;
+use crate::screen::print_line;
 
-/// Which scheduler, and how its answer is printed.
+/// The scheduler to call, and how to print its reply.
 #[derive(Debug, Args)]
-pub(crate) struct Target {
-    /// Where the scheduler is.
+pub(crate) struct TargetArgs {
+    /// Address of the scheduler.
     #[arg(long, global = true, env = "LINGUA_URL", default_value = "http://127.0.0.1:7410")]
     pub(crate) url: String,
-    /// Token to show it, if it wants one.
+    /// Token, if the scheduler requires one.
     #[arg(long, global = true, env = "LINGUA_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
     /// Trust the certificates in this PEM file [default: those that this machine trusts].
@@ -30,39 +31,71 @@ pub(crate) struct Target {
     pub(crate) json: bool,
 }
 
-impl Target {
-    /// The scheduler to ask; nothing is connected yet.
-    pub(crate) fn api(&self) -> Result<Api, ApiError> {
-        let mut api = Api::new(&self.url, self.token.as_deref())?;
+impl TargetArgs {
+    /// A client for the scheduler; it connects with the first request.
+    pub(crate) fn api(&self) -> Result<ApiClient, CommandError> {
+        let mut api = ApiClient::new(&self.url, self.token.as_deref())?;
         if let Some(ca) = &self.ca {
             api.client = api.client.with_ca(ca)?;
         }
         Ok(api)
     }
+
+    /// Gets a page and prints it.
+    pub(crate) async fn show<M: Message + DeserializeOwned>(
+        &self,
+        path: &str,
+        text: impl FnOnce(&M) -> String,
+    ) -> anyhow::Result<()> {
+        self.print(&self.api()?.get(path).await?, text)
+    }
+
+    /// Posts a body and prints the reply.
+    pub(crate) async fn post<M: Message + DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Bytes,
+        text: impl FnOnce(&M) -> String,
+    ) -> anyhow::Result<()> {
+        self.print(&self.api()?.post(path, body).await?, text)
+    }
+
+    /// Prints a reply: as it is with `--json`, else as text.
+    fn print<M: Message + DeserializeOwned>(
+        &self,
+        reply: &[u8],
+        text: impl FnOnce(&M) -> String,
+    ) -> anyhow::Result<()> {
+        match self.json {
+            true => print_line(String::from_utf8_lossy(reply).trim_end()),
+            false => print_line(text(&parse_reply(reply)?)),
+        }
+        Ok(())
+    }
 }
 
-/// Why there is no answer: the client's reason, and how to do better with this program.
+/// Why a request failed: the client's reason, and which flag may help.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}{}", advice(.reason.code()))]
-pub(crate) struct ApiError {
-    // Not called `source`: what it says is said here, and must not be said twice.
+pub(crate) struct CommandError {
+    // Not called `source`: the message above includes it, and it must not be printed twice.
     reason: ClientError,
 }
 
-impl From<ClientError> for ApiError {
+impl From<ClientError> for CommandError {
     fn from(reason: ClientError) -> Self {
         Self { reason }
     }
 }
 
-impl ApiError {
-    /// One word for statistics.
+impl CommandError {
+    /// The code of the error, for statistics.
     pub(crate) fn code(&self) -> &str {
         self.reason.code()
     }
 }
 
-/// What the server's own words leave out.
+/// What the server cannot know: the flags of this program.
 fn advice(code: &str) -> &'static str {
     match code {
         "UNAUTHORIZED" | "FORBIDDEN" => "; give a token with --token or LINGUA_TOKEN",
@@ -70,15 +103,15 @@ fn advice(code: &str) -> &'static str {
     }
 }
 
-/// A scheduler. Cheap to clone; clones share connections, which are kept open.
+/// A client of a scheduler. Cheap to clone; clones share their connections.
 #[derive(Debug, Clone)]
-pub(crate) struct Api {
+pub(crate) struct ApiClient {
     client: Client,
 }
 
-impl Api {
+impl ApiClient {
     /// Checks the address and the token.
-    pub(crate) fn new(url: &str, token: Option<&str>) -> Result<Self, ApiError> {
+    pub(crate) fn new(url: &str, token: Option<&str>) -> Result<Self, CommandError> {
         let client = Client::new(url)?;
         let client = match token {
             Some(token) => client.with_token(token)?,
@@ -87,25 +120,18 @@ impl Api {
         Ok(Self { client })
     }
 
-    /// Asks.
-    pub(crate) async fn get(&self, path: &str) -> Result<Bytes, ApiError> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Bytes, CommandError> {
         Ok(self.client.get_raw(path).await?)
     }
 
-    /// Orders.
-    pub(crate) async fn post(&self, path: &str, body: Bytes) -> Result<Bytes, ApiError> {
+    pub(crate) async fn post(&self, path: &str, body: Bytes) -> Result<Bytes, CommandError> {
         Ok(self.client.post_raw(path, body).await?)
     }
 }
 
-/// Reads an answer.
-pub(crate) fn read<'a, M: Message + Deserialize<'a>>(answer: &'a [u8]) -> anyhow::Result<M> {
-    parse(answer).context("the scheduler's answer is not understood; is it of another version?")
-}
-
-/// Prints an answer as it came.
-pub(crate) fn print_raw(answer: &[u8]) {
-    say(String::from_utf8_lossy(answer).trim_end());
+/// Parses a reply.
+pub(crate) fn parse_reply<'a, M: Message + Deserialize<'a>>(reply: &'a [u8]) -> anyhow::Result<M> {
+    parse(reply).context("cannot read the scheduler's reply; is it of another version?")
 }
 
 #[cfg(test)]
@@ -113,17 +139,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_address_says_what_a_good_one_looks_like() {
-        assert!(Api::new("http://127.0.0.1:7410/", None).is_ok());
+    fn the_error_for_a_bad_address_shows_a_good_one() {
+        assert!(ApiClient::new("http://127.0.0.1:7410/", None).is_ok());
         for url in ["ftp://example.org", "ws://127.0.0.1:7410", "127.0.0.1:7410", "http://a b"] {
-            let error = Api::new(url, None).unwrap_err();
+            let error = ApiClient::new(url, None).unwrap_err();
             assert!(error.to_string().contains("http://127.0.0.1:7410"), "{error}");
         }
-        assert!(Api::new("http://127.0.0.1:7410", Some("a\nb")).is_err());
+        assert!(ApiClient::new("http://127.0.0.1:7410", Some("a\nb")).is_err());
     }
 
     #[test]
-    fn a_missing_token_is_explained_in_terms_of_flags() {
+    fn the_error_for_a_missing_token_names_the_flag() {
         assert!(advice("UNAUTHORIZED").contains("--token"));
         assert_eq!(advice("JOB_NOT_FOUND"), "");
     }

@@ -19,10 +19,10 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
-use crate::api::{Api, Target};
-use crate::screen::{colours, say};
+use crate::api::{ApiClient, TargetArgs};
+use crate::screen::{colours, print_line};
 use crate::serve::stop_signal;
-use crate::simulated::{Quit, Simulated, node_url, until_registered};
+use crate::simulated::{SimulatedHandler, StopSwitch, node_url, until_registered};
 
 mod load;
 mod stats;
@@ -62,11 +62,11 @@ pub(crate) struct BenchArgs {
     /// Source language of the jobs [default: one for private use].
     #[arg(long, default_value = SRC, hide_default_value = true)]
     src: String,
-    /// Target language of the jobs [default: one for private use].
+    /// TargetArgs language of the jobs [default: one for private use].
     #[arg(long, default_value = TGT, hide_default_value = true)]
     tgt: String,
     #[command(flatten)]
-    target: Target,
+    target: TargetArgs,
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -97,10 +97,10 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
         bail!("with '--nodes 0', name the languages of your nodes, such as --src zh --tgt en");
     }
     let api = args.target.api()?;
-    let quit = Quit::new();
+    let stop = StopSwitch::new();
     // Two runs at the same time must not take over each other's nodes.
     let prefix = format!("bench-{:08x}-", rand::random::<u32>());
-    let mut nodes = start_nodes(&args, &prefix, &quit)?;
+    let mut nodes = start_nodes(&args, &prefix, &stop)?;
     let measured = tokio::select! {
         measured = measure(&args, &prefix, &api) => measured,
         Some(ended) = nodes.join_next() => match ended.context("a task failed")? {
@@ -108,13 +108,13 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Ok(()) => bail!("a node ended early"),
         },
     };
-    quit.now();
+    stop.trigger();
     // Nodes that do not leave in time end with the process.
     timeout(END_MAX, async { while nodes.join_next().await.is_some() {} }).await.ok();
     let (stats, setup) = measured?;
     match args.target.json {
-        true => say(stats.json(&setup)),
-        false => say(stats.table(&setup, colours())),
+        true => print_line(stats.json(&setup)),
+        false => print_line(stats.table(&setup, colours())),
     }
     if stats.done() == 0 {
         bail!("not a single job was done; the errors are above");
@@ -125,7 +125,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
 fn start_nodes(
     args: &BenchArgs,
     prefix: &str,
-    quit: &Quit,
+    stop: &StopSwitch,
 ) -> anyhow::Result<JoinSet<Result<(), lingua_sdk::NodeRunError>>> {
     let mut nodes = JoinSet::new();
     for number in 1..=args.nodes {
@@ -142,7 +142,7 @@ fn start_nodes(
         if let Some(ca) = &args.target.ca {
             options = options.ca(ca)?;
         }
-        nodes.spawn(Node::new(options, Simulated::new(0, 0.0, 0)).run(quit.wait()));
+        nodes.spawn(Node::new(options, SimulatedHandler::new(0, 0.0, 0)).run(stop.wait()));
     }
     Ok(nodes)
 }
@@ -151,7 +151,7 @@ fn start_nodes(
 async fn measure(
     args: &BenchArgs,
     prefix: &str,
-    api: &Api,
+    api: &ApiClient,
 ) -> anyhow::Result<(ClientStats, StatsSetup)> {
     until_registered(api, args.nodes.into(), |name| name.starts_with(prefix)).await?;
     let length = Duration::from_secs(args.seconds);

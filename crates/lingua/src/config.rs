@@ -1,7 +1,7 @@
 //! Configuration: defaults < file < environment < flags.
 //!
-//! Start at [`Config::load`]. Unknown keys are errors, so that a typing mistake is not a silent
-//! default. `LINGUA_SERVER__LISTEN=…` sets `server.listen`.
+//! Start at [`Config::load`]. Unknown keys are errors, so that a typo does not silently leave a
+//! default in force. `LINGUA_SERVER__LISTEN=…` sets `server.listen`.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,16 @@ use lingua_server::limit::RateLimit;
 use lingua_server::tls::Tls;
 use serde::{Deserialize, Serialize};
 
-use crate::backing;
+use crate::store;
 
-mod environment;
 mod session;
+mod variables;
 
-pub(crate) use environment::strays_here;
-pub(crate) use session::Session;
+pub(crate) use session::SessionConfig;
+pub(crate) use variables::ignored_variables;
 
-/// Something in the configuration is wrong.
+const DEFAULTS: &str = include_str!("config/defaults.toml");
+
 #[derive(Debug, thiserror::Error)]
 #[error("bad configuration: {0}")]
 pub(crate) struct BadConfig(String);
@@ -34,25 +35,26 @@ impl BadConfig {
     }
 }
 
-/// Everything that can be set in a file.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+/// All settings, with the defaults of `config/defaults.toml`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Config {
-    pub(crate) server: Server,
-    pub(crate) store: Store,
-    pub(crate) instance: Instance,
-    pub(crate) scheduler: Scheduler,
-    pub(crate) selection: Selection,
-    pub(crate) pools: Pools,
-    pub(crate) log: Log,
-    pub(crate) auth: Auth,
-    pub(crate) limits: Limits,
-    pub(crate) session: Session,
+    pub(crate) server: ServerConfig,
+    pub(crate) store: StoreConfig,
+    pub(crate) instance: InstanceConfig,
+    pub(crate) scheduler: SchedulerConfig,
+    pub(crate) selection: SelectionConfig,
+    pub(crate) pools: PoolsConfig,
+    pub(crate) log: LogConfig,
+    pub(crate) auth: AuthConfig,
+    pub(crate) limits: LimitsConfig,
+    #[serde(default)]
+    pub(crate) session: SessionConfig,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Server {
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServerConfig {
     pub(crate) listen: String,
     pub(crate) threads: usize,
     pub(crate) allowed_origins: Vec<String>,
@@ -67,8 +69,8 @@ pub(crate) struct Server {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Store {
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoreConfig {
     pub(crate) url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data_dir: Option<PathBuf>,
@@ -77,26 +79,27 @@ pub(crate) struct Store {
     pub(crate) timeout_ms: u64,
     /// How long to wait for a connection to it.
     pub(crate) connect_timeout_ms: u64,
-    /// Between two attempts to connect, at most.
+    /// Longest pause between two attempts to connect.
     pub(crate) reconnect_max_ms: u64,
-    /// Ended jobs that are remembered at most, besides the hour.
+    /// Most ended jobs to keep; they are deleted after an hour in any case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ended_jobs_max: Option<usize>,
-    /// Certificates of the authorities to trust (PEM); the system's if there are none.
+    /// Certificates of the authorities to trust (PEM) instead of the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_ca_file: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Instance {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InstanceConfig {
+    /// A random id if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Scheduler {
+#[serde(deny_unknown_fields)]
+pub(crate) struct SchedulerConfig {
     pub(crate) max_retry: u32,
     pub(crate) wait_ms: u64,
     pub(crate) heartbeat_interval_ms: u64,
@@ -105,14 +108,14 @@ pub(crate) struct Scheduler {
     pub(crate) run_lease_ms: u64,
     pub(crate) run_timeout_ms: u64,
     pub(crate) drain_ms: u64,
-    /// How long a leader, or an instance, is believed to live without a word.
+    /// How long a leader, or an instance, counts as alive after its last renewal.
     pub(crate) leader_lease_ms: u64,
     pub(crate) open_jobs_max: usize,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Selection {
+#[serde(deny_unknown_fields)]
+pub(crate) struct SelectionConfig {
     pub(crate) policy: String,
     pub(crate) sample_k: u8,
     pub(crate) cpu_threshold: f64,
@@ -121,133 +124,67 @@ pub(crate) struct Selection {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Pools {
+#[serde(deny_unknown_fields)]
+pub(crate) struct PoolsConfig {
     pub(crate) semantic_rule: String,
     pub(crate) min_nodes_per_pool: usize,
     pub(crate) max_pools: usize,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Log {
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogConfig {
     pub(crate) format: String,
     pub(crate) level: String,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Auth {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AuthConfig {
     pub(crate) allow_insecure: bool,
-    pub(crate) tokens: Vec<Token>,
-}
-
-/// How often one caller (a token, else an address) may ask; `requests_per_second = 0` means without
-/// limit.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Limits {
-    pub(crate) requests_per_second: u32,
-    /// How many at once; 0 means as many as in a second.
-    pub(crate) burst: u32,
+    pub(crate) tokens: Vec<TokenConfig>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Token {
+pub(crate) struct TokenConfig {
     #[serde(default)]
     pub(crate) name: String,
     pub(crate) role: String,
     pub(crate) sha256: String,
 }
 
-impl Default for Server {
+/// Requests of one caller: a token, else an address.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LimitsConfig {
+    /// 0 means no limit.
+    pub(crate) requests_per_second: u32,
+    /// Requests at once; 0 means as many as in a second.
+    pub(crate) burst: u32,
+}
+
+impl Default for Config {
     fn default() -> Self {
-        Self {
-            listen: "127.0.0.1:7410".to_owned(),
-            // One busy thread beats two that wake each other.
-            threads: 1,
-            allowed_origins: vec![],
-            body_bytes_max: 4 << 20,
-            body_ms: 30_000,
-            first_message_ms: 10_000,
-            tls_cert: None,
-            tls_key: None,
-        }
+        toml::from_str(DEFAULTS).expect("the defaults are complete")
     }
 }
 
-impl Default for Store {
-    fn default() -> Self {
-        let key_prefix = "lingua:v1:".to_owned();
-        Self {
-            url: "embedded:".to_owned(),
-            data_dir: None,
-            key_prefix,
-            timeout_ms: 1_000,
-            connect_timeout_ms: 2_000,
-            reconnect_max_ms: 2_000,
-            ended_jobs_max: None,
-            tls_ca_file: None,
-        }
-    }
-}
-
-impl Default for Scheduler {
-    fn default() -> Self {
-        Self {
-            max_retry: 2,
-            wait_ms: 2_000,
-            heartbeat_interval_ms: 5_000,
-            heartbeat_stale_ms: 15_000,
-            reservation_ttl_ms: 5_000,
-            run_lease_ms: 15_000,
-            run_timeout_ms: 60_000,
-            drain_ms: 10_000,
-            leader_lease_ms: 9_000,
-            open_jobs_max: 50_000,
-        }
-    }
-}
-
-impl Default for Selection {
-    fn default() -> Self {
-        Self {
-            policy: "balanced".to_owned(),
-            sample_k: Policy::SAMPLE_K,
-            cpu_threshold: 0.9,
-            gpu_threshold: 0.9,
-            memory_threshold: 0.9,
-        }
-    }
-}
-
-impl Default for Pools {
-    fn default() -> Self {
-        Self { semantic_rule: "source".to_owned(), min_nodes_per_pool: 1, max_pools: 50 }
-    }
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Self { format: "text".to_owned(), level: "info".to_owned() }
-    }
-}
-
-/// A setting in milliseconds; none is 0, which would mean never.
+/// A setting in milliseconds, at least 1.
 pub(crate) fn ms(setting: u64) -> Duration {
     Duration::from_millis(setting.max(1))
 }
 
 impl Config {
-    /// Reads defaults, then the file, then the environment; checks everything.
+    /// Reads the defaults, the file and the environment, and checks the result.
     pub(crate) fn load(file: Option<&Path>) -> anyhow::Result<Self> {
-        let mut builder = config::Config::builder();
+        let defaults = config::File::from_str(DEFAULTS, config::FileFormat::Toml);
+        let mut builder = config::Config::builder().add_source(defaults);
         if let Some(file) = file {
             let source = config::File::from(file).format(config::FileFormat::Toml);
             builder = builder.add_source(source);
         }
-        // Only names with a section: LINGUA_URL and the like are for other commands.
+        // Only names with a section: other commands read LINGUA_URL and the like.
         let sectioned = std::env::vars().filter(|(name, _)| name.contains("__")).collect();
         let environment = config::Environment::with_prefix("LINGUA")
             .prefix_separator("_")
@@ -258,14 +195,12 @@ impl Config {
             .add_source(environment)
             .build()
             .and_then(config::Config::try_deserialize::<Self>)
-            .map_err(|error| {
-                BadConfig(format!("{error}; see 'lingua config dump' for all keys"))
-            })?;
+            .map_err(|error| BadConfig(format!("{error}; 'lingua config dump' lists all keys")))?;
         loaded.rules()?;
         loaded.policy()?;
         loaded.tokens()?;
-        if loaded.store.url != "embedded:" {
-            backing::redis_options(&loaded)?;
+        if loaded.store.url != store::EMBEDDED {
+            store::redis_options(&loaded)?;
         }
         loaded.tls()?;
         loaded.session.settings()?;
@@ -303,7 +238,7 @@ impl Config {
                 Tls::from_files(cert, key).map(Some).map_err(|error| BadConfig(error.to_string()))
             }
             _ => {
-                let what = "server.tls_cert and server.tls_key belong together; give both or none";
+                let what = "set both server.tls_cert and server.tls_key, or neither";
                 Err(BadConfig(what.to_owned()))
             }
         }
@@ -332,16 +267,15 @@ impl Config {
     }
 }
 
-/// What to do with the configuration.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Say whether it is good.
+    /// Check it.
     Check {
         /// The file to check.
         #[arg(long)]
         config: Option<PathBuf>,
     },
-    /// Print what is in force: defaults, file and environment.
+    /// Print all settings that are in force: defaults, file and environment.
     Dump {
         /// The file to read.
         #[arg(long)]
@@ -350,8 +284,8 @@ pub(crate) enum ConfigCommand {
 }
 
 pub(crate) fn run(command: ConfigCommand) -> anyhow::Result<()> {
-    for stray in strays_here() {
-        eprintln!("lingua: {stray}");
+    for warning in ignored_variables() {
+        eprintln!("lingua: {warning}");
     }
     match command {
         ConfigCommand::Check { config } => {

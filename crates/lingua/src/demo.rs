@@ -1,13 +1,14 @@
-//! `lingua demo`: a scheduler, a fleet and traffic in one process, and a live picture of it.
+//! `lingua demo`: a scheduler, simulated nodes and traffic in one process, and a live display.
 //!
-//! | file | what |
+//! | file | what it holds |
 //! |---|---|
+//! | `scheduler.rs` | the scheduler, on a thread of its own |
 //! | `fleet.rs` | the nodes, through real sockets |
 //! | `traffic.rs` | the clients, through real HTTP |
-//! | `talk.rs` | people who talk, through the session socket |
-//! | `picture.rs` | what is shown |
+//! | `talk.rs` | speakers, through the session socket |
+//! | `view.rs` | the display |
 //!
-//! Start at [`run`]. What is shown is asked for over HTTP, as any tool would.
+//! Start at [`run`]. The display gets its data over HTTP, as any client does.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -19,68 +20,68 @@ use lingua_wire::view::{NodeList, NodeView};
 use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::api::{self, Api};
-use crate::background::Background;
+use crate::api::{self, ApiClient};
 use crate::config::Config;
 use crate::nodes;
-use crate::screen::{colours, say};
+use crate::screen::{colours, print_line};
 use crate::serve::stop_signal;
-use crate::simulated::{Quit, until_registered};
+use crate::simulated::{StopSwitch, until_registered};
 
 mod fleet;
-mod picture;
+mod scheduler;
 mod talk;
 mod traffic;
+mod view;
 
-use fleet::{FLEET, Member};
-use picture::{Bar, Picture, Screen};
+use fleet::{DEMO_NODES, DemoNode};
+use scheduler::DemoScheduler;
 use talk::Talked;
-use traffic::Tally;
+use traffic::TrafficStats;
+use view::{DemoTerminal, DemoView, NodeBar};
 
-/// How often the picture is drawn.
+/// How often the display is drawn.
 const FRAME: Duration = Duration::from_millis(500);
 
-/// How many requests a second the traffic starts with.
+/// Requests a second at the start.
 const RATE_AT_FIRST: f64 = 55.0;
 
 /// How long the fleet and the scheduler may take to end.
 const END_MAX: Duration = Duration::from_secs(8);
 
-/// How often the scheduler hears from the demo's nodes: often enough to see a death soon.
+/// Heartbeat interval of the nodes: short, so that a lost node is noticed soon.
 const HEARTBEAT_MS: u64 = 1_000;
 
-/// Flags of `lingua demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Where to listen [default: 127.0.0.1:7410, or a free port if that is taken].
+    /// Address to listen on [default: 127.0.0.1:7410, or a free port if that is taken].
     #[arg(long)]
     listen: Option<String>,
-    /// End after so many seconds.
+    /// End after this many seconds.
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
 }
 
 pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let scheduler = start(args.listen).await?;
-    let quit = Quit::new();
-    let mut nodes = fleet::run(&scheduler.url(), &quit)?;
-    let api = Api::new(&scheduler.url(), None)?;
-    // Traffic that comes before the nodes would only show that there are none.
-    until_registered(&api, FLEET.len(), |_| true).await?;
-    let tally = Arc::new(Mutex::new(Tally::new(RATE_AT_FIRST)));
-    let clients = tokio::spawn(traffic::run(api.clone(), Arc::clone(&tally), quit.clone()));
+    let stop = StopSwitch::new();
+    let mut nodes = fleet::run(&scheduler.url(), &stop)?;
+    let api = ApiClient::new(&scheduler.url(), None)?;
+    // Jobs that come before the nodes would fail.
+    until_registered(&api, DEMO_NODES.len(), |_| true).await?;
+    let stats = Arc::new(Mutex::new(TrafficStats::new(RATE_AT_FIRST)));
+    let clients = tokio::spawn(traffic::run(api.clone(), Arc::clone(&stats), stop.clone()));
     let talked = Arc::new(Mutex::new(Talked::default()));
-    let people = tokio::spawn(talk::run(scheduler.url(), Arc::clone(&talked), quit.clone()));
-    let mut last = Picture { url: scheduler.url(), ..Picture::default() };
+    let people = tokio::spawn(talk::run(scheduler.url(), Arc::clone(&talked), stop.clone()));
+    let mut last = DemoView { url: scheduler.url(), ..DemoView::default() };
     let ended = tokio::select! {
-        shown = watch(&api, &tally, &talked, &mut last) => shown,
+        shown = show(&api, &stats, &talked, &mut last) => shown,
         () = stop_signal() => Ok(()),
         () = after(args.seconds) => Ok(()),
         Some(ended) = nodes.join_next() => ended.context("a node's task failed").flatten(),
     };
-    // Whoever watched has put the terminal back by now.
-    say(last.line());
-    quit.now();
+    // The display has restored the terminal by now.
+    print_line(last.line());
+    stop.trigger();
     let leaving = async {
         clients.await.ok();
         people.await.ok();
@@ -89,13 +90,13 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     };
     match timeout(END_MAX, leaving).await {
         Ok(stopped) => ended.and(stopped),
-        // The process ends anyway; nothing of a demo is worth keeping.
+        // The process ends anyway, and a demo has nothing to keep.
         Err(_) => ended,
     }
 }
 
-/// Starts the scheduler where it was asked for, or else where there is room.
-async fn start(listen: Option<String>) -> anyhow::Result<Background> {
+/// Starts the scheduler on the given address, or else on the usual one or a free port.
+async fn start(listen: Option<String>) -> anyhow::Result<DemoScheduler> {
     let config = |listen: &str| {
         let mut config = Config::default();
         listen.clone_into(&mut config.server.listen);
@@ -104,11 +105,11 @@ async fn start(listen: Option<String>) -> anyhow::Result<Background> {
         config
     };
     if let Some(listen) = listen {
-        return Background::start(config(&listen)).await;
+        return DemoScheduler::start(config(&listen)).await;
     }
-    match Background::start(config(&Config::default().server.listen)).await {
+    match DemoScheduler::start(config(&Config::default().server.listen)).await {
         Ok(started) => Ok(started),
-        Err(_) => Background::start(config("127.0.0.1:0")).await,
+        Err(_) => DemoScheduler::start(config("127.0.0.1:0")).await,
     }
 }
 
@@ -119,78 +120,78 @@ async fn after(seconds: Option<u64>) {
     }
 }
 
-/// Shows what happens, for ever.
-async fn watch(
-    api: &Api,
-    tally: &Mutex<Tally>,
+/// Updates the display, for ever.
+async fn show(
+    api: &ApiClient,
+    stats: &Mutex<TrafficStats>,
     talked: &Mutex<Talked>,
-    last: &mut Picture,
+    last: &mut DemoView,
 ) -> anyhow::Result<()> {
     let is_terminal = std::io::stdout().is_terminal();
-    let screen = is_terminal.then(Screen::open);
-    if screen.is_none() {
-        say(format!("Lingua demo at {}\n{}", last.url, last.hints()));
+    let terminal = is_terminal.then(DemoTerminal::open);
+    if terminal.is_none() {
+        print_line(format!("Lingua demo at {}\n{}", last.url, last.hints()));
     }
     let start = Instant::now();
     let mut frames = interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     for frame in 0_u64.. {
         frames.tick().await;
-        *last = look(api, tally, last.url.clone(), start).await?;
+        *last = read_view(api, stats, last.url.clone(), start).await?;
         last.talked = talked.lock().clone();
-        tally.lock().follow(last.busy());
-        match &screen {
-            Some(screen) => screen.show(&last.draw(colours())),
-            None if frame % 2 == 1 => say(last.line()),
+        stats.lock().adapt_rate(last.busy());
+        match &terminal {
+            Some(terminal) => terminal.show(&last.draw(colours())),
+            None if frame % 2 == 1 => print_line(last.line()),
             None => {}
         }
     }
     Ok(())
 }
 
-/// Takes a picture.
-async fn look(
-    api: &Api,
-    tally: &Mutex<Tally>,
+/// Reads the present state of the demo.
+async fn read_view(
+    api: &ApiClient,
+    stats: &Mutex<TrafficStats>,
     url: String,
     start: Instant,
-) -> anyhow::Result<Picture> {
-    let answer = api.get("/v1/nodes").await?;
-    let NodeList { nodes } = api::read(&answer)?;
+) -> anyhow::Result<DemoView> {
+    let reply = api.get("/v1/nodes").await?;
+    let NodeList { nodes } = api::parse_reply(&reply)?;
     let metrics = api.get("/metrics").await?;
     let metrics = String::from_utf8_lossy(&metrics);
-    let mut tally = tally.lock();
-    let pace = tally.pace(Instant::now(), start.elapsed());
-    Ok(Picture {
+    let mut stats = stats.lock();
+    let rate = stats.rate(Instant::now(), start.elapsed());
+    Ok(DemoView {
         url,
         seconds: start.elapsed().as_secs(),
-        bars: FLEET.iter().map(|member| bar(member, &nodes)).collect(),
-        done: tally.done,
-        failed: tally.failed,
-        last_error: tally.last_error().map(str::to_owned),
+        bars: DEMO_NODES.iter().map(|node| node_bar(node, &nodes)).collect(),
+        done: stats.done,
+        failed: stats.failed,
+        last_error: stats.last_error().map(str::to_owned),
         retried: metric(&metrics, "lingua_job_retries_total"),
-        open: tally.open,
+        open: stats.open,
         queued: metric(&metrics, "lingua_queue_jobs"),
         sessions: metric(&metrics, "lingua_sessions"),
         talked: Talked::default(),
-        pace,
+        rate,
     })
 }
 
-fn bar(member: &Member, nodes: &[NodeView]) -> Bar {
-    let found = nodes.iter().find(|node| node.node_id.as_str() == member.name);
-    let note = match (member.dies, member.fail_rate > 0.0) {
-        _ if member.listens => format!("{} ms a job, listens along", member.work_ms),
-        (true, _) => "dies now and then".to_owned(),
-        (_, true) => format!("fails {:.0} %", member.fail_rate * 100.0),
-        _ => format!("{} ms a job", member.work_ms),
+fn node_bar(node: &DemoNode, nodes: &[NodeView]) -> NodeBar {
+    let found = nodes.iter().find(|view| view.node_id.as_str() == node.name);
+    let note = match (node.disconnects, node.fail_rate > 0.0) {
+        _ if node.streams => format!("{} ms a job, streaming", node.work_ms),
+        (true, _) => "disconnects now and then".to_owned(),
+        (_, true) => format!("fails {:.0} %", node.fail_rate * 100.0),
+        _ => format!("{} ms a job", node.work_ms),
     };
-    Bar {
-        name: member.name.to_owned(),
-        languages: member.languages.join(" "),
+    NodeBar {
+        name: node.name.to_owned(),
+        languages: node.languages.join(" "),
         state: found.map_or("gone", nodes::state).to_owned(),
-        used: found.map_or(0, |node| node.used),
-        max: u32::from(member.slots),
+        used: found.map_or(0, |view| view.used),
+        max: u32::from(node.slots),
         note,
     }
 }
@@ -221,8 +222,8 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_there_is_gone() {
-        let bar = bar(&FLEET[0], &[]);
+    fn a_node_that_is_not_registered_is_gone() {
+        let bar = node_bar(&DEMO_NODES[0], &[]);
         assert_eq!((bar.state.as_str(), bar.used), ("gone", 0));
     }
 }

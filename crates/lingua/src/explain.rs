@@ -7,38 +7,37 @@ use lingua_wire::client::{Dispatch, DispatchOptions};
 use lingua_wire::to_json;
 use lingua_wire::view::ExplainResponse;
 
-use crate::api::{self, Target};
-use crate::screen::{Sheet, cell, colours, number, or_dash, say, state};
+use crate::api::TargetArgs;
+use crate::screen::{TextTable, cell, colours, number, or_dash, state};
 
-/// Flags of `lingua explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// What is spoken, or auto.
+    /// Source language, or auto.
     #[arg(long)]
     src: String,
-    /// What it shall become.
+    /// Target language.
     #[arg(long)]
     tgt: String,
-    /// The answer has to be spoken.
+    /// The translation has to be spoken.
     #[arg(long)]
     tts: bool,
-    /// It is text: nothing has to be recognised.
+    /// The source is text: no speech recognition is needed.
     #[arg(long)]
     text: bool,
-    /// A node that must not do it; may be repeated.
+    /// A node that must not get it; may be repeated.
     #[arg(long, value_name = "NODE")]
     exclude: Vec<NodeId>,
-    /// The node that should do it.
+    /// The preferred node.
     #[arg(long, value_name = "NODE")]
     prefer: Option<NodeId>,
-    /// Rather none than another node than the preferred one.
+    /// Only the preferred node.
     #[arg(long, requires = "prefer")]
     strict: bool,
     /// A further service that the node must have; may be repeated.
     #[arg(long, value_parser = service)]
     service: Vec<Service>,
     #[command(flatten)]
-    target: Target,
+    target: TargetArgs,
 }
 
 fn service(name: &str) -> Result<Service, String> {
@@ -47,7 +46,7 @@ fn service(name: &str) -> Result<Service, String> {
 }
 
 impl ExplainArgs {
-    fn question(&self) -> Dispatch<'_> {
+    fn request(&self) -> Dispatch<'_> {
         let options = DispatchOptions {
             require_tts: Some(self.tts),
             preferred_node_id: self.prefer.clone(),
@@ -67,13 +66,8 @@ impl ExplainArgs {
 }
 
 pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
-    let question = Bytes::from(to_json(&args.question()));
-    let answer = args.target.api()?.post("/v1/explain", question).await?;
-    match args.target.json {
-        true => api::print_raw(&answer),
-        false => say(report(&api::read(&answer)?, colours())),
-    }
-    Ok(())
+    let body = Bytes::from(to_json(&args.request()));
+    args.target.post("/v1/explain", body, |reply| report(reply, colours())).await
 }
 
 fn report(reply: &ExplainResponse, colours: bool) -> String {
@@ -83,10 +77,10 @@ fn report(reply: &ExplainResponse, colours: bool) -> String {
         (None, Some(error)) => format!("nobody would get it: {error}"),
         (None, None) => "nobody would get it".to_owned(),
     };
-    let mut sheet = Sheet::new(&["", "NODE", "VERDICT", ">SCORE", ">CELL", "WHY"], colours);
+    let mut rows = TextTable::new(&["", "NODE", "VERDICT", ">SCORE", ">CELL", "WHY"], colours);
     for node in &reply.nodes {
         let is_chosen = reply.chosen.as_ref() == Some(&node.node_id);
-        sheet.row([
+        rows.row([
             cell(if is_chosen { "→" } else { "" }),
             cell(&node.node_id),
             state(&node.verdict),
@@ -95,15 +89,15 @@ fn report(reply: &ExplainResponse, colours: bool) -> String {
             cell(node.why.as_deref().unwrap_or(reason(&node.verdict))),
         ]);
     }
-    let table = sheet.finish("There are no nodes. Start some with 'lingua node'.");
+    let table = rows.finish("There are no nodes. Start some with 'lingua node'.");
     format!("{pool} ({policy}): {outcome}; {capable} can do it, {free} slots free\n\n{table}")
 }
 
-/// Why a node that may have the job has it or not.
+/// Why an eligible node was chosen or not.
 fn reason(verdict: &str) -> &'static str {
     match verdict {
         "chosen" => "best score",
-        "as_good" => "as good as the best; luck decided",
+        "as_good" => "as good as the best; chosen at random",
         "eligible" => "another has a better score",
         _ => "",
     }
@@ -119,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_chosen_node_is_marked_and_the_others_have_a_reason() {
-        let text = report(&api::read(REPLY.as_bytes()).unwrap(), false);
+        let text = report(&crate::api::parse_reply(REPLY.as_bytes()).unwrap(), false);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "zh:en (balanced): a would get it; 2 can do it, 3 slots free");
         assert!(lines[3].starts_with("→"), "{text}");

@@ -1,15 +1,14 @@
-//! `lingua jobs`: what is being translated and what came of it.
+//! `lingua jobs`: jobs, their states and results.
 
 use clap::{Args, Subcommand};
 use lingua_core::job::JobState;
 use lingua_core::{JobId, LangPair};
 use lingua_wire::view::{AttemptView, JobList, JobView, Timings};
 
-use crate::api::{self, Target};
-use crate::screen::{self, Sheet, age, ago, card, cell, colours, number, or_dash, say};
+use crate::api::TargetArgs;
+use crate::screen::{self, TextTable, age, ago, cell, colours, field_list, number, or_dash};
 use crate::serve::wall_ms;
 
-/// Flags of `lingua jobs`.
 #[derive(Debug, Args)]
 pub(crate) struct JobsArgs {
     #[command(subcommand)]
@@ -21,17 +20,16 @@ pub(crate) struct JobsArgs {
     #[arg(long, global = true, default_value_t = 50)]
     limit: usize,
     #[command(flatten)]
-    target: Target,
+    target: TargetArgs,
 }
 
-/// What to show.
 #[derive(Debug, Subcommand)]
 enum JobsCommand {
     /// Jobs, one to a line; the default.
     Ls,
     /// Everything about one job.
     Show {
-        /// Its id.
+        /// Id of the job.
         id: JobId,
     },
 }
@@ -41,36 +39,26 @@ fn state(name: &str) -> Result<JobState, String> {
     JobState::from_name(&name.to_ascii_uppercase()).ok_or(format!("use one of {known}"))
 }
 
-pub(crate) async fn run(args: JobsArgs) -> anyhow::Result<()> {
-    let api = args.target.api()?;
-    match args.command {
+pub(crate) async fn run(
+    JobsArgs { command, state, limit, target }: JobsArgs,
+) -> anyhow::Result<()> {
+    match command {
         None | Some(JobsCommand::Ls) => {
-            let state = args.state.map(|state| format!("&state={state}")).unwrap_or_default();
-            let answer = api.get(&format!("/v1/jobs?limit={}{state}", args.limit)).await?;
-            if args.target.json {
-                api::print_raw(&answer);
-                return Ok(());
-            }
-            let JobList { jobs, .. } = api::read(&answer)?;
-            say(table(&jobs, wall_ms(), colours()));
+            let state = state.map(|state| format!("&state={state}")).unwrap_or_default();
+            let text = |list: &JobList| table(&list.jobs, wall_ms(), colours());
+            target.show(&format!("/v1/jobs?limit={limit}{state}"), text).await
         }
         Some(JobsCommand::Show { id }) => {
-            let answer = api.get(&format!("/v1/jobs/{id}")).await?;
-            if args.target.json {
-                api::print_raw(&answer);
-                return Ok(());
-            }
-            say(show(&api::read(&answer)?, wall_ms()));
+            target.show(&format!("/v1/jobs/{id}"), |job| show(job, wall_ms())).await
         }
     }
-    Ok(())
 }
 
 fn table(jobs: &[JobView], now_ms: u64, colours: bool) -> String {
     let headings = ["JOB", "STATE", "PAIR", "NODE", ">ATTEMPT", ">AGE", ">TOTAL"];
-    let mut sheet = Sheet::new(&headings, colours);
+    let mut rows = TextTable::new(&headings, colours);
     for job in jobs {
-        sheet.row([
+        rows.row([
             cell(job.job_id),
             screen::state(job.state.as_str()),
             cell(pair(job)),
@@ -80,7 +68,7 @@ fn table(jobs: &[JobView], now_ms: u64, colours: bool) -> String {
             number(ms(job.timings.total_ms)),
         ]);
     }
-    sheet.finish("No jobs.")
+    rows.finish("No jobs.")
 }
 
 fn show(job: &JobView, now_ms: u64) -> String {
@@ -95,20 +83,20 @@ fn show(job: &JobView, now_ms: u64) -> String {
         ("pair", pair(job).to_string()),
         ("session", or_dash(job.session_id.as_ref())),
         ("node", or_dash(job.node_id.as_ref())),
-        ("attempt", job.attempt_id.to_string()),
+        ("attempts", job.attempt_id.to_string()),
         ("instance", or_dash(job.instance_id.as_ref())),
         ("trace", or_dash(job.trace_id.as_ref())),
         ("accepted", ago(job.created_ms, now_ms)),
-        ("last moved", ago(job.updated_ms, now_ms)),
+        ("last change", ago(job.updated_ms, now_ms)),
         ("deadline", or_dash(deadline)),
         ("waited for a slot", ms(queue_ms)),
         ("accepted to sent", ms(dispatch_ms)),
         ("sent to confirmed", ms(ack_ms)),
         ("confirmed to done", ms(run_ms)),
-        ("altogether", ms(total_ms)),
+        ("total", ms(total_ms)),
     ];
-    for tried in &job.attempts {
-        fields.push(("tried", attempt(tried)));
+    for attempt in &job.attempts {
+        fields.push(("attempt", describe_attempt(attempt)));
     }
     if let Some(error) = &job.error {
         fields.push(("error", error.clone()));
@@ -122,15 +110,16 @@ fn show(job: &JobView, now_ms: u64) -> String {
     if let Some(result) = &job.result {
         fields.push(("result", result.as_str().to_owned()));
     }
-    card(&fields)
+    field_list(&fields)
 }
 
-fn attempt(tried: &AttemptView) -> String {
-    let node = or_dash(tried.node_id.as_ref());
-    let took = tried.ended_ms.zip(tried.reserved_ms).map(|(end, start)| end.saturating_sub(start));
+fn describe_attempt(attempt: &AttemptView) -> String {
+    let node = or_dash(attempt.node_id.as_ref());
+    let took =
+        attempt.ended_ms.zip(attempt.reserved_ms).map(|(end, start)| end.saturating_sub(start));
     let took = took.map(|ms| format!(", {ms} ms")).unwrap_or_default();
-    let reason = tried.reason.as_ref().map(|reason| format!(", {reason}")).unwrap_or_default();
-    format!("#{} on {node}: {}{reason}{took}", tried.attempt_id, tried.state)
+    let reason = attempt.reason.as_ref().map(|reason| format!(", {reason}")).unwrap_or_default();
+    format!("#{} on {node}: {}{reason}{took}", attempt.attempt_id, attempt.state)
 }
 
 fn pair(job: &JobView) -> LangPair {
@@ -152,7 +141,7 @@ mod tests {
         "result":{"text_translated":"hello"},"created_ms":1000,"updated_ms":1250}"#;
 
     fn job() -> JobView {
-        api::read(JOB.as_bytes()).unwrap()
+        crate::api::parse_reply(JOB.as_bytes()).unwrap()
     }
 
     #[test]
@@ -163,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn show_tells_every_try_and_the_result() {
+    fn show_lists_every_attempt_and_the_result() {
         let text = show(&job(), 2_000);
         assert!(text.contains("#1 on node-2: FAILED, BUSY, 40 ms"), "{text}");
         assert!(text.contains(r#"{"text_translated":"hello"}"#), "{text}");

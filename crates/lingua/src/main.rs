@@ -1,8 +1,7 @@
-//! The `lingua` program: the scheduler, simulated nodes, and tools for people.
+//! The `lingua` program: the scheduler, simulated nodes, and commands for operators.
 //!
 //! Start at [`Command`]; each command has a file of its own. Exit codes: 0 ok, 1 failed, 2 usage,
-//! 64 bad configuration. What people read goes to stdout, errors to stderr, and every error says
-//! what to do.
+//! 64 bad configuration. Results go to stdout, errors to stderr, and every error says what to do.
 
 // The lints keep libraries from printing; a program prints.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -15,9 +14,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
+mod admin;
 mod api;
-mod background;
-mod backing;
 mod bench;
 mod config;
 mod demo;
@@ -27,16 +25,16 @@ mod instances;
 mod jobs;
 mod node;
 mod nodes;
-mod orders;
 mod pools;
 mod say;
 mod screen;
 mod serve;
 mod simulated;
+mod store;
 mod token;
 
-/// A job is a few dozen small allocations on one thread, freed on the same: jemalloc is made for
-/// it.
+/// A job makes a few dozen small allocations and frees them on the same thread, which jemalloc does
+/// faster than the system allocator.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -52,39 +50,39 @@ struct Cli {
 enum Command {
     /// Run the scheduler.
     Serve(serve::ServeArgs),
-    /// See it all at once: a scheduler, a simulated fleet and live traffic.
+    /// Run a scheduler with simulated nodes and live traffic.
     Demo(demo::DemoArgs),
-    /// Speak a file or a text, and see what comes back.
+    /// Send a sound file or a text, and print the translation.
     Say(say::SayArgs),
     /// Run simulated nodes.
     Node(node::NodeArgs),
     /// List nodes, or show one.
     Nodes(nodes::NodesArgs),
-    /// List pools (directions of translation), or show one.
+    /// List pools (language pairs), or show one.
     Pools(pools::PoolsArgs),
     /// List jobs, or show one.
     Jobs(jobs::JobsArgs),
     /// List scheduler instances, or show one.
     Instances(instances::InstancesArgs),
-    /// Give a node no new jobs; it finishes what it has.
-    Drain(orders::NodeOrderArgs),
+    /// Give a node no new jobs; its running jobs go on.
+    Drain(admin::NodeAdminArgs),
     /// Give a drained node jobs again.
-    Resume(orders::NodeOrderArgs),
+    Resume(admin::NodeAdminArgs),
     /// Cancel a job.
-    Cancel(orders::CancelArgs),
-    /// Say why each node would or would not get a job now.
+    Cancel(admin::CancelArgs),
+    /// Show why each node would or would not get a job now.
     Explain(explain::ExplainArgs),
-    /// Look into a shared store itself: a cell, a node with its leases, a job.
+    /// Read a shared store itself: a cell, a node with its leases, a job.
     Inspect(inspect::InspectArgs),
-    /// Measure how many jobs a second a scheduler carries.
+    /// Put a load on a running scheduler and measure it.
     Bench(bench::BenchArgs),
     /// Make tokens for nodes, clients and admins.
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Look at the configuration.
+    /// Check or print the configuration.
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Print a script that completes commands in a shell.
+    /// Print a script for command completion in a shell.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -108,30 +106,30 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(args) => serve::run(args),
         Command::Demo(args) => {
-            // A log would tear the picture.
+            // A log would disturb the display.
             serve::start_logging_at("off");
-            ask(demo::run(args))
+            block_on(demo::run(args))
         }
         Command::Node(args) => {
             serve::start_logging_at("warn");
-            ask(node::run(args))
+            block_on(node::run(args))
         }
         Command::Say(args) => {
             serve::start_logging_at("warn");
-            ask(say::run(args))
+            block_on(say::run(args))
         }
-        Command::Nodes(args) => ask(nodes::run(args)),
-        Command::Pools(args) => ask(pools::run(args)),
-        Command::Jobs(args) => ask(jobs::run(args)),
-        Command::Instances(args) => ask(instances::run(args)),
-        Command::Drain(args) => ask(orders::drain(args)),
-        Command::Resume(args) => ask(orders::resume(args)),
-        Command::Cancel(args) => ask(orders::cancel(args)),
-        Command::Explain(args) => ask(explain::run(args)),
-        Command::Inspect(args) => ask(inspect::run(args)),
+        Command::Nodes(args) => block_on(nodes::run(args)),
+        Command::Pools(args) => block_on(pools::run(args)),
+        Command::Jobs(args) => block_on(jobs::run(args)),
+        Command::Instances(args) => block_on(instances::run(args)),
+        Command::Drain(args) => block_on(admin::drain(args)),
+        Command::Resume(args) => block_on(admin::resume(args)),
+        Command::Cancel(args) => block_on(admin::cancel(args)),
+        Command::Explain(args) => block_on(explain::run(args)),
+        Command::Inspect(args) => block_on(inspect::run(args)),
         Command::Bench(args) => {
             serve::start_logging_at("error");
-            ask(bench::run(args))
+            block_on(bench::run(args))
         }
         Command::Token(command) => token::run(command),
         Command::Config(command) => config::run(command),
@@ -139,13 +137,13 @@ fn run(command: Command) -> anyhow::Result<()> {
             let mut command = Cli::command();
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command, "lingua", &mut script);
-            screen::put(&String::from_utf8_lossy(&script));
+            screen::print_text(&String::from_utf8_lossy(&script));
             Ok(())
         }
     }
 }
 
-/// The environment variables that commands read by themselves.
+/// The environment variables that flags read.
 fn known_variables() -> Vec<String> {
     fn gather(command: &clap::Command, names: &mut Vec<String>) {
         let given = command.get_arguments().filter_map(|argument| argument.get_env());
@@ -157,8 +155,8 @@ fn known_variables() -> Vec<String> {
     names
 }
 
-/// Runs a command that asks a scheduler and ends: one thread is plenty.
-fn ask(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+/// Runs a command on one thread.
+fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -176,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_commands_are_known() {
+    fn the_variables_of_flags_are_known() {
         let known = known_variables();
         for name in ["LINGUA_URL", "LINGUA_TOKEN", "LINGUA_CA"] {
             assert!(known.contains(&name.to_owned()), "{name}: {known:?}");

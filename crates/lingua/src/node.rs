@@ -11,32 +11,31 @@ use lingua_sdk::NodeRunError;
 use lingua_sdk::{Node, NodeOptions, Stats};
 use tokio::task::JoinSet;
 
-use crate::screen::{put, say};
+use crate::screen::{print_line, print_text};
 use crate::serve::stop_signal;
-use crate::simulated::{Quit, Simulated, node_url};
+use crate::simulated::{SimulatedHandler, StopSwitch, node_url};
 
 /// How long running jobs may go on after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Flags of `lingua node`.
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// Where the scheduler is; its http:// address will do.
+    /// Address of the scheduler; its http:// address works, too.
     #[arg(long, env = "LINGUA_URL", default_value = "ws://127.0.0.1:7410/v1/node/ws")]
     url: String,
-    /// Token to show it, if it wants one.
+    /// Token, if the scheduler requires one.
     #[arg(long, env = "LINGUA_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// Trust the certificates in this PEM file [default: those that this machine trusts].
     #[arg(long, env = "LINGUA_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Languages that it recognises.
+    /// Languages of speech recognition.
     #[arg(long, value_delimiter = ',', default_value = "zh,en")]
     asr: Vec<String>,
-    /// Languages that it repairs.
+    /// Languages of semantic repair.
     #[arg(long, value_delimiter = ',', default_value = "zh,en")]
     semantic: Vec<String>,
-    /// Languages that it speaks.
+    /// Languages of speech synthesis.
     #[arg(long, value_delimiter = ',', default_value = "zh,en")]
     tts: Vec<String>,
     /// How many jobs a node does at once.
@@ -48,14 +47,13 @@ pub(crate) struct NodeArgs {
     /// How long a job takes on average, in milliseconds.
     #[arg(long, default_value_t = 300, value_name = "MEAN")]
     work_ms: u64,
-    /// Which part of the jobs fails, from 0 to 1.
+    /// Share of the jobs that fail, from 0 to 1.
     #[arg(long, default_value_t = 0.0, value_parser = fraction)]
     fail_rate: f64,
-    /// Listen along: take a job with its first sound, and the rest as it is spoken.
+    /// Take a job with its first audio, and the rest as it is spoken.
     #[arg(long)]
     streaming: bool,
-    /// The node's name; several nodes are called PREFIX-1, PREFIX-2, … [default: made up by the
-    /// scheduler].
+    /// Id of the node; several nodes are PREFIX-1, PREFIX-2, … [default: chosen by the scheduler].
     #[arg(long, value_name = "PREFIX")]
     id: Option<NodeId>,
 }
@@ -89,7 +87,7 @@ impl NodeArgs {
     }
 }
 
-/// One node has the name itself, several have it with their number.
+/// One node has the prefix as its id, several have it with their number.
 fn name(prefix: &NodeId, number: u16, count: u16) -> anyhow::Result<NodeId> {
     if count == 1 {
         return Ok(prefix.clone());
@@ -98,14 +96,14 @@ fn name(prefix: &NodeId, number: u16, count: u16) -> anyhow::Result<NodeId> {
 }
 
 pub(crate) async fn run(args: NodeArgs) -> anyhow::Result<()> {
-    let quit = Quit::new();
+    let stop = StopSwitch::new();
     let mut nodes = JoinSet::new();
     let mut all = Vec::with_capacity(args.count.into());
     for number in 1..=args.count {
-        let handler = Simulated::new(args.work_ms, args.fail_rate, rand::random());
+        let handler = SimulatedHandler::new(args.work_ms, args.fail_rate, rand::random());
         let node = Node::new(args.options(number)?, handler);
         all.push(node.stats());
-        nodes.spawn(node.run(quit.wait()));
+        nodes.spawn(node.run(stop.wait()));
     }
     let is_terminal = std::io::stdout().is_terminal();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
@@ -113,19 +111,19 @@ pub(crate) async fn run(args: NodeArgs) -> anyhow::Result<()> {
         tokio::select! {
             () = stop_signal() => break Ok(()),
             Some(ended) = nodes.join_next() => break outcome(ended),
-            _ = tick.tick(), if is_terminal => show(&Counts::of(&all)),
+            _ = tick.tick(), if is_terminal => show(&NodeCounts::of(&all)),
         }
     };
-    quit.now();
+    stop.trigger();
     let ended = tokio::select! {
         rest = finish(&mut nodes) => ended.and(rest),
-        // Asked twice: whoever asks does not want to wait.
+        // A second signal ends it at once.
         () = stop_signal() => ended,
     };
     if is_terminal {
-        say("");
+        print_line("");
     }
-    say(Counts::of(&all).summary(all.len()));
+    print_line(NodeCounts::of(&all).summary(all.len()));
     ended
 }
 
@@ -140,14 +138,14 @@ fn outcome(ended: Result<Result<(), NodeRunError>, tokio::task::JoinError>) -> a
     Ok(ended.context("a node's task failed")??)
 }
 
-/// One line that is written over itself.
-fn show(counts: &Counts) {
-    put(&format!("\r\x1b[K{}", counts.line()));
+/// Overwrites the line.
+fn show(counts: &NodeCounts) {
+    print_text(&format!("\r\x1b[K{}", counts.line()));
 }
 
-/// What all nodes together have done.
+/// Sums over all nodes.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Counts {
+struct NodeCounts {
     connected: usize,
     running: u64,
     done: u64,
@@ -156,7 +154,7 @@ struct Counts {
     reconnects: u64,
 }
 
-impl Counts {
+impl NodeCounts {
     fn of(all: &[Stats]) -> Self {
         let sum = |count: fn(&Stats) -> u64| all.iter().map(count).sum();
         Self {
@@ -188,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_nodes_have_numbers_and_one_has_none() {
+    fn several_nodes_are_numbered() {
         let prefix = NodeId::new("gpu").unwrap();
         assert_eq!(name(&prefix, 1, 1).unwrap().as_str(), "gpu");
         assert_eq!(name(&prefix, 3, 9).unwrap().as_str(), "gpu-3");
@@ -201,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_counts_what_happened() {
-        let counts = Counts { done: 7, failed: 2, ..Counts::default() };
+    fn the_summary_has_all_counts() {
+        let counts = NodeCounts { done: 7, failed: 2, ..NodeCounts::default() };
         assert_eq!(counts.summary(1), "1 node: 7 done, 2 failed, 0 refused, 0 reconnects");
         assert_eq!(counts.line(), "0 connected   0 running   7 done   2 failed");
     }

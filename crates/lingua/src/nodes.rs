@@ -1,60 +1,46 @@
-//! `lingua nodes`: which machines there are and how they are.
+//! `lingua nodes`: the nodes and their states.
 
 use clap::{Args, Subcommand};
 use lingua_core::NodeId;
 use lingua_wire::node::{LanguageLists, ServiceFlags};
 use lingua_wire::view::{LoadView, NodeList, NodeView};
 
-use crate::api::{self, Target};
-use crate::screen::{self, Sheet, ago, card, cell, colours, number, or_dash, say, yes_no};
+use crate::api::TargetArgs;
+use crate::screen::{self, TextTable, ago, cell, colours, field_list, number, or_dash, yes_no};
 use crate::serve::wall_ms;
 
-/// Flags of `lingua nodes`.
 #[derive(Debug, Args)]
 pub(crate) struct NodesArgs {
     #[command(subcommand)]
     command: Option<NodesCommand>,
     #[command(flatten)]
-    target: Target,
+    target: TargetArgs,
 }
 
-/// What to show.
 #[derive(Debug, Subcommand)]
 enum NodesCommand {
     /// All nodes, one to a line; the default.
     Ls,
     /// Everything about one node.
     Show {
-        /// Its name.
+        /// Id of the node.
         id: NodeId,
     },
 }
 
-pub(crate) async fn run(args: NodesArgs) -> anyhow::Result<()> {
-    let api = args.target.api()?;
-    match args.command {
+pub(crate) async fn run(NodesArgs { command, target }: NodesArgs) -> anyhow::Result<()> {
+    match command {
         None | Some(NodesCommand::Ls) => {
-            let answer = api.get("/v1/nodes").await?;
-            if args.target.json {
-                api::print_raw(&answer);
-                return Ok(());
-            }
-            let NodeList { nodes } = api::read(&answer)?;
-            say(table(&nodes, wall_ms(), colours()));
+            let text = |list: &NodeList| table(&list.nodes, wall_ms(), colours());
+            target.show("/v1/nodes", text).await
         }
         Some(NodesCommand::Show { id }) => {
-            let answer = api.get(&format!("/v1/nodes/{id}")).await?;
-            if args.target.json {
-                api::print_raw(&answer);
-                return Ok(());
-            }
-            say(show(&api::read(&answer)?, wall_ms()));
+            target.show(&format!("/v1/nodes/{id}"), |node| show(node, wall_ms())).await
         }
     }
-    Ok(())
 }
 
-/// The state that people should know: a node whose word is old is stale, whatever it said last.
+/// The state to show: a node without recent heartbeats is stale, whatever it reported last.
 pub(crate) fn state(node: &NodeView) -> &'static str {
     match node.fresh {
         true => node.state.as_str(),
@@ -66,9 +52,9 @@ pub(crate) fn state(node: &NodeView) -> &'static str {
 fn table(nodes: &[NodeView], now_ms: u64, colours: bool) -> String {
     let headings =
         ["NODE", "STATE", ">USED", ">PAIRS", ">CPU/GPU/MEM", ">COST", ">CELL", ">HEARTBEAT"];
-    let mut sheet = Sheet::new(&headings, colours);
+    let mut rows = TextTable::new(&headings, colours);
     for node in nodes {
-        sheet.row([
+        rows.row([
             cell(&node.node_id),
             screen::state(state(node)),
             number(format!("{}/{}", node.used, node.max)),
@@ -79,7 +65,7 @@ fn table(nodes: &[NodeView], now_ms: u64, colours: bool) -> String {
             number(ago(node.last_heartbeat_ms, now_ms)),
         ]);
     }
-    sheet.finish("No nodes yet. Start some with 'lingua node'.")
+    rows.finish("No nodes yet. Start some with 'lingua node'.")
 }
 
 fn show(node: &NodeView, now_ms: u64) -> String {
@@ -88,7 +74,7 @@ fn show(node: &NodeView, now_ms: u64) -> String {
     let pairs = nmt_pairs.as_ref().map_or("any to any".to_owned(), |pairs| {
         pairs.iter().map(|(src, tgt)| format!("{src}:{tgt}")).collect::<Vec<_>>().join(" ")
     });
-    card(&[
+    field_list(&[
         ("node", node.node_id.to_string()),
         ("state", state(node).to_owned()),
         ("drain ordered", yes_no(node.drain_ordered).to_owned()),
@@ -141,7 +127,7 @@ mod tests {
         "accept_public_jobs":true,"drain_ordered":false,"last_heartbeat_ms":1000}"#;
 
     fn node() -> NodeView {
-        api::read(NODE.as_bytes()).unwrap()
+        crate::api::parse_reply(NODE.as_bytes()).unwrap()
     }
 
     #[test]
@@ -156,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_word_is_old_is_stale() {
+    fn a_node_without_recent_heartbeats_is_stale() {
         assert_eq!(state(&NodeView { fresh: false, ..node() }), "stale");
     }
 

@@ -1,69 +1,54 @@
-//! `lingua pools`: which directions are served, and how much room there is.
+//! `lingua pools`: the language pairs that nodes serve, and their free slots.
 
 use clap::{Args, Subcommand};
 use lingua_wire::view::{PoolList, PoolView};
 
-use crate::api::{self, Target};
-use crate::screen::{Sheet, card, cell, colours, number, say};
+use crate::api::TargetArgs;
+use crate::screen::{TextTable, cell, colours, field_list, number};
 
-/// Flags of `lingua pools`.
 #[derive(Debug, Args)]
 pub(crate) struct PoolsArgs {
     #[command(subcommand)]
     command: Option<PoolsCommand>,
     #[command(flatten)]
-    target: Target,
+    target: TargetArgs,
 }
 
-/// What to show.
 #[derive(Debug, Subcommand)]
 enum PoolsCommand {
     /// All pools, one to a line; the default.
     Ls,
     /// Everything about one pool.
     Show {
-        /// Its direction, such as zh:en, or *:en for speech whose language is not known.
+        /// Language pair, such as zh:en, or *:en for speech in an unknown language.
         id: String,
     },
 }
 
-pub(crate) async fn run(args: PoolsArgs) -> anyhow::Result<()> {
-    let api = args.target.api()?;
-    match args.command {
+pub(crate) async fn run(PoolsArgs { command, target }: PoolsArgs) -> anyhow::Result<()> {
+    match command {
         None | Some(PoolsCommand::Ls) => {
-            let answer = api.get("/v1/pools").await?;
-            if args.target.json {
-                api::print_raw(&answer);
-                return Ok(());
-            }
-            let PoolList { pools, .. } = api::read(&answer)?;
-            say(table(&pools, colours()));
+            target.show("/v1/pools", |list: &PoolList| table(&list.pools, colours())).await
         }
         Some(PoolsCommand::Show { id }) => {
             let pair = lingua_wire::lang::pool("pool", &id)?;
-            let answer = api.get(&format!("/v1/pools/{pair}")).await?;
-            if args.target.json {
-                api::print_raw(&answer);
-                return Ok(());
-            }
-            say(show(&api::read(&answer)?));
+            target.show(&format!("/v1/pools/{pair}"), show).await
         }
     }
-    Ok(())
 }
 
 fn table(pools: &[PoolView], colours: bool) -> String {
-    let mut sheet = Sheet::new(&["PAIR", ">NODES", ">READY", ">FREE"], colours);
+    let mut rows = TextTable::new(&["PAIR", ">NODES", ">READY", ">FREE"], colours);
     for pool in pools {
         let [nodes, ready, free] = [pool.nodes, pool.ready, pool.free].map(number);
-        sheet.row([cell(pool.pool), nodes, ready, free]);
+        rows.row([cell(pool.pool), nodes, ready, free]);
     }
-    sheet.finish("No pools yet: they appear within a second after nodes have registered.")
+    rows.finish("No pools yet: they appear within a second after nodes have registered.")
 }
 
 fn show(pool: &PoolView) -> String {
     let ids = pool.node_ids.iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
-    card(&[
+    field_list(&[
         ("pool", pool.pool.to_string()),
         ("nodes", pool.nodes.to_string()),
         ("ready", pool.ready.to_string()),

@@ -19,8 +19,8 @@ use lingua_wire::session::{AudioFormat, Missing, SegmentResult, SessionStart};
 use lingua_wire::to_json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::api::Target;
-use crate::screen::{Sheet, cell, colours, number, or_dash, put, say};
+use crate::api::TargetArgs;
+use crate::screen::{TextTable, cell, colours, number, or_dash, print_line, print_text};
 use crate::simulated::socket_url;
 
 mod wav;
@@ -52,7 +52,7 @@ pub(crate) struct SayArgs {
     #[arg(long, default_value_t = 1.0, value_parser = speed)]
     speed: f64,
     #[command(flatten)]
-    target: Target,
+    target: TargetArgs,
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -146,7 +146,7 @@ impl Heard {
     fn take(&mut self, event: Event) {
         match event {
             Event::Partial { turn, segment, text } if self.is_live => {
-                put(&format!("\r\x1b[K{turn}.{segment}  … {text}"));
+                print_text(&format!("\r\x1b[K{turn}.{segment}  … {text}"));
             }
             Event::Partial { .. } | Event::Accepted(_) => {}
             Event::Result(result) => {
@@ -164,14 +164,14 @@ impl Heard {
 
     fn line(&self, text: &str) {
         if self.is_live {
-            put("\r\x1b[K");
+            print_text("\r\x1b[K");
         }
-        say(text);
+        print_line(text);
     }
 
     fn show_result(&self, result: &SegmentResult<'_>) {
         if self.json {
-            return say(to_json(result));
+            return print_line(to_json(result));
         }
         let src = match result.src_lang {
             Source::Known(lang) => lang.to_string(),
@@ -185,7 +185,7 @@ impl Heard {
 
     fn show_missing(&self, missing: &Missing<'_>) {
         if self.json {
-            return say(to_json(missing));
+            return print_line(to_json(missing));
         }
         let Missing { turn, segment, error, detail, .. } = missing;
         self.line(&format!("{turn}.{segment}  missing: {error}: {detail}"));
@@ -194,7 +194,7 @@ impl Heard {
     /// Shows how long things took, and saves what is to be heard.
     fn finish(self, out: Option<&std::path::Path>) -> anyhow::Result<()> {
         if !self.json {
-            say(format!("\n{}", self.timings()));
+            print_line(format!("\n{}", self.timings()));
         }
         if let Some(path) = out {
             let mut sound = Sound::default();
@@ -206,7 +206,7 @@ impl Heard {
             let ms =
                 sound.write(path).with_context(|| format!("cannot write {}", path.display()))?;
             if !self.json {
-                say(format!("{ms} ms of speech in {}", path.display()));
+                print_line(format!("{ms} ms of speech in {}", path.display()));
             }
         }
         match self.missing {
@@ -218,7 +218,7 @@ impl Heard {
     fn timings(&self) -> String {
         let headings =
             ["SEGMENT", ">SPEECH", ">DELAY", ">QUEUE", ">DISPATCH", ">ACK", ">RUN", ">TOTAL"];
-        let mut sheet = Sheet::new(&headings, colours());
+        let mut sheet = TextTable::new(&headings, colours());
         for result in &self.results {
             let (timings, job) = (&result.timings, &result.timings.job);
             let ms = |value: Option<u64>| number(or_dash(value));

@@ -1,101 +1,96 @@
-//! How things look in a terminal: tables, colours, ages.
+//! Tables, colours and ages for a terminal.
 //!
-//! Start at [`Sheet`] and [`card`]. What is made here is text; [`say`] prints it.
+//! Start at [`TextTable`] and [`field_list`]. They make text; [`print_line`] prints it.
 //!
-//! Invariant: there are colours only where the caller says so, see [`colours`].
+//! Invariant: text has colours only if the caller asks for them, see [`colours`].
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
 use comfy_table::{Cell, CellAlignment, Color, Table, presets};
 
-/// Whether stdout shows colours: it is a terminal, and nobody asked for none.
+/// Whether stdout shows colours: it is a terminal, and `NO_COLOR` is not set.
 pub(crate) fn colours() -> bool {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     std::io::stdout().is_terminal() && !unwanted
 }
 
-/// Prints a line. Whoever closed the pipe (`| head`) has seen enough: that is no error.
-pub(crate) fn say(text: impl Display) {
-    put(&format!("{text}\n"));
+/// Prints a line. A closed pipe (`| head`) is no error.
+pub(crate) fn print_line(text: impl Display) {
+    print_text(&format!("{text}\n"));
 }
 
-/// Prints a text as it is, at once.
-pub(crate) fn put(text: &str) {
+/// Prints a text without a line end, and flushes.
+pub(crate) fn print_text(text: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
 }
 
-/// How a value feels.
+/// The colour of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mood {
-    Good,
-    Busy,
-    Bad,
+pub(crate) enum StateColour {
+    Green,
+    Yellow,
+    Red,
     Plain,
 }
 
-impl Mood {
-    /// Of the name of a state, be it a node's, a job's or a verdict.
+impl StateColour {
+    /// The colour for the name of a node's state, a job's state or a verdict.
     pub(crate) fn of_state(state: &str) -> Self {
         match state.to_ascii_lowercase().as_str() {
-            "ready" | "done" | "succeeded" | "chosen" | "yes" => Self::Good,
-            "offline" | "failed" | "stale" | "unhealthy" | "no" => Self::Bad,
-            "draining" | "registering" | "degraded" | "cancelled" | "timed_out" => Self::Busy,
+            "ready" | "done" | "succeeded" | "chosen" | "yes" => Self::Green,
+            "offline" | "failed" | "stale" | "unhealthy" | "no" => Self::Red,
+            "draining" | "registering" | "degraded" | "cancelled" | "timed_out" => Self::Yellow,
             _ => Self::Plain,
         }
     }
 
-    fn colour(self) -> Option<Color> {
-        match self {
-            Self::Good => Some(Color::Green),
-            Self::Busy => Some(Color::Yellow),
-            Self::Bad => Some(Color::Red),
-            Self::Plain => None,
-        }
-    }
-
-    /// The text in its colour, as a terminal understands it.
+    /// The text with the terminal's codes for this colour.
     pub(crate) fn paint(self, text: &str, colours: bool) -> String {
         let code = match self {
-            _ if !colours => return text.to_owned(),
-            Self::Good => 32,
-            Self::Busy => 33,
-            Self::Bad => 31,
-            Self::Plain => return text.to_owned(),
+            Self::Green => 32,
+            Self::Yellow => 33,
+            Self::Red => 31,
+            Self::Plain => 0,
         };
-        format!("\x1b[{code}m{text}\x1b[0m")
+        match colours && self != Self::Plain {
+            true => format!("\x1b[{code}m{text}\x1b[0m"),
+            false => text.to_owned(),
+        }
     }
 }
 
-/// A cell of a table.
 pub(crate) fn cell(value: impl Display) -> Cell {
     Cell::new(value)
 }
 
-/// A cell with a number: digits below digits.
+/// A cell that is aligned to the right.
 pub(crate) fn number(value: impl Display) -> Cell {
     Cell::new(value).set_alignment(CellAlignment::Right)
 }
 
-/// A cell with the name of a state.
+/// A cell with the name of a state, in its colour.
 pub(crate) fn state(name: &str) -> Cell {
-    match Mood::of_state(name).colour() {
-        Some(colour) => Cell::new(name).fg(colour),
-        None => Cell::new(name),
+    let cell = Cell::new(name);
+    match StateColour::of_state(name) {
+        StateColour::Green => cell.fg(Color::Green),
+        StateColour::Yellow => cell.fg(Color::Yellow),
+        StateColour::Red => cell.fg(Color::Red),
+        StateColour::Plain => cell,
     }
 }
 
-/// A table without lines, made for eyes, `grep` and `awk` alike.
+/// A table without lines, for people, `grep` and `awk`.
 #[derive(Debug)]
-pub(crate) struct Sheet {
+pub(crate) struct TextTable {
     table: Table,
     colours: bool,
     rows: usize,
 }
 
-impl Sheet {
-    /// A table with a heading for each column; one that starts with `>` stands on the right.
+impl TextTable {
+    /// A heading for each column; one that starts with `>` is aligned to the right.
     pub(crate) fn new(headings: &[&str], colours: bool) -> Self {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
@@ -110,13 +105,12 @@ impl Sheet {
         Self { table, colours, rows: 0 }
     }
 
-    /// Adds a line.
     pub(crate) fn row<const N: usize>(&mut self, cells: [Cell; N]) {
         self.table.add_row(cells);
         self.rows += 1;
     }
 
-    /// The table as text, or a sentence if it has no lines.
+    /// The table as text, or a sentence if it has no rows.
     pub(crate) fn finish(mut self, if_empty: &str) -> String {
         if self.rows == 0 {
             return if_empty.to_owned();
@@ -135,8 +129,8 @@ impl Sheet {
     }
 }
 
-/// One thing with all its fields, one to a line.
-pub(crate) fn card(fields: &[(&str, String)]) -> String {
+/// Names and values, one to a line.
+pub(crate) fn field_list(fields: &[(&str, String)]) -> String {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 1;
     let line = |(name, value): &(&str, String)| {
         let name = format!("{name}:");
@@ -145,7 +139,7 @@ pub(crate) fn card(fields: &[(&str, String)]) -> String {
     fields.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// How long ago, or how long: two digits are enough to judge it.
+/// A duration with about two digits.
 pub(crate) fn age(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -158,17 +152,15 @@ pub(crate) fn age(ms: u64) -> String {
     }
 }
 
-/// How long ago a moment was; clocks of two machines may differ by a little.
+/// How long ago a moment was; 0 if the clocks of two machines disagree.
 pub(crate) fn ago(then_ms: u64, now_ms: u64) -> String {
     format!("{} ago", age(now_ms.saturating_sub(then_ms)))
 }
 
-/// A value, or a dash.
 pub(crate) fn or_dash<T: Display>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// `yes` or `no`.
 pub(crate) fn yes_no(is: bool) -> &'static str {
     if is { "yes" } else { "no" }
 }
@@ -179,10 +171,10 @@ mod tests {
 
     #[test]
     fn tables_are_aligned_and_have_no_trailing_blanks() {
-        let mut sheet = Sheet::new(&["NODE", "STATE", ">USED"], false);
-        sheet.row([cell("a"), state("ready"), number("1/4")]);
-        sheet.row([cell("a-long-name"), state("offline"), number("10/12")]);
-        let text = sheet.finish("none");
+        let mut table = TextTable::new(&["NODE", "STATE", ">USED"], false);
+        table.row([cell("a"), state("ready"), number("1/4")]);
+        table.row([cell("a-long-name"), state("offline"), number("10/12")]);
+        let text = table.finish("none");
         assert_eq!(
             text,
             "NODE         STATE     USED\n\
@@ -192,30 +184,30 @@ mod tests {
     }
 
     #[test]
-    fn colours_only_where_they_are_asked_for() {
+    fn colours_need_to_be_asked_for() {
         let text = |colours| {
-            let mut sheet = Sheet::new(&["STATE"], colours);
-            sheet.row([state("ready")]);
-            sheet.finish("none")
+            let mut table = TextTable::new(&["STATE"], colours);
+            table.row([state("ready")]);
+            table.finish("none")
         };
         assert!(!text(false).contains('\x1b'));
         assert!(text(true).contains('\x1b'));
-        assert_eq!(Mood::Bad.paint("x", false), "x");
+        assert_eq!(StateColour::Red.paint("x", false), "x");
     }
 
     #[test]
     fn an_empty_table_is_a_sentence() {
-        assert_eq!(Sheet::new(&["NODE"], true).finish("no nodes"), "no nodes");
+        assert_eq!(TextTable::new(&["NODE"], true).finish("no nodes"), "no nodes");
     }
 
     #[test]
-    fn cards_line_up_their_values() {
-        let text = card(&[("id", "n1".into()), ("languages", "zh en".into())]);
+    fn the_values_of_a_list_are_aligned() {
+        let text = field_list(&[("id", "n1".into()), ("languages", "zh en".into())]);
         assert_eq!(text, "id:         n1\nlanguages:  zh en");
     }
 
     #[test]
-    fn ages_keep_to_two_digits() {
+    fn ages_have_about_two_digits() {
         let shown = [7, 1_500, 12_000, 180_000, 9_000_000, 200_000_000].map(age);
         assert_eq!(shown, ["7 ms", "1.5 s", "12 s", "3 min", "2 h", "2 days"]);
         assert_eq!(ago(10, 5), "0 ms ago");

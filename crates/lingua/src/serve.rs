@@ -1,4 +1,4 @@
-//! `lingua serve`: wires store, engine and server together and minds the signals.
+//! `lingua serve`: puts store, engine and server together, and handles signals.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -12,12 +12,16 @@ use lingua_engine::{EngineService, TokioTimer};
 use lingua_server::{Server, ServerOptions};
 use lingua_store::Store;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-use crate::backing::{self, Backing};
 use crate::config::Config;
+use crate::store::{self, AnyStore};
+
+/// Connections that may wait to be accepted; the system may allow fewer. With the usual 128, a burst
+/// of clients overflows the queue, and each client that is refused tries again a second later.
+const BACKLOG: u32 = 4096;
 
 /// Flags of `lingua serve`; they win over the file and the environment.
 #[derive(Debug, Args, Default)]
@@ -25,16 +29,16 @@ pub(crate) struct ServeArgs {
     /// Configuration file (TOML).
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Where to listen [default: 127.0.0.1:7410].
+    /// Address to listen on [default: 127.0.0.1:7410].
     #[arg(long)]
     listen: Option<String>,
-    /// Where the state is [default: embedded:].
+    /// URL of the store [default: embedded:].
     #[arg(long)]
     store: Option<String>,
-    /// This instance's name [default: made up].
+    /// Id of this instance [default: a random one].
     #[arg(long)]
     instance_id: Option<String>,
-    /// Keep jobs and epochs of the embedded store in this directory.
+    /// Directory in which the embedded store keeps jobs and epochs.
     #[arg(long)]
     data_dir: Option<PathBuf>,
 }
@@ -53,16 +57,16 @@ impl ServeArgs {
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     let config = args.load()?;
     start_logging(&config);
-    for stray in crate::config::strays_here() {
-        tracing::warn!("{stray}");
+    for warning in crate::config::ignored_variables() {
+        tracing::warn!("{warning}");
     }
     runtime(config.server.threads)?.block_on(serve(config, stop_signal(), |address| {
         tracing::info!(%address, "listening");
     }))
 }
 
-/// What an instance runs on. One thread of its own is faster than several that wake each other:
-/// what is ready in one turn of its loop leaves together.
+/// The runtime of an instance. One thread is faster than several that wake each other: replies
+/// that are ready at the same time are sent together.
 pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
     let mut builder = match threads {
         0 | 1 => Builder::new_current_thread(),
@@ -71,7 +75,7 @@ pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
     builder.worker_threads(threads.max(1)).enable_all().build().context("cannot start the runtime")
 }
 
-/// Logs as text from this level on, for commands that have no configuration.
+/// Logs as text at this level, for commands without a configuration.
 pub(crate) fn start_logging_at(level: &str) {
     let mut config = Config::default();
     level.clone_into(&mut config.log.level);
@@ -83,7 +87,7 @@ fn start_logging(config: &Config) {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let colours = std::io::stderr().is_terminal();
-    // A second start in one process (a test, the demo) keeps the first.
+    // In a process that logs already, the first settings stay.
     let started = match config.log.format.as_str() {
         "json" => log.json().try_init(),
         _ => log.with_ansi(colours).try_init(),
@@ -91,16 +95,16 @@ fn start_logging(config: &Config) {
     started.ok();
 }
 
-/// Runs an instance until `stop`; says where it listens.
+/// Runs an instance until `stop`; calls `listening` with its address.
 pub(crate) async fn serve(
     config: Config,
     stop: impl Future<Output = ()> + Send + 'static,
     listening: impl FnOnce(std::net::SocketAddr),
 ) -> anyhow::Result<()> {
     let timer = TokioTimer::starting_at(wall_ms());
-    match Backing::open(&config, timer.clone()).await? {
-        Backing::Embedded(store) => serve_on(store, timer, config, stop, listening).await,
-        Backing::Redis(store) => serve_on(store, timer, config, stop, listening).await,
+    match AnyStore::open(&config, timer.clone()).await? {
+        AnyStore::Embedded(store) => serve_on(store, timer, config, stop, listening).await,
+        AnyStore::Redis(store) => serve_on(store, timer, config, stop, listening).await,
     }
 }
 
@@ -112,8 +116,8 @@ async fn serve_on<S: Store>(
     listening: impl FnOnce(std::net::SocketAddr),
 ) -> anyhow::Result<()> {
     let listen = &config.server.listen;
-    let listener = TcpListener::bind(listen).await.with_context(|| {
-        format!("cannot listen on {listen}: is another lingua running there? choose another with --listen")
+    let listener = bind(listen).await.with_context(|| {
+        format!("cannot listen on {listen}; is another lingua running? choose another address with --listen")
     })?;
     let address = listener.local_addr().context("cannot tell where it listens")?;
     let mut registry = Registry::with_prefix("lingua");
@@ -124,12 +128,12 @@ async fn serve_on<S: Store>(
     if server_options.shows_tokens(address) {
         tracing::warn!(
             %address,
-            "tokens go over the network in the clear: set server.tls_cert and server.tls_key"
+            "tokens are sent without encryption: set server.tls_cert and server.tls_key"
         );
     }
     let server = Server::new(service.handle(), server_options, registry);
 
-    // Jobs end first, then connections: a client that waits gets its answer.
+    // Jobs end first, then connections, so that clients get their replies.
     let (jobs_ended, ended) = oneshot::channel::<()>();
     let engine = tokio::spawn(async move {
         service.run(stop).await;
@@ -142,7 +146,24 @@ async fn serve_on<S: Store>(
     Ok(())
 }
 
-/// Asked to stop by the terminal or by whoever runs the process.
+/// Binds to the first address that works.
+async fn bind(listen: &str) -> std::io::Result<TcpListener> {
+    let mut error = None;
+    for address in lookup_host(listen).await? {
+        let socket = match address.is_ipv4() {
+            true => TcpSocket::new_v4()?,
+            false => TcpSocket::new_v6()?,
+        };
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+            Ok(listener) => return Ok(listener),
+            Err(failed) => error = Some(failed),
+        }
+    }
+    Err(error.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into()))
+}
+
+/// Waits for Ctrl-C or SIGTERM.
 pub(crate) async fn stop_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let terminate = signal(SignalKind::terminate());
@@ -155,7 +176,7 @@ pub(crate) async fn stop_signal() {
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "the program tells the engine the wall time, and people how old things are"
+    reason = "the program passes the wall time to the engine and shows ages"
 )]
 pub(crate) fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
@@ -167,7 +188,7 @@ fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOpti
         None => format!("lingua-{:08x}", rand::random::<u32>()),
     };
     let instance =
-        InstanceId::new(&name).with_context(|| format!("the instance id {name:?} is no name"))?;
+        InstanceId::new(&name).with_context(|| format!("{name:?} is not an instance id"))?;
     let scheduler = &config.scheduler;
     let mut options = EngineOptions::new(instance, rand::random());
     options.address = address;
@@ -202,10 +223,27 @@ fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
         body_bytes_max: config.server.body_bytes_max,
         body_ms: config.server.body_ms,
         first_message_ms: config.server.first_message_ms,
-        store_kind: backing::kind(&config.store.url).to_owned(),
+        store_kind: store::kind_name(&config.store.url).to_owned(),
         rate_limit: config.rate_limit(),
         tls: config.tls()?,
         session: config.session.settings()?,
         ..ServerOptions::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_burst_of_clients_can_connect_before_any_is_accepted() {
+        let listener = bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = |_| TcpStream::connect_timeout(&address, Duration::from_secs(30)).unwrap();
+        let clients: Vec<TcpStream> = (0..300).map(connect).collect();
+        assert_eq!(clients.len(), 300);
+    }
 }

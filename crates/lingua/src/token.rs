@@ -3,15 +3,14 @@
 use clap::{Subcommand, ValueEnum};
 use lingua_server::auth::{TokenHash, new_token};
 
-/// What to do with tokens.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token and print what to put into the configuration.
+    /// Make a token and print its entry for the configuration.
     New {
-        /// What its holder may do.
+        /// What the token allows.
         #[arg(long)]
         role: RoleName,
-        /// For people, to tell tokens apart.
+        /// A name, to tell tokens apart.
         #[arg(long, default_value = "unnamed")]
         name: String,
     },
@@ -39,7 +38,7 @@ pub(crate) fn run(command: TokenCommand) -> anyhow::Result<()> {
     let token = new_token();
     let (hash, role) = (TokenHash::of(&token), role.as_str());
     println!("{token}");
-    eprintln!("\nThis is the only time it is shown. Put its hash into the configuration:\n");
+    eprintln!("\nThe token is shown only once. Add its hash to the configuration:\n");
     eprintln!("[[auth.tokens]]\nname = {name:?}\nrole = \"{role}\"\nsha256 = \"{hash}\"");
     Ok(())
 }

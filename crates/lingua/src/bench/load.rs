@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::stats::ClientStats;
-use crate::api::Api;
+use crate::api::ApiClient;
 
 /// Most jobs under way at a rate.
 const UNDER_WAY_MAX: usize = 10_000;
@@ -37,7 +37,7 @@ pub(crate) enum ClientMode {
 /// The jobs to send, and when.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientLoad {
-    pub(crate) api: Api,
+    pub(crate) api: ApiClient,
     pub(crate) body: Bytes,
     pub(crate) stats: Arc<Mutex<ClientStats>>,
     pub(crate) count_from: Instant,

@@ -1,4 +1,4 @@
-//! Counts and latencies of a load, as a table and as JSON.
+//! NodeCounts and latencies of a load, as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use super::load::ClientMode;
-use crate::screen::{Sheet, cell, number};
+use crate::screen::{TextTable, cell, number};
 
 /// Longer latencies count as two minutes.
 const LATENCY_US_MAX: u64 = 120_000_000;
@@ -87,18 +87,18 @@ impl ClientStats {
             ">DONE",
             ">FAILED",
         ];
-        let mut sheet = Sheet::new(&headings, colours);
+        let mut rows = TextTable::new(&headings, colours);
         let [p50, p90, p99, p999, max] = self.latencies().map(|(_, ms)| number(format!("{ms:.2}")));
         let per_s = number(format!("{:.0}", self.jobs_per_s(setup)));
-        sheet.row([per_s, p50, p90, p99, p999, max, number(self.done()), number(self.failed())]);
+        rows.row([per_s, p50, p90, p99, p999, max, number(self.done()), number(self.failed())]);
         let (nodes, seconds) = (setup.nodes, setup.seconds);
-        let mut out = format!("{mode}, {nodes} nodes, {seconds:.1} s\n\n{}", sheet.finish(""));
+        let mut out = format!("{mode}, {nodes} nodes, {seconds:.1} s\n\n{}", rows.finish(""));
         if !self.errors.is_empty() {
-            let mut sheet = Sheet::new(&["ERROR", ">COUNT"], colours);
+            let mut rows = TextTable::new(&["ERROR", ">COUNT"], colours);
             for (code, count) in &self.errors {
-                sheet.row([cell(code), number(count)]);
+                rows.row([cell(code), number(count)]);
             }
-            out = format!("{out}\n\n{}", sheet.finish(""));
+            out = format!("{out}\n\n{}", rows.finish(""));
         }
         out
     }

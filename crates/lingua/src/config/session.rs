@@ -7,41 +7,40 @@ use serde::{Deserialize, Serialize};
 
 use super::BadConfig;
 
-/// How people may speak.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Session {
-    /// A segment ends after so long without audio.
+pub(crate) struct SessionConfig {
+    /// A segment ends after this time without audio.
     pub(crate) pause_ms: u64,
-    /// A segment ends when it is so long; the turn goes on with the next.
+    /// Longest segment; the turn goes on with the next one.
     pub(crate) segment_max_ms: u64,
-    /// Detect voices: a segment ends after `silence_ms` without any. Only for raw audio.
+    /// Detect voices: a segment ends after `silence_ms` without a voice. Only for raw audio.
     pub(crate) vad: bool,
-    /// How much silence ends a segment, if voices are detected.
+    /// How long a silence ends a segment, with `vad`.
     pub(crate) silence_ms: u64,
-    /// How long after its end a segment may take until it counts as missing.
+    /// A segment without a result this long after its end counts as missing.
     pub(crate) deadline_ms: u64,
-    /// How long a session outlives its connection.
+    /// How long a session can be resumed after its connection is lost.
     pub(crate) resume_ms: u64,
-    /// How long a client may say nothing at all.
+    /// A session without any message for this long is closed.
     pub(crate) idle_ms: u64,
-    /// How many times faster than real time audio may come.
+    /// How many times faster than real time audio may arrive.
     pub(crate) rate_max: u64,
-    /// Over how long that is measured.
+    /// Period over which `rate_max` is measured.
     pub(crate) rate_window_ms: u64,
     /// Longest frame of audio.
     pub(crate) frame_bytes_max: usize,
-    /// Most segments of one session that were not delivered.
+    /// Most undelivered segments of one session.
     pub(crate) open_segments_max: usize,
     /// Most sessions of one token.
     pub(crate) per_token_max: usize,
     /// Most sessions of this instance.
     pub(crate) sessions_max: usize,
-    /// How long a client may keep a write waiting before it is cut off.
+    /// A client that does not read for this long is disconnected.
     pub(crate) write_ms: u64,
 }
 
-impl Default for Session {
+impl Default for SessionConfig {
     fn default() -> Self {
         let SessionSettings { rules, frame_bytes_max, write_ms } = SessionSettings::default();
         Self {
@@ -63,8 +62,8 @@ impl Default for Session {
     }
 }
 
-impl Session {
-    /// Checks what would make sessions useless.
+impl SessionConfig {
+    /// The settings for the server; an error if one of them makes sessions useless.
     pub(crate) fn settings(&self) -> Result<SessionSettings, BadConfig> {
         let positive = [
             ("pause_ms", self.pause_ms),

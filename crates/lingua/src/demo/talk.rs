@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
-use crate::simulated::{Quit, socket_url};
+use crate::simulated::{StopSwitch, socket_url};
 
 /// How many conversations there are.
 const PAIRS: u64 = 4;
@@ -37,8 +37,8 @@ pub(super) struct Talked {
     pub(super) last: String,
 }
 
-/// Lets people talk until `quit`.
-pub(super) async fn run(url: String, talked: Arc<Mutex<Talked>>, quit: Quit) {
+/// Lets people talk until `stop`.
+pub(super) async fn run(url: String, talked: Arc<Mutex<Talked>>, stop: StopSwitch) {
     let mut people = JoinSet::new();
     for n in 0..PAIRS {
         let (url, talked) = (url.clone(), Arc::clone(&talked));
@@ -52,7 +52,7 @@ pub(super) async fn run(url: String, talked: Arc<Mutex<Talked>>, quit: Quit) {
             }
         });
     }
-    quit.wait().await;
+    stop.wait().await;
 }
 
 async fn talk(url: &str, talked: &Mutex<Talked>) -> anyhow::Result<()> {

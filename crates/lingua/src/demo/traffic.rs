@@ -1,8 +1,8 @@
-//! The demo's clients: they ask for translations at a rate that follows the fleet.
+//! The demo's clients: they send jobs at a rate that keeps the nodes busy.
 //!
-//! Start at [`run`]. [`Tally`] is what came of it.
+//! Start at [`run`]. [`TrafficStats`] has the counts.
 //!
-//! Invariant: at most [`IN_FLIGHT_MAX`] requests are open.
+//! Invariant: at most [`OPEN_MAX`] requests are open.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,27 +17,26 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-use crate::api::Api;
-use crate::simulated::Quit;
+use crate::api::ApiClient;
+use crate::simulated::StopSwitch;
 
-/// Most requests that are open at once.
-const IN_FLIGHT_MAX: usize = 400;
+const OPEN_MAX: usize = 400;
 
-/// What latencies and speeds are computed from.
+/// Period over which rate and latencies are computed.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Most answers that are remembered.
+/// Most latencies that are kept.
 const RECENT_MAX: usize = 20_000;
 
-/// How busy the fleet should be.
+/// How busy the nodes should be.
 const BUSY_GOAL: f64 = 0.6;
 
-/// How strongly the rate follows, and where it stays.
+/// How strongly the rate adapts, and its bounds.
 const GAIN: f64 = 0.15;
 const RATE_RANGE: (f64, f64) = (2.0, 200.0);
 
-/// What is said: direction, sentence, and how many times it goes into the hat.
-const SAID: [(&str, &str, &str, usize); 7] = [
+/// Languages, sentence and weight.
+const SENTENCES: [(&str, &str, &str, usize); 7] = [
     ("zh", "en", "你好，今天天气很好。", 5),
     ("en", "zh", "Where is the nearest station?", 5),
     ("en", "ja", "Could we have the bill, please?", 2),
@@ -47,46 +46,44 @@ const SAID: [(&str, &str, &str, usize); 7] = [
     ("de", "fr", "Können Sie das bitte wiederholen?", 1),
 ];
 
-/// What came of the requests.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct TrafficStats {
     pub(super) done: u64,
     pub(super) failed: u64,
     pub(super) open: u64,
-    /// Requests a second.
-    rate: f64,
+    /// Jobs a second to send.
+    target_rate: f64,
     last_error: Option<String>,
     recent: VecDeque<(Instant, Duration)>,
 }
 
-/// Speed and latency of the last seconds.
+/// Rate and latencies of the last seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Pace {
+pub(super) struct TrafficRate {
     pub(super) jobs_per_s: f64,
     pub(super) p50_ms: u64,
     pub(super) p95_ms: u64,
 }
 
-impl Tally {
-    /// Starts with a rate.
-    pub(super) fn new(rate: f64) -> Self {
+impl TrafficStats {
+    pub(super) fn new(target_rate: f64) -> Self {
         let recent = VecDeque::new();
-        Self { done: 0, failed: 0, open: 0, rate, last_error: None, recent }
+        Self { done: 0, failed: 0, open: 0, target_rate, last_error: None, recent }
     }
 
-    /// Why the last job failed.
+    /// Error code of the last job that failed.
     pub(super) fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
     }
 
-    /// Asks more if the fleet is idle, less if it is busy.
-    pub(super) fn follow(&mut self, busy: f64) {
+    /// Raises the rate if the nodes are idle, lowers it if they are busy.
+    pub(super) fn adapt_rate(&mut self, busy: f64) {
         let (min, max) = RATE_RANGE;
-        self.rate = (self.rate * (1.0 + GAIN * (BUSY_GOAL - busy))).clamp(min, max);
+        self.target_rate = (self.target_rate * (1.0 + GAIN * (BUSY_GOAL - busy))).clamp(min, max);
     }
 
-    /// How it goes at the moment.
-    pub(super) fn pace(&mut self, now: Instant, since_start: Duration) -> Pace {
+    /// The figures of the last seconds.
+    pub(super) fn rate(&mut self, now: Instant, since_start: Duration) -> TrafficRate {
         while let Some((at, _)) = self.recent.front()
             && now.duration_since(*at) > WINDOW
         {
@@ -94,13 +91,13 @@ impl Tally {
         }
         let mut took: Vec<Duration> = self.recent.iter().map(|(_, took)| *took).collect();
         took.sort_unstable();
-        let Some(last) = took.len().checked_sub(1) else { return Pace::default() };
+        let Some(last) = took.len().checked_sub(1) else { return TrafficRate::default() };
         let at = |part: f64| took[(last as f64 * part).round() as usize].as_millis() as u64;
         let seconds = WINDOW.min(since_start).as_secs_f64().max(0.5);
-        Pace { jobs_per_s: took.len() as f64 / seconds, p50_ms: at(0.5), p95_ms: at(0.95) }
+        TrafficRate { jobs_per_s: took.len() as f64 / seconds, p50_ms: at(0.5), p95_ms: at(0.95) }
     }
 
-    fn note(&mut self, now: Instant, took: Duration, error: Option<String>) {
+    fn count(&mut self, now: Instant, took: Duration, error: Option<String>) {
         self.open -= 1;
         if error.is_some() {
             self.failed += 1;
@@ -115,36 +112,36 @@ impl Tally {
     }
 }
 
-/// Asks until `quit`.
-pub(super) async fn run(api: Api, tally: Arc<Mutex<Tally>>, quit: Quit) {
+/// Sends jobs until `stop`.
+pub(super) async fn run(api: ApiClient, stats: Arc<Mutex<TrafficStats>>, stop: StopSwitch) {
     tokio::select! {
-        () = ask_on(api, tally) => {}
-        () = quit.wait() => {}
+        () = send_jobs(api, stats) => {}
+        () = stop.wait() => {}
     }
 }
 
-async fn ask_on(api: Api, tally: Arc<Mutex<Tally>>) {
-    let mut luck = StdRng::seed_from_u64(7);
-    let bodies: Vec<Bytes> = SAID
+async fn send_jobs(api: ApiClient, stats: Arc<Mutex<TrafficStats>>) {
+    let mut rng = StdRng::seed_from_u64(7);
+    let bodies: Vec<Bytes> = SENTENCES
         .iter()
         .flat_map(|&(src, tgt, text, times)| std::iter::repeat_n(body(src, tgt, text), times))
         .collect();
-    let room = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+    let permits = Arc::new(Semaphore::new(OPEN_MAX));
     loop {
-        let rate = tally.lock().rate;
-        // Clients do not know of each other: the gaps are exponential.
-        let gap = -(1.0 - luck.random::<f64>()).ln() / rate;
-        sleep(Duration::from_secs_f64(gap)).await;
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let body = bodies[luck.random_range(0..bodies.len())].clone();
-        let (api, tally) = (api.clone(), Arc::clone(&tally));
-        tally.lock().open += 1;
+        let rate = stats.lock().target_rate;
+        // Independent clients: the pauses are exponential.
+        let pause_s = -(1.0 - rng.random::<f64>()).ln() / rate;
+        sleep(Duration::from_secs_f64(pause_s)).await;
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        let body = bodies[rng.random_range(0..bodies.len())].clone();
+        let (api, stats) = (api.clone(), Arc::clone(&stats));
+        stats.lock().open += 1;
         tokio::spawn(async move {
             let start = Instant::now();
-            let answer = api.post("/v1/translate", body).await;
-            let (now, error) = (Instant::now(), answer.err());
-            tally.lock().note(now, now - start, error.map(|error| error.code().to_owned()));
-            drop(place);
+            let reply = api.post("/v1/translate", body).await;
+            let (now, error) = (Instant::now(), reply.err());
+            stats.lock().count(now, now - start, error.map(|error| error.code().to_owned()));
+            drop(permit);
         });
     }
 }
@@ -166,36 +163,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pace_is_that_of_the_last_seconds() {
-        let (start, mut tally) = (Instant::now(), Tally::new(10.0));
+    fn the_rate_is_that_of_the_last_seconds() {
+        let (start, mut stats) = (Instant::now(), TrafficStats::new(10.0));
         let now = start + WINDOW * 2;
-        tally.open = 101;
-        tally.note(start, Duration::from_secs(9), None);
+        stats.open = 101;
+        stats.count(start, Duration::from_secs(9), None);
         for ms in 1..=100 {
-            tally.note(now, Duration::from_millis(ms), None);
+            stats.count(now, Duration::from_millis(ms), None);
         }
-        let pace = tally.pace(now, WINDOW * 2);
-        assert_eq!(pace, Pace { jobs_per_s: 10.0, p50_ms: 51, p95_ms: 95 });
-        assert_eq!((tally.done, tally.open), (101, 0));
+        let rate = stats.rate(now, WINDOW * 2);
+        assert_eq!(rate, TrafficRate { jobs_per_s: 10.0, p50_ms: 51, p95_ms: 95 });
+        assert_eq!((stats.done, stats.open), (101, 0));
     }
 
     #[test]
-    fn failures_count_but_do_not_look_fast() {
-        let (now, mut tally) = (Instant::now(), Tally::new(10.0));
-        tally.open = 1;
-        tally.note(now, Duration::ZERO, Some("NO_CAPABLE_NODE".into()));
-        assert_eq!(tally.pace(now, WINDOW), Pace::default());
-        assert_eq!((tally.failed, tally.last_error()), (1, Some("NO_CAPABLE_NODE")));
+    fn failures_are_counted_without_a_latency() {
+        let (now, mut stats) = (Instant::now(), TrafficStats::new(10.0));
+        stats.open = 1;
+        stats.count(now, Duration::ZERO, Some("NO_CAPABLE_NODE".into()));
+        assert_eq!(stats.rate(now, WINDOW), TrafficRate::default());
+        assert_eq!((stats.failed, stats.last_error()), (1, Some("NO_CAPABLE_NODE")));
     }
 
     #[test]
-    fn the_rate_follows_the_fleet_within_bounds() {
-        let mut tally = Tally::new(10.0);
-        tally.follow(0.0);
-        assert!(tally.rate > 10.0);
+    fn the_rate_adapts_within_bounds() {
+        let mut stats = TrafficStats::new(10.0);
+        stats.adapt_rate(0.0);
+        assert!(stats.target_rate > 10.0);
         for _ in 0..1000 {
-            tally.follow(1.0);
+            stats.adapt_rate(1.0);
         }
-        assert_eq!(tally.rate, RATE_RANGE.0);
+        assert_eq!(stats.target_rate, RATE_RANGE.0);
     }
 }

@@ -1,19 +1,18 @@
-//! What the demo shows: one bar for each node, and how the jobs do.
+//! The display of the demo: a bar for each node, and counts of jobs.
 //!
-//! Start at [`Picture::draw`]. [`Screen`] puts it on a terminal without flicker.
+//! Start at [`DemoView::draw`]. [`DemoTerminal`] shows it without flicker.
 
 use std::fmt::Write as _;
 
 use super::talk::Talked;
-use super::traffic::Pace;
-use crate::screen::{Mood, put};
+use super::traffic::TrafficRate;
+use crate::screen::{StateColour, print_text};
 
-/// Longest bar, in characters; each stands for a slot.
+/// Longest bar, in characters; each is a slot.
 const BAR_MAX: u32 = 12;
 
-/// A node in the picture.
 #[derive(Debug, Clone)]
-pub(super) struct Bar {
+pub(super) struct NodeBar {
     pub(super) name: String,
     pub(super) languages: String,
     pub(super) state: String,
@@ -22,12 +21,11 @@ pub(super) struct Bar {
     pub(super) note: String,
 }
 
-/// Everything that is shown.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Picture {
+pub(super) struct DemoView {
     pub(super) url: String,
     pub(super) seconds: u64,
-    pub(super) bars: Vec<Bar>,
+    pub(super) bars: Vec<NodeBar>,
     pub(super) done: u64,
     pub(super) failed: u64,
     pub(super) last_error: Option<String>,
@@ -36,42 +34,42 @@ pub(super) struct Picture {
     pub(super) queued: u64,
     pub(super) sessions: u64,
     pub(super) talked: Talked,
-    pub(super) pace: Pace,
+    pub(super) rate: TrafficRate,
 }
 
-impl Picture {
-    /// How busy the nodes are that take jobs, from 0 to 1.
+impl DemoView {
+    /// Share of used slots of the nodes that take jobs, from 0 to 1.
     pub(super) fn busy(&self) -> f64 {
         let ready = self.bars.iter().filter(|bar| bar.state == "ready");
         let (used, max) = ready.fold((0, 0), |(used, max), bar| (used + bar.used, max + bar.max));
         f64::from(used) / f64::from(max.max(1))
     }
 
-    /// One line for those who do not see the picture.
+    /// One line, for output that is no terminal.
     pub(super) fn line(&self) -> String {
-        let Self { seconds, done, failed, retried, queued, pace, .. } = self;
-        let Pace { jobs_per_s, p50_ms, p95_ms } = pace;
+        let Self { seconds, done, failed, retried, queued, rate, .. } = self;
+        let TrafficRate { jobs_per_s, p50_ms, p95_ms } = rate;
         let busy = self.busy() * 100.0;
         format!(
             "{seconds} s: {done} done, {failed} failed, {retried} retried, {queued} waiting, \
              {jobs_per_s:.1} jobs/s, p50 {p50_ms} ms, p95 {p95_ms} ms, {busy:.0} % busy, {}",
-            self.talk()
+            self.sessions_line()
         )
     }
 
-    /// The picture, line by line.
+    /// The whole display.
     pub(super) fn draw(&self, colours: bool) -> String {
-        let Self { url, seconds, done, failed, retried, open, queued, pace, .. } = self;
-        let Pace { jobs_per_s, p50_ms, p95_ms } = pace;
+        let Self { url, seconds, done, failed, retried, open, queued, rate, .. } = self;
+        let TrafficRate { jobs_per_s, p50_ms, p95_ms } = rate;
         let mut out = format!("Lingua demo at {url}, {seconds} s\n\n");
         for bar in &self.bars {
             out.push_str(&bar.draw(colours));
             out.push('\n');
         }
-        let failed = Mood::Bad.paint(&format!("{failed} failed"), colours && *failed > 0);
+        let failed = StateColour::Red.paint(&format!("{failed} failed"), colours && *failed > 0);
         let why = self.last_error.as_ref().map(|code| format!(" (last: {code})"));
         let why = why.unwrap_or_default();
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(
             out,
             "\n  jobs     {done} done   {failed}{why}   {retried} retried\n  \
@@ -79,15 +77,15 @@ impl Picture {
              speed    {jobs_per_s:.1} jobs/s   p50 {p50_ms} ms   p95 {p95_ms} ms\n  \
              talk     {}\n           {}\n\n{}\n",
             self.busy() * 100.0,
-            self.talk(),
+            self.sessions_line(),
             self.talked.last,
             self.hints(),
         );
         out
     }
 
-    /// How the conversations go.
-    fn talk(&self) -> String {
+    /// Counts of the sessions.
+    fn sessions_line(&self) -> String {
         let Talked { results, missing, out_of_order, .. } = &self.talked;
         let order = match out_of_order {
             0 => "in order".to_owned(),
@@ -96,7 +94,7 @@ impl Picture {
         format!("{} sessions, {results} results {order}, {missing} missing", self.sessions)
     }
 
-    /// What to try in another terminal.
+    /// Commands to try in another terminal.
     pub(super) fn hints(&self) -> String {
         let url = &self.url;
         let body = r#"{"src_lang":"zh","tgt_lang":"en","text":"你好"}"#;
@@ -109,42 +107,42 @@ impl Picture {
     }
 }
 
-impl Bar {
+impl NodeBar {
     fn draw(&self, colours: bool) -> String {
         let Self { name, languages, state, used, max, note } = self;
         let shown = (*max).min(BAR_MAX);
         let full = (used * shown).div_ceil(*max.max(&1)).min(shown);
         let bar = "█".repeat(full as usize) + &"░".repeat((shown - full) as usize);
-        let mood = Mood::of_state(state);
+        let colour = StateColour::of_state(state);
         let gap = " ".repeat((BAR_MAX - shown) as usize);
-        let state = mood.paint(&format!("{state:<9}"), colours);
-        let bar = mood.paint(&bar, colours);
+        let state = colour.paint(&format!("{state:<9}"), colours);
+        let bar = colour.paint(&bar, colours);
         let text =
             format!("  {name:<8} {languages:<12} {state} {bar}{gap} {used:>2}/{max:<2}  {note}");
         text.trim_end().to_owned()
     }
 }
 
-/// A terminal that shows the picture and is put back when this is dropped.
+/// The terminal of the display; it is restored when this is dropped.
 #[derive(Debug)]
-pub(super) struct Screen;
+pub(super) struct DemoTerminal;
 
-impl Screen {
-    /// Takes over the terminal: a screen of its own, no cursor.
+impl DemoTerminal {
+    /// Switches to the alternate screen and hides the cursor.
     pub(super) fn open() -> Self {
-        put("\x1b[?1049h\x1b[?25l\x1b[2J");
+        print_text("\x1b[?1049h\x1b[?25l\x1b[2J");
         Self
     }
 
-    /// Draws over what was there.
-    pub(super) fn show(&self, picture: &str) {
-        put(&format!("\x1b[H{}\x1b[J", picture.replace('\n', "\x1b[K\n")));
+    /// Replaces what is shown.
+    pub(super) fn show(&self, view: &str) {
+        print_text(&format!("\x1b[H{}\x1b[J", view.replace('\n', "\x1b[K\n")));
     }
 }
 
-impl Drop for Screen {
+impl Drop for DemoTerminal {
     fn drop(&mut self) {
-        put("\x1b[?25h\x1b[?1049l");
+        print_text("\x1b[?25h\x1b[?1049l");
     }
 }
 
@@ -152,9 +150,9 @@ impl Drop for Screen {
 mod tests {
     use super::*;
 
-    fn bar(used: u32, max: u32, state: &str) -> Bar {
+    fn bar(used: u32, max: u32, state: &str) -> NodeBar {
         let (name, languages) = ("fast".to_owned(), "zh en".to_owned());
-        Bar { name, languages, state: state.to_owned(), used, max, note: String::new() }
+        NodeBar { name, languages, state: state.to_owned(), used, max, note: String::new() }
     }
 
     #[test]
@@ -169,17 +167,17 @@ mod tests {
     #[test]
     fn only_nodes_that_take_jobs_count_as_busy() {
         let bars = vec![bar(3, 4, "ready"), bar(4, 4, "offline")];
-        let picture = Picture { bars, ..Picture::default() };
-        assert!((picture.busy() - 0.75).abs() < 1e-9);
+        let view = DemoView { bars, ..DemoView::default() };
+        assert!((view.busy() - 0.75).abs() < 1e-9);
     }
 
     #[test]
-    fn the_picture_has_colours_only_if_asked_and_says_what_to_try() {
+    fn the_view_has_colours_only_if_asked_and_shows_commands() {
         let bars = vec![bar(3, 4, "ready")];
-        let picture = Picture { bars, url: "http://h:1".into(), failed: 1, ..Picture::default() };
-        assert!(!picture.draw(false).contains('\x1b'));
-        assert!(picture.draw(true).contains('\x1b'));
-        assert!(picture.draw(false).contains("curl -s http://h:1/v1/translate"));
-        assert!(picture.line().contains("75 % busy"));
+        let view = DemoView { bars, url: "http://h:1".into(), failed: 1, ..DemoView::default() };
+        assert!(!view.draw(false).contains('\x1b'));
+        assert!(view.draw(true).contains('\x1b'));
+        assert!(view.draw(false).contains("curl -s http://h:1/v1/translate"));
+        assert!(view.line().contains("75 % busy"));
     }
 }

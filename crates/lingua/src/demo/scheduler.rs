@@ -1,7 +1,7 @@
-//! A scheduler inside this process, for commands that bring their own.
+//! The demo's scheduler, inside this process.
 //!
-//! Start at [`Background::start`]. It runs as `lingua serve` does, on threads of its own, so that
-//! what the command does besides does not hold it up.
+//! Start at [`DemoScheduler::start`]. It runs as `lingua serve` does, on a thread of its own, so that
+//! the demo's nodes and clients do not delay it.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -12,15 +12,14 @@ use tokio::sync::oneshot;
 use crate::config::Config;
 use crate::serve;
 
-/// A scheduler that runs until it is told to stop.
 #[derive(Debug)]
-pub(crate) struct Background {
+pub(crate) struct DemoScheduler {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     thread: thread::JoinHandle<anyhow::Result<()>>,
 }
 
-impl Background {
+impl DemoScheduler {
     /// Starts a scheduler and waits until it listens.
     pub(crate) async fn start(config: Config) -> anyhow::Result<Self> {
         let (stop, stopped) = oneshot::channel::<()>();
@@ -43,12 +42,11 @@ impl Background {
         }
     }
 
-    /// Where people and clients find it.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Stops it and waits until it has ended.
+    /// Stops it and waits for its end.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         drop(self.stop);
         let thread = self.thread;

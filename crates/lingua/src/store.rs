@@ -1,7 +1,7 @@
 //! Opens the store that the configuration names.
 //!
-//! Start at [`Backing::open`]. A shared store that does not answer is no reason not to start: until
-//! it does, `/readyz` says no and new work is refused.
+//! Start at [`AnyStore::open`]. The program also starts while a shared store does not answer: until
+//! it does, `/readyz` fails and new jobs are refused.
 
 use anyhow::Context;
 use lingua_engine::TokioTimer;
@@ -10,16 +10,15 @@ use lingua_store::{Embedded, StoreLimits};
 
 use crate::config::{self, BadConfig, Config};
 
-/// The URL of the store inside this process.
-const EMBEDDED: &str = "embedded:";
+/// The URL of the embedded store.
+pub(crate) const EMBEDDED: &str = "embedded:";
 
-/// The store that an instance runs on.
-pub(crate) enum Backing {
+pub(crate) enum AnyStore {
     Embedded(Embedded<TokioTimer>),
     Redis(RedisStore),
 }
 
-impl Backing {
+impl AnyStore {
     pub(crate) async fn open(config: &Config, timer: TokioTimer) -> anyhow::Result<Self> {
         if config.store.url == EMBEDDED {
             return Ok(Self::Embedded(embedded(config, timer)?));
@@ -28,15 +27,17 @@ impl Backing {
         let url = options.url.to_string();
         let store = RedisStore::open(options).map_err(bad_settings)?;
         match store.ping().await {
-            Ok(()) => tracing::info!(url, "the state is shared"),
-            Err(error) => tracing::warn!(url, %error, "the store does not answer yet"),
+            Ok(()) => tracing::info!(url, "connected to the shared store"),
+            Err(error) => {
+                tracing::warn!(url, %error, "the shared store does not answer; new jobs are refused until it does")
+            }
         }
         Ok(Self::Redis(store))
     }
 }
 
-/// What people are told about where the state is.
-pub(crate) fn kind(url: &str) -> &'static str {
+/// The kind of store, for `/v1/cluster`.
+pub(crate) fn kind_name(url: &str) -> &'static str {
     match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
         "redis" | "rediss" => "redis",
         "redis+sentinel" | "rediss+sentinel" => "redis sentinel",
@@ -51,27 +52,27 @@ fn embedded(config: &Config, timer: TokioTimer) -> anyhow::Result<Embedded<Tokio
     limits.ended_jobs_max = config.store.ended_jobs_max.unwrap_or(limits.ended_jobs_max);
     let Some(dir) = &config.store.data_dir else {
         tracing::info!(
-            "nothing is kept on disk: jobs are gone when this process ends (see --data-dir)"
+            "jobs are kept in memory only and are lost when this process ends (see --data-dir)"
         );
         return Ok(Embedded::new(config.rules()?, limits, timer));
     };
     let store = Embedded::open(config.rules()?, limits, timer, dir)?;
-    tracing::info!(data_dir = %dir.display(), "jobs and epochs are kept on disk");
+    tracing::info!(data_dir = %dir.display(), "jobs and epochs are stored on disk");
     Ok(store)
 }
 
-/// The options of the store over Redis.
 pub(crate) fn redis_options(config: &Config) -> anyhow::Result<RedisOptions> {
     let settings = &config.store;
     let url: StoreUrl =
         settings.url.parse().map_err(|error| BadConfig::new(format!("store.url: {error}")))?;
     if settings.data_dir.is_some() {
-        let detail = "store.data_dir is for the embedded store; a shared one keeps its data itself";
+        let detail =
+            "store.data_dir is for the embedded store; remove it or set store.url to embedded:";
         return Err(BadConfig::new(detail.to_owned()).into());
     }
     let mut options = RedisOptions::new(url, config.rules()?);
     options.key_prefix.clone_from(&settings.key_prefix);
-    // Open jobs are bounded by each instance for itself.
+    // Each instance bounds its open jobs itself.
     options.limits.ended_jobs_max =
         settings.ended_jobs_max.unwrap_or(options.limits.ended_jobs_max);
     options.timeouts.reply = config::ms(settings.timeout_ms);
@@ -100,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_store_url_is_bad_configuration_that_says_what_is_wrong() {
-        for (url, said) in
+    fn a_bad_store_url_is_a_configuration_error() {
+        for (url, expected) in
             [("postgres://h", "begins with"), ("redis://h:x", "port"), ("redis://", "no host")]
         {
             let error = redis_options(&config(url)).unwrap_err();
             assert!(error.downcast_ref::<BadConfig>().is_some());
-            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
         let mut with_dir = config("redis://h");
         with_dir.store.data_dir = Some("x".into());
@@ -114,11 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_which_kind_of_store_it_is() {
+    fn every_url_has_a_kind() {
         let kinds =
             ["embedded:", "redis://h", "rediss://h", "redis+sentinel://h/m", "redis+cluster://h"];
         assert_eq!(
-            kinds.map(kind),
+            kinds.map(kind_name),
             ["embedded", "redis", "redis", "redis sentinel", "redis cluster"]
         );
     }
