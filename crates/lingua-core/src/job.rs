@@ -161,11 +161,14 @@ impl JobMachine {
                 Ok(self.stop(JobState::Failed, Effect::Fail(JobFailure::InstanceLost)))
             }
             JobEvent::Cancel => Ok(self.stop(JobState::Cancelled, Effect::ConfirmCancel)),
+            JobEvent::InternalError => {
+                Ok(self.stop(JobState::Failed, Effect::Fail(JobFailure::Internal)))
+            }
         }
     }
 
     /// Whether a node's word about its attempt would be heard now. Nothing is changed.
-    pub fn would_hear(&self, report: &AttemptReport) -> Result<(), Refusal> {
+    pub fn would_accept(&self, report: &AttemptReport) -> Result<(), Refusal> {
         self.check(&JobEvent::Acked(report.clone()))
     }
 

@@ -1,7 +1,8 @@
-//! Which node the segments of a turn go to.
+//! Which node the jobs of one bind key go to.
 //!
-//! Invariant: at most `capacity` bindings are kept, the oldest is forgotten first; a binding names an
-//! incarnation, so that a node that came back is not mistaken for the one that has the context.
+//! Start at [`Bindings::get`]. Invariant: at most `capacity` bindings are kept, and the oldest is
+//! dropped first. A binding names an incarnation, so that a node that came back is not mistaken
+//! for the one that has the context.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,12 +30,12 @@ impl Bindings {
         Self { capacity, inner: Mutex::default() }
     }
 
-    /// Where this key's jobs went last.
+    /// Where the jobs of this key went last.
     pub(crate) fn get(&self, key: &str) -> Option<Place> {
         self.inner.lock().places.get(key).copied()
     }
 
-    /// Whether a job of this key that goes there leaves the node that has its context.
+    /// Whether the jobs of this key leave the node that has their context.
     pub(crate) fn moves(&self, key: &str, grant: &Grant) -> bool {
         let place = place_of(grant);
         self.get(key).is_some_and(|before| match planted::is(Bug::BindingIgnoresEpoch) {
@@ -43,8 +44,8 @@ impl Bindings {
         })
     }
 
-    /// A job of this key did not get to where it was to be sent: nobody there has its context.
-    pub(crate) fn take_back(&self, key: &str, grant: &Grant, before: Option<Place>) {
+    /// Restores the former place after a job of this key could not be sent.
+    pub(crate) fn undo(&self, key: &str, grant: &Grant, before: Option<Place>) {
         let mut inner = self.inner.lock();
         if let (Some(place), Some(before)) = (inner.places.get_mut(key), before)
             && *place == place_of(grant)
@@ -53,7 +54,7 @@ impl Bindings {
         }
     }
 
-    /// Remembers where a job of this key is sent.
+    /// Binds the key to the place of this grant.
     pub(crate) fn remember(&self, key: &Arc<str>, grant: &Grant) {
         let place = place_of(grant);
         let mut inner = self.inner.lock();
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn it_remembers_notices_a_move_and_forgets_the_oldest() {
+    fn a_binding_notices_a_move_and_the_oldest_is_dropped() {
         let bindings = Bindings::new(2);
         let keys: Vec<Arc<str>> = ["a", "b", "c"].map(Arc::from).to_vec();
         assert!(!bindings.moves(&keys[0], &grant(1)));
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(bindings.get("a"), None);
         let before = bindings.get("b");
         bindings.remember(&keys[1], &grant(3));
-        bindings.take_back("b", &grant(3), before);
+        bindings.undo("b", &grant(3), before);
         assert!(bindings.moves(&keys[1], &grant(3)), "it did not get there");
         assert!(!bindings.moves(&keys[1], &grant(1)));
         assert!(bindings.get("b").is_some() && bindings.get("c").is_some());

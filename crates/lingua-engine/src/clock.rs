@@ -1,19 +1,19 @@
-//! Time for the engine: telling it, and waiting for it.
+//! The engine's clock, which can also be waited on.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;
 
 use lingua_store::Clock;
 use tokio::time::Instant;
 
-/// A clock that can also be waited for.
+/// A clock that can also be waited on.
 pub trait Timer: Clock + Clone {
-    /// Waits.
+    /// Waits for this long.
     fn sleep(&self, ms: u64) -> impl Future<Output = ()> + Send;
 }
 
-/// Tokio's clock, which tests can pause and move: the wall time at the start plus what has passed.
+/// Tokio's clock, which tests can pause and advance: the wall time at the start plus the time
+/// that has passed since.
 #[derive(Debug, Clone)]
 pub struct TokioTimer {
     started: Instant,
@@ -21,7 +21,7 @@ pub struct TokioTimer {
 }
 
 impl TokioTimer {
-    /// Starts at this wall time.
+    /// A clock that shows this wall time now, in milliseconds since the epoch.
     pub fn starting_at(wall_ms: u64) -> Self {
         Self { started: Instant::now(), wall_at_start_ms: wall_ms }
     }
@@ -29,30 +29,7 @@ impl TokioTimer {
 
 impl Clock for TokioTimer {
     fn now_ms(&self) -> u64 {
-        let now = TURN.get().unwrap_or_else(Instant::now);
-        self.wall_at_start_ms + now.saturating_duration_since(self.started).as_millis() as u64
-    }
-}
-
-thread_local! {
-    /// When the turn began that this thread is in.
-    static TURN: Cell<Option<Instant>> = const { Cell::new(None) };
-}
-
-/// A short piece of work during which the time stands still: it looks at the clock a dozen times, which takes longer
-/// than some of what it does.
-pub(crate) struct Turn(());
-
-impl Turn {
-    pub(crate) fn begin() -> Self {
-        TURN.set(Some(Instant::now()));
-        Self(())
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        TURN.set(None);
+        self.wall_at_start_ms + self.started.elapsed().as_millis() as u64
     }
 }
 

@@ -9,8 +9,7 @@
 //! | `job_spec_codec` | the bytes of a job's spec, with a version |
 //! | [`node`] | the nodes that are connected here |
 //! | `runner` | one job's life: the core's state machine, its effects, its timers |
-//! | `live` | the jobs that run here: how to tell them something, and how to wait for them |
-//! | `alarm` | one alarm for all that a job waits for |
+//! | `live_jobs` | the jobs that run here: sending them messages, and waiting for them |
 //! | `queue` | jobs that wait for a slot |
 //! | `routes` | which cells to ask first |
 //! | [`bus`] | jobs here on nodes of other instances, and the other way round |
@@ -29,19 +28,17 @@
 //! in particular; time comes from a [`Timer`]; the wire format is the edge's business. A job's state is
 //! written to the store before it is acted upon.
 
-mod alarm;
 mod binding;
 mod both_ways;
 pub mod bus;
 pub mod clock;
 mod cost;
-mod crew;
 pub mod error;
 pub mod events;
 mod failover_guard;
 pub mod handle;
 mod job_spec_codec;
-mod live;
+mod live_jobs;
 pub mod metrics;
 pub mod node;
 pub mod options;

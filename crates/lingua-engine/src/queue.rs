@@ -1,12 +1,12 @@
 //! Jobs that wait for a slot.
 //!
-//! Start at [`Queue::park`]. First come, first served among jobs of one pair, the highest priority
-//! first. Whoever frees a slot calls [`Queue::wake_for`], which wakes the one job that has waited
-//! longest among those that the node can serve.
+//! Start at [`Queue::park`]. Among the jobs of one pair the highest priority goes first, then the
+//! longest wait. Whoever frees a slot calls [`Queue::wake_for`], which wakes the one job that has
+//! waited longest among those that the node can serve.
 //!
-//! Invariant: no wake is lost. A job parks first and looks once more afterwards, so a slot that came
-//! free in between is seen; a wake that its job does not use (it gave up in the same moment) is
-//! passed on, and so is room that it leaves ([`Ticket::leave_room`]).
+//! Invariant: no wake is lost. A job parks first and searches once more afterwards, so it finds a
+//! slot that came free in between. A wake that its job does not use (it gave up at the same time)
+//! is passed on, and so are slots that it leaves free ([`Ticket::leave_with_slots_free`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -25,106 +25,113 @@ pub(crate) struct Want {
     pub(crate) public: bool,
 }
 
-/// Somebody who can be woken. A wake that comes while it is awake must not be lost on it.
+/// A waiting job. It must not lose a wake that comes while it is awake.
 pub(crate) trait Wake: Debug + Send + Sync {
-    /// There may be room.
+    /// A slot may be free.
     fn wake(&self);
 }
 
-/// The order of service within a pair.
-type Turn = (Reverse<i32>, u64);
+/// The order of service within a pair: by priority, then by arrival.
+type QueuePosition = (Reverse<i32>, u64);
 
 #[derive(Debug)]
 struct Waiter {
     want: Want,
     woken: bool,
-    sleeper: Arc<dyn Wake>,
+    waker: Arc<dyn Wake>,
 }
 
-/// Those who wait for one pair.
+/// The jobs that wait for one pair.
 #[derive(Debug, Default)]
-struct Line {
-    waiters: BTreeMap<Turn, Waiter>,
-    /// How many of them were woken and have not looked yet.
+struct PairQueue {
+    waiters: BTreeMap<QueuePosition, Waiter>,
+    /// How many of them were woken and have not searched yet.
     woken: usize,
 }
 
-impl Line {
-    /// The first that sleeps and that this is for.
-    fn asleep(&self, is_for: impl Fn(&Want) -> bool) -> Option<Turn> {
+impl PairQueue {
+    /// The first job that was not woken and that this is for.
+    fn asleep(&self, is_for: impl Fn(&Want) -> bool) -> Option<QueuePosition> {
         self.asleep_before(None, is_for)
     }
 
-    /// The same, if it comes before this turn. Whoever comes later is not even looked at.
-    fn asleep_before(&self, limit: Option<Turn>, is_for: impl Fn(&Want) -> bool) -> Option<Turn> {
-        let before =
-            self.waiters.iter().take_while(|(turn, _)| limit.is_none_or(|limit| **turn < limit));
+    /// The same among the jobs before this position.
+    fn asleep_before(
+        &self,
+        limit: Option<QueuePosition>,
+        is_for: impl Fn(&Want) -> bool,
+    ) -> Option<QueuePosition> {
+        let before = self
+            .waiters
+            .iter()
+            .take_while(|(position, _)| limit.is_none_or(|limit| **position < limit));
         let mut asleep = before.filter(|(_, waiter)| !waiter.woken);
-        asleep.find(|(_, waiter)| is_for(&waiter.want)).map(|(turn, _)| *turn)
+        asleep.find(|(_, waiter)| is_for(&waiter.want)).map(|(position, _)| *position)
     }
 
-    fn wake(&mut self, turn: Turn) {
-        if let Some(waiter) = self.waiters.get_mut(&turn) {
+    fn wake(&mut self, position: QueuePosition) {
+        if let Some(waiter) = self.waiters.get_mut(&position) {
             waiter.woken = true;
             self.woken += 1;
-            waiter.sleeper.wake();
+            waiter.waker.wake();
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Lines {
+struct PairQueues {
     /// In order, so that equal histories wake in equal order.
-    by_pair: BTreeMap<LangPair, Line>,
+    by_pair: BTreeMap<LangPair, PairQueue>,
     waiting: usize,
     next: u64,
 }
 
-/// Everybody who waits at this instance.
+/// All jobs that wait at this instance.
 #[derive(Debug)]
 pub(crate) struct Queue {
     rule: SemanticRule,
-    lines: Mutex<Lines>,
+    queues: Mutex<PairQueues>,
 }
 
 impl Queue {
     pub(crate) fn new(rule: SemanticRule) -> Arc<Self> {
-        Arc::new(Self { rule, lines: Mutex::default() })
+        Arc::new(Self { rule, queues: Mutex::default() })
     }
 
-    /// How many wait.
+    /// How many jobs wait.
     pub(crate) fn len(&self) -> usize {
-        self.lines.lock().waiting
+        self.queues.lock().waiting
     }
 
-    /// Whether a job that comes now would overtake one of its pair.
-    pub(crate) fn has_line(&self, pair: LangPair, priority: i32) -> bool {
-        let lines = self.lines.lock();
-        let first = lines.by_pair.get(&pair).and_then(|line| line.waiters.first_key_value());
+    /// Whether a new job of this pair would overtake a waiting one.
+    pub(crate) fn has_waiter_ahead(&self, pair: LangPair, priority: i32) -> bool {
+        let queues = self.queues.lock();
+        let first = queues.by_pair.get(&pair).and_then(|queue| queue.waiters.first_key_value());
         first.is_some_and(|(&(Reverse(ahead), _), _)| ahead >= priority)
     }
 
-    /// Joins the line; says whether nobody of the pair is ahead.
+    /// Joins the queue; says whether no job of the pair is ahead.
     pub(crate) fn park(
         self: &Arc<Self>,
         want: Want,
         priority: i32,
-        sleeper: Arc<dyn Wake>,
+        waker: Arc<dyn Wake>,
     ) -> (Ticket, bool) {
-        let mut lines = self.lines.lock();
-        lines.next += 1;
-        lines.waiting += 1;
-        let turn = (Reverse(priority), lines.next);
-        let waiter = Waiter { want, woken: false, sleeper };
-        let waiters = &mut lines.by_pair.entry(want.pair).or_default().waiters;
-        waiters.insert(turn, waiter);
-        let is_first = waiters.first_key_value().is_some_and(|(first, _)| *first == turn);
-        drop(lines);
-        let ticket = Ticket { queue: Arc::clone(self), pair: want.pair, turn, leaves_room: false };
+        let mut queues = self.queues.lock();
+        queues.next += 1;
+        queues.waiting += 1;
+        let position = (Reverse(priority), queues.next);
+        let waiter = Waiter { want, woken: false, waker };
+        let waiters = &mut queues.by_pair.entry(want.pair).or_default().waiters;
+        waiters.insert(position, waiter);
+        let is_first = waiters.first_key_value().is_some_and(|(first, _)| *first == position);
+        drop(queues);
+        let ticket =
+            Ticket { queue: Arc::clone(self), pair: want.pair, position, leaves_slots: false };
         (ticket, is_first)
     }
 
-    /// Tells the queue that this node has room for one more job.
+    /// Tells the queue that a slot of this node came free.
     pub(crate) fn wake_for(&self, profile: &Profile) {
         let serves = |want: &Want| {
             let lack = profile.capabilities().missing(want.pair, want.needs, self.rule);
@@ -133,17 +140,17 @@ impl Queue {
         self.wake_first(serves);
     }
 
-    /// Tells the queue that some node of this pair has room for one more job.
+    /// Tells the queue that a slot of some node of this pair came free.
     pub(crate) fn wake_pair(&self, pair: LangPair) {
         self.wake_first(|want| want.pair == pair);
     }
 
-    /// Lets the first of each line look again, in case room was made where nobody told.
+    /// Wakes the first job of each pair, in case a slot came free without a wake.
     pub(crate) fn wake_heads(&self) {
-        let mut lines = self.lines.lock();
-        for line in lines.by_pair.values_mut() {
-            if let Some(turn) = line.asleep(|_| true) {
-                line.wake(turn);
+        let mut queues = self.queues.lock();
+        for queue in queues.by_pair.values_mut() {
+            if let Some(position) = queue.asleep(|_| true) {
+                queue.wake(position);
             }
         }
     }
@@ -152,66 +159,66 @@ impl Queue {
         if planted::is(Bug::LostWake) {
             return;
         }
-        let mut lines = self.lines.lock();
-        if lines.waiting == 0 {
+        let mut queues = self.queues.lock();
+        if queues.waiting == 0 {
             return;
         }
-        let mut next: Option<(Turn, &mut Line)> = None;
-        for line in lines.by_pair.values_mut() {
-            let limit = next.as_ref().map(|(turn, _)| *turn);
-            if let Some(turn) = line.asleep_before(limit, &serves) {
-                next = Some((turn, line));
+        let mut next: Option<(QueuePosition, &mut PairQueue)> = None;
+        for queue in queues.by_pair.values_mut() {
+            let limit = next.as_ref().map(|(position, _)| *position);
+            if let Some(position) = queue.asleep_before(limit, &serves) {
+                next = Some((position, queue));
             }
         }
-        if let Some((turn, line)) = next {
-            line.wake(turn);
+        if let Some((position, queue)) = next {
+            queue.wake(position);
         }
     }
 }
 
-/// A place in the line. Dropping it leaves the line.
+/// A place in the queue. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     queue: Arc<Queue>,
     pair: LangPair,
-    turn: Turn,
-    leaves_room: bool,
+    position: QueuePosition,
+    leaves_slots: bool,
 }
 
 impl Ticket {
-    /// Takes the wake: whatever comes of it, it is used. One that comes later counts anew.
+    /// Uses the wake, whatever the search then finds. A later wake counts anew.
     pub(crate) fn take_wake(&self) {
-        let mut lines = self.queue.lines.lock();
-        let Some(line) = lines.by_pair.get_mut(&self.pair) else { return };
-        if let Some(waiter) = line.waiters.get_mut(&self.turn) {
-            line.woken -= usize::from(std::mem::take(&mut waiter.woken));
+        let mut queues = self.queue.queues.lock();
+        let Some(queue) = queues.by_pair.get_mut(&self.pair) else { return };
+        if let Some(waiter) = queue.waiters.get_mut(&self.position) {
+            queue.woken -= usize::from(std::mem::take(&mut waiter.woken));
         }
     }
 
-    /// Leaves the line because there was room, and maybe more: the next of the pair looks, too.
-    pub(crate) fn leave_room(mut self) {
-        self.leaves_room = true;
+    /// Leaves the queue with a slot, while more are free: the next job of the pair searches, too.
+    pub(crate) fn leave_with_slots_free(mut self) {
+        self.leaves_slots = true;
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut lines = self.queue.lines.lock();
-        let Some(line) = lines.by_pair.get_mut(&self.pair) else { return };
-        let Some(left) = line.waiters.remove(&self.turn) else { return };
-        line.woken -= usize::from(left.woken);
-        // A wake that came to a job which is leaving belongs to the next one that wants the same. So does room that is
-        // left, unless somebody was woken who looks anyway, and passes on what is left then.
-        if (left.woken || self.leaves_room && line.woken == 0)
+        let mut queues = self.queue.queues.lock();
+        let Some(queue) = queues.by_pair.get_mut(&self.pair) else { return };
+        let Some(left) = queue.waiters.remove(&self.position) else { return };
+        queue.woken -= usize::from(left.woken);
+        // An unused wake goes to the next job of the pair. So does a slot that is left free, unless
+        // another job was woken: that one searches anyway, and passes on what is left then.
+        if (left.woken || self.leaves_slots && queue.woken == 0)
             && !planted::is(Bug::LostWake)
-            && let Some(turn) = line.asleep(|_| true)
+            && let Some(position) = queue.asleep(|_| true)
         {
-            line.wake(turn);
+            queue.wake(position);
         }
-        if line.waiters.is_empty() {
-            lines.by_pair.remove(&self.pair);
+        if queue.waiters.is_empty() {
+            queues.by_pair.remove(&self.pair);
         }
-        lines.waiting -= 1;
+        queues.waiting -= 1;
     }
 }
 
@@ -232,14 +239,14 @@ mod tests {
     }
 
     #[derive(Debug)]
-    struct Sleeper;
+    struct NoWaker;
 
-    impl Wake for Sleeper {
+    impl Wake for NoWaker {
         fn wake(&self) {}
     }
 
-    fn sleeper() -> Arc<dyn Wake> {
-        Arc::new(Sleeper)
+    fn waker() -> Arc<dyn Wake> {
+        Arc::new(NoWaker)
     }
 
     fn queue() -> Arc<Queue> {
@@ -247,16 +254,16 @@ mod tests {
     }
 
     fn is_woken(ticket: &Ticket) -> bool {
-        let lines = ticket.queue.lines.lock();
-        lines.by_pair[&ticket.pair].waiters[&ticket.turn].woken
+        let queues = ticket.queue.queues.lock();
+        queues.by_pair[&ticket.pair].waiters[&ticket.position].woken
     }
 
     #[test]
-    fn the_oldest_that_the_node_can_serve_is_woken() {
+    fn the_longest_waiting_job_that_the_node_can_serve_is_woken() {
         let queue = queue();
-        let (french, _) = queue.park(want("fr:en"), 0, sleeper());
-        let (first, _) = queue.park(want("zh:en"), 0, sleeper());
-        let (second, _) = queue.park(want("zh:en"), 0, sleeper());
+        let (french, _) = queue.park(want("fr:en"), 0, waker());
+        let (first, _) = queue.park(want("zh:en"), 0, waker());
+        let (second, _) = queue.park(want("zh:en"), 0, waker());
         queue.wake_for(&node("zh en"));
         assert!(is_woken(&first) && !is_woken(&second) && !is_woken(&french));
         queue.wake_for(&node("zh en fr"));
@@ -265,23 +272,23 @@ mod tests {
     }
 
     #[test]
-    fn priority_goes_first_and_blocks_only_its_like() {
+    fn a_higher_priority_goes_first() {
         let queue = queue();
-        let (usual, usual_is_first) = queue.park(want("zh:en"), 0, sleeper());
-        let (urgent, urgent_is_first) = queue.park(want("zh:en"), 5, sleeper());
-        let (late, late_is_first) = queue.park(want("zh:en"), 5, sleeper());
+        let (usual, usual_is_first) = queue.park(want("zh:en"), 0, waker());
+        let (urgent, urgent_is_first) = queue.park(want("zh:en"), 5, waker());
+        let (late, late_is_first) = queue.park(want("zh:en"), 5, waker());
         assert!(usual_is_first && urgent_is_first && !late_is_first);
         drop(late);
-        assert!(queue.has_line(usual.pair, 5) && !queue.has_line(usual.pair, 6));
+        assert!(queue.has_waiter_ahead(usual.pair, 5) && !queue.has_waiter_ahead(usual.pair, 6));
         queue.wake_for(&node("zh en"));
         assert!(is_woken(&urgent) && !is_woken(&usual));
     }
 
     #[test]
-    fn a_wake_that_is_not_used_is_passed_on() {
+    fn an_unused_wake_is_passed_on() {
         let queue = queue();
-        let (first, _) = queue.park(want("zh:en"), 0, sleeper());
-        let (second, _) = queue.park(want("zh:en"), 0, sleeper());
+        let (first, _) = queue.park(want("zh:en"), 0, waker());
+        let (second, _) = queue.park(want("zh:en"), 0, waker());
         queue.wake_for(&node("zh en"));
         drop(first);
         assert!(is_woken(&second));
@@ -290,10 +297,10 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_that_was_used_is_not() {
+    fn a_used_wake_is_not_passed_on() {
         let queue = queue();
-        let (first, _) = queue.park(want("zh:en"), 0, sleeper());
-        let (second, _) = queue.park(want("zh:en"), 0, sleeper());
+        let (first, _) = queue.park(want("zh:en"), 0, waker());
+        let (second, _) = queue.park(want("zh:en"), 0, waker());
         queue.wake_for(&node("zh en"));
         first.take_wake();
         drop(first);
@@ -301,18 +308,18 @@ mod tests {
     }
 
     #[test]
-    fn room_that_is_left_is_passed_on_once() {
+    fn slots_that_are_left_free_are_passed_on_once() {
         let queue = queue();
-        let (first, _) = queue.park(want("zh:en"), 0, sleeper());
-        let (second, _) = queue.park(want("zh:en"), 0, sleeper());
-        let (third, _) = queue.park(want("zh:en"), 0, sleeper());
-        let (fourth, _) = queue.park(want("zh:en"), 0, sleeper());
-        first.leave_room();
+        let (first, _) = queue.park(want("zh:en"), 0, waker());
+        let (second, _) = queue.park(want("zh:en"), 0, waker());
+        let (third, _) = queue.park(want("zh:en"), 0, waker());
+        let (fourth, _) = queue.park(want("zh:en"), 0, waker());
+        first.leave_with_slots_free();
         assert!(is_woken(&second) && !is_woken(&third));
-        fourth.leave_room();
-        assert!(!is_woken(&third), "the second looks first");
+        fourth.leave_with_slots_free();
+        assert!(!is_woken(&third), "the second searches first");
         second.take_wake();
-        second.leave_room();
+        second.leave_with_slots_free();
         assert!(is_woken(&third));
     }
 }

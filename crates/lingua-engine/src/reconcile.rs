@@ -84,6 +84,11 @@ impl Reconciler {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_scan_requested(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst)
+    }
+
     /// Says that there may be jobs of ours that nobody runs.
     pub(crate) fn request_scan(&self) {
         self.wanted.store(true, Ordering::SeqCst);

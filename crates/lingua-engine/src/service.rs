@@ -1,7 +1,6 @@
 //! The background work of an instance, from start to stop.
 
 use std::future::Future;
-use std::sync::Arc;
 
 use lingua_core::Term;
 use lingua_store::Store;
@@ -40,10 +39,6 @@ impl<S: Store, T: Timer> EngineService<S, T> {
     /// allow), tells the nodes, and leaves.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         let handle = &self.handle;
-        for crew in &*handle.shared.crews {
-            tokio::spawn(Arc::clone(crew).work());
-            tokio::spawn(Arc::clone(crew).ring(handle.shared.timer.clone()));
-        }
         self.recover().await;
         // Biased, here and elsewhere: which branch comes first must not be tokio's own luck, or no
         // simulation could repeat what it found.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use lingua_core::{Epoch, InstanceId, JobId, NodeId, Term};
+use lingua_core::{Epoch, InstanceId, NodeId, Term};
 use lingua_store::Store;
 use lingua_store::contract::{Incarnation, NodeCommand, NodeCommandReply, StoreIdentity};
 use parking_lot::Mutex;
@@ -15,11 +15,10 @@ use crate::binding::Bindings;
 use crate::both_ways::OneWay;
 use crate::bus::Bus;
 use crate::clock::Timer;
-use crate::crew::Crew;
 use crate::error::NodeError;
 use crate::events::EngineEvent;
 use crate::failover_guard::FailoverGuard;
-use crate::live::LiveJobs;
+use crate::live_jobs::LiveJobs;
 use crate::metrics::EngineMetrics;
 use crate::node::Nodes;
 use crate::options::EngineOptions;
@@ -60,8 +59,6 @@ pub(crate) struct EngineState<S, T> {
     pub(crate) metrics: EngineMetrics,
     pub(crate) nodes: Nodes,
     pub(crate) live: LiveJobs,
-    /// Who does the jobs' work.
-    pub(crate) crews: Vec<Arc<Crew>>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) routes: Routes,
     pub(crate) bindings: Bindings,
@@ -115,7 +112,6 @@ impl<S: Store, T: Timer> EngineState<S, T> {
             metrics,
             nodes: Nodes::default(),
             live: LiveJobs::default(),
-            crews: Crew::for_this_runtime(),
             routes: Routes::default(),
             one_way: OneWay::default(),
             table: Mutex::new(None),
@@ -151,11 +147,6 @@ impl<S: Store, T: Timer> EngineState<S, T> {
         if self.events.receiver_count() > 0 {
             self.events.send(event()).ok();
         }
-    }
-
-    /// Who does a job's work.
-    pub(crate) fn crew(&self, id: JobId) -> &Arc<Crew> {
-        &self.crews[id.number() as usize % self.crews.len()]
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -18,7 +18,7 @@ use crate::clock::Timer;
 use crate::events;
 use crate::handle::Handle;
 use crate::job_spec_codec;
-use crate::live::ToJob;
+use crate::live_jobs::JobMessage;
 use crate::request::JobRequest;
 use crate::table::{self, PoolTable};
 
@@ -113,7 +113,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             if record.is_some_and(|record| record.owner != shared.options.instance)
                 && let Some(live) = shared.live.get(id)
             {
-                live.tell(ToJob::NotOurs).ok();
+                live.send(JobMessage::NotOwner).ok();
             }
         }
         Ok(())

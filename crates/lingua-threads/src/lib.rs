@@ -30,8 +30,8 @@ mod lingua_store_src {
 use lingua_store_src::embedded;
 
 #[allow(dead_code)]
-#[path = "../../lingua-engine/src/live.rs"]
-mod live;
+#[path = "../../lingua-engine/src/live_jobs.rs"]
+mod live_jobs;
 #[allow(dead_code)]
 #[path = "../../lingua-engine/src/queue.rs"]
 mod queue;

@@ -12,7 +12,7 @@ use lingua_store::conformance::fixture::{pair, profile};
 use shuttle::future::block_on;
 use shuttle::thread;
 
-use crate::live::{Heard, LiveJob, ToJob, Until};
+use crate::live_jobs::{JobMessage, JobSignal, LiveJob, Milestone};
 use crate::locks::Mutex;
 use crate::queue::{Queue, Want};
 use crate::race;
@@ -49,7 +49,7 @@ impl Node {
     /// What a runner does; whether it got a slot before it was called off.
     fn wait_for_slot(&self, live: &Arc<LiveJob>) -> bool {
         let want = Want { pair: pair("zh:en"), needs: Needs::SPEECH_TO_TEXT, public: true };
-        if !self.queue.has_line(want.pair, 0) && self.take().is_some() {
+        if !self.queue.has_waiter_ahead(want.pair, 0) && self.take().is_some() {
             return true;
         }
         let sleeper = Arc::clone(live);
@@ -57,16 +57,16 @@ impl Node {
         loop {
             if look && let Some(left) = self.take() {
                 if left > 0 {
-                    ticket.leave_room();
+                    ticket.leave_with_slots_free();
                 }
                 return true;
             }
             match block_on(live.next()) {
-                Heard::Room => {
+                JobSignal::SlotFreed => {
                     ticket.take_wake();
                     look = true;
                 }
-                Heard::Word(_) => return false,
+                JobSignal::Message(_) => return false,
             }
         }
     }
@@ -140,7 +140,7 @@ pub fn a_wake_that_is_not_used_is_passed_on(schedules: usize) {
             let node = Arc::clone(&node);
             thread::spawn(move || node.give_back())
         };
-        leaver.tell(ToJob::Cancel).expect("room for a word");
+        leaver.send(JobMessage::Cancel).expect("room for a word");
         for thread in [leaves, stays, gives] {
             thread.join().expect("the one who stays got the slot");
         }
@@ -152,10 +152,10 @@ pub fn a_wake_that_is_not_used_is_passed_on(schedules: usize) {
 pub fn whoever_waits_for_an_end_hears_of_it(schedules: usize) {
     race(schedules, || {
         let live = job(1);
-        let waiters: Vec<_> = [Until::Sent, Until::Ended]
-            .map(|until| {
+        let waiters: Vec<_> = [Milestone::Sent, Milestone::Ended]
+            .map(|milestone| {
                 let live = Arc::clone(&live);
-                thread::spawn(move || assert!(block_on(live.reached(until))))
+                thread::spawn(move || assert!(block_on(live.wait_reached(milestone))))
             })
             .into();
         live.set_progress(|progress| progress.state = JobState::Selecting);

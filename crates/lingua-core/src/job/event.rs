@@ -68,6 +68,8 @@ pub enum JobEvent {
     DeadlinePassed,
     /// The client does not want it any more.
     Cancel,
+    /// The instance that runs it has a bug: the task of the job panicked.
+    InternalError,
 }
 
 impl JobEvent {
@@ -106,7 +108,11 @@ impl JobEvent {
             Self::SendFailed { .. } => matches!(state, Reserved | Dispatched),
             Self::RunTimeout { .. } => state == Acked,
             Self::NodeLost { .. } => matches!(state, Reserved | Dispatched | Acked),
-            Self::Reclaimed | Self::InstanceLost | Self::DeadlinePassed | Self::Cancel => true,
+            Self::Reclaimed
+            | Self::InstanceLost
+            | Self::DeadlinePassed
+            | Self::Cancel
+            | Self::InternalError => true,
         }
     }
 }
@@ -223,6 +229,9 @@ pub enum JobFailure {
     /// Lost with its instance.
     #[error("the instance that held the audio was lost")]
     InstanceLost,
+    /// The task of the job panicked.
+    #[error("the scheduler failed while it ran this job; its log says why")]
+    Internal,
 }
 
 impl JobFailure {
@@ -236,6 +245,7 @@ impl JobFailure {
             Self::NotRetryable => "NODE_FAILED",
             Self::Deadline => "DEADLINE_EXCEEDED",
             Self::InstanceLost => "INSTANCE_LOST",
+            Self::Internal => "INTERNAL",
         }
     }
 }

@@ -70,6 +70,7 @@ fn every_event(attempt: u32) -> Vec<(&'static str, JobEvent)> {
         ("instance_lost", JobEvent::InstanceLost),
         ("deadline", JobEvent::DeadlinePassed),
         ("cancel", JobEvent::Cancel),
+        ("internal_error", JobEvent::InternalError),
     ]
 }
 
@@ -272,7 +273,7 @@ proptest! {
     /// Whatever happens in whatever order: every slot taken is given back exactly once, there is
     /// one end, attempts rise by one, and every step is one that a store would allow.
     #[test]
-    fn any_life_keeps_the_invariants(steps in prop::collection::vec((0usize..17, 0u32..3), 1..80)) {
+    fn any_life_keeps_the_invariants(steps in prop::collection::vec((0usize..19, 0u32..3), 1..80)) {
         let mut job = JobMachine::new();
         let (mut held, mut ends) = (Vec::<u64>::new(), 0);
         for (i, (pick, older)) in steps.into_iter().enumerate() {

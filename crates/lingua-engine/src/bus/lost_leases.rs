@@ -26,7 +26,7 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     /// Tells the owners of these leases that they are gone.
     pub(crate) fn leases_lost(&self, lost: impl IntoIterator<Item = LeaseKey>) {
         for key in lost {
-            if self.live.lost(key.job, key.attempt) {
+            if self.live.send_node_lost(key.job, key.attempt) {
                 continue;
             }
             let mut strays = self.bus.strays.lock();

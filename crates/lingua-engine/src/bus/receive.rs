@@ -11,7 +11,7 @@ use super::Answered;
 use super::message::{self, BusMessage, Head};
 use crate::clock::Timer;
 use crate::handle::Handle;
-use crate::live::{Partial, ToJob};
+use crate::live_jobs::{JobMessage, PartialText};
 use crate::node::ToNode;
 
 /// Letters read at a time.
@@ -93,7 +93,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 let LeaseKey { job, attempt } = key.lease();
                 if let Some(live) = shared.live.get(job) {
                     // If it has too much to hear, the ACK timer says it.
-                    live.tell(ToJob::NotSent(attempt)).ok();
+                    live.send(JobMessage::NotSent(attempt)).ok();
                 }
             }
             Head::Word(word) => self.hear_word(from, word, &blobs),
@@ -102,14 +102,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 let LeaseKey { job, attempt } = key.lease();
                 if let (Some(live), Ok(node)) = (shared.live.get(job), node.parse()) {
                     let report = AttemptReport { attempt, node, fence: fence.map(Fence) };
-                    let partial = Partial { report, text: text.into() };
-                    live.tell(ToJob::Partial(Box::new(partial))).ok();
+                    let partial = PartialText { report, text: text.into() };
+                    live.send(JobMessage::Partial(Box::new(partial))).ok();
                 }
             }
             Head::Lost { keys } => {
                 for key in keys {
                     let LeaseKey { job, attempt } = key.lease();
-                    shared.live.lost(job, attempt);
+                    shared.live.send_node_lost(job, attempt);
                 }
             }
             Head::Watch { id, job, ended, wait_ms } => {
@@ -118,7 +118,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             Head::Seen { id, seen } => shared.answered(id, |_| Answered::Seen(seen)),
             Head::CallOff { job } => {
                 if let Some(live) = shared.live.get(job.0) {
-                    live.tell(ToJob::Cancel).ok();
+                    live.send(JobMessage::Cancel).ok();
                 }
             }
             Head::Interest { for_ms } => shared.is_watched_by(from, for_ms),

@@ -16,7 +16,7 @@ use super::{Answered, Posted, Remote};
 use crate::clock::Timer;
 use crate::error::NodeError;
 use crate::handle::Handle;
-use crate::live::{Answer, NodeReport, Partial, ReportKind, ToJob, Unheard};
+use crate::live_jobs::{InboxError, JobMessage, NodeReport, PartialText, ReportKind, VerdictTo};
 use crate::node::ToNode;
 use crate::request::ResultJson;
 use crate::state::EngineState;
@@ -198,7 +198,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let live = self.shared.live.get(job)?;
         let (answer, heard) = tokio::sync::oneshot::channel();
         let word = NodeReport { report: word.report.clone(), kind: word.kind.clone() };
-        live.tell(ToJob::Node(word, Some(Answer::Caller(answer)))).ok()?;
+        live.send(JobMessage::Report(word, Some(VerdictTo::Caller(answer)))).ok()?;
         heard.await.ok().map(Heard::of)
     }
 
@@ -219,8 +219,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// A node here has a part of the text of a job that does not run here; says whether it was passed on.
-    pub(crate) fn partial_elsewhere(&self, job: JobId, partial: &Partial) -> bool {
-        let Partial { report, text } = partial;
+    pub(crate) fn partial_elsewhere(&self, job: JobId, partial: &PartialText) -> bool {
+        let PartialText { report, text } = partial;
         let key = LeaseKey { job, attempt: report.attempt };
         let Some(remote) = self.shared.bus.remote(key) else { return false };
         let (node, fence) = (report.node.to_string(), report.fence.map(|fence| fence.0));
@@ -236,13 +236,13 @@ impl<S: Store, T: Timer> Handle<S, T> {
             tracing::warn!(job_id = %job, %from, "a word cannot be read");
             return;
         };
-        let answer = (id != 0).then(|| Answer::Peer { to: from.clone(), id });
+        let answer = (id != 0).then(|| VerdictTo::Peer { to: from.clone(), id });
         let unheard = match shared.live.get(job) {
-            Some(live) => live.tell(ToJob::Node(word, answer)),
-            None => Err(Unheard::Over),
+            Some(live) => live.send(JobMessage::Report(word, answer)),
+            None => Err(InboxError::Closed),
         };
         // A job that hears too much is told again: whoever wants an answer comes back.
-        if let Err(Unheard::Over) = unheard
+        if let Err(InboxError::Closed) = unheard
             && id != 0
         {
             let (handle, from) = (self.clone(), from.clone());

@@ -13,7 +13,7 @@ use super::{Answered, Posted};
 use crate::clock::Timer;
 use crate::events::EngineEvent;
 use crate::handle::Handle;
-use crate::live::Until;
+use crate::live_jobs::Milestone;
 use crate::state::EngineState;
 
 /// Longest wait that is asked for at once: if the owner dies, its heir is asked after that.
@@ -34,11 +34,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
         &self,
         owner: &InstanceId,
         id: JobId,
-        until: Until,
+        until: Milestone,
         wait_ms: u64,
     ) -> Option<Option<Seen>> {
         let wait_ms = wait_ms.min(WATCH_MS);
-        let (job, ended) = (Id(id), until == Until::Ended);
+        let (job, ended) = (Id(id), until == Milestone::Ended);
         let question = |id| Head::Watch { id, job, ended, wait_ms }.into();
         match self.shared.ask(owner, wait_ms + LATE_MS, question).await? {
             Answered::Seen(seen) => Some(seen),
@@ -53,12 +53,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
             shared.send(to, Head::Seen { id, seen: None });
             return;
         };
-        let until = if ended { Until::Ended } else { Until::Sent };
+        let until = if ended { Milestone::Ended } else { Milestone::Sent };
         let to = to.clone();
         self.shared.spawn_background(async move {
             tokio::select! {
                 biased;
-                _ = live.reached(until) => {}
+                _ = live.wait_reached(until) => {}
                 () = shared.timer.sleep(wait_ms) => {}
             }
             let seen = Some(Seen::of(&live.progress()));

@@ -15,7 +15,9 @@ use tokio::sync::oneshot;
 use super::Handle;
 use crate::clock::Timer;
 use crate::error::NodeError;
-use crate::live::{Answer, LiveJob, NodeReport, Partial, ReportKind, ToJob, Unheard};
+use crate::live_jobs::{
+    InboxError, JobMessage, LiveJob, NodeReport, PartialText, ReportKind, VerdictTo,
+};
 use crate::node::Outbox;
 use crate::request::ResultJson;
 use crate::state::timed;
@@ -297,11 +299,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// The node has a part of the text; of no use to anybody but those who watch, so it is dropped
     /// rather than waited for. Says whether it was taken: the attempt may still turn out to be over.
     pub fn partial(&self, job: JobId, report: AttemptReport, text: &str) -> bool {
-        let partial = Partial { report, text: cut(text, PARTIAL_BYTES_MAX).into() };
+        let partial = PartialText { report, text: cut(text, PARTIAL_BYTES_MAX).into() };
         let rejected = match self.shared.live.get(job) {
             None if self.partial_elsewhere(job, &partial) => return true,
             None => "job_over",
-            Some(live) => match live.tell(ToJob::Partial(Box::new(partial))) {
+            Some(live) => match live.send(JobMessage::Partial(Box::new(partial))) {
                 Ok(()) => return true,
                 Err(_) => "partial_dropped",
             },
@@ -314,14 +316,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let Some(live) = self.shared.live.get(job) else {
             return Box::pin(self.say_elsewhere(job, word, wait)).await;
         };
-        let (answer, heard): (Option<Answer>, _) = match wait {
+        let (answer, heard): (Option<VerdictTo>, _) = match wait {
             true => {
                 let (answer, heard) = oneshot::channel();
-                (Some(Answer::Caller(answer)), Some(heard))
+                (Some(VerdictTo::Caller(answer)), Some(heard))
             }
             false => (None, None),
         };
-        if !self.tell(&live, ToJob::Node(word, answer)).await {
+        if !self.tell(&live, JobMessage::Report(word, answer)).await {
             return Err(self.why_not_live(job).await?);
         }
         match heard {
@@ -335,12 +337,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Tells a job something; not if it is over. One that has too much to hear is waited for, so that
     /// a node that floods a job waits for itself.
-    pub(super) async fn tell(&self, live: &LiveJob, mut word: ToJob) -> bool {
+    pub(super) async fn tell(&self, live: &LiveJob, mut word: JobMessage) -> bool {
         loop {
-            word = match live.tell(word) {
+            word = match live.send(word) {
                 Ok(()) => return true,
-                Err(Unheard::Over) => return false,
-                Err(Unheard::Full(word)) => word,
+                Err(InboxError::Closed) => return false,
+                Err(InboxError::Full(word)) => word,
             };
             self.shared.timer.sleep(FULL_PAUSE_MS).await;
         }

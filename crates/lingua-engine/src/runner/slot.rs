@@ -1,9 +1,9 @@
 //! Finding a slot for a job, and waiting for one.
 //!
-//! Start at [`Runner::find_slot`]: look; if nothing is free, join the line, look once more, and then
-//! look whenever somebody says that there is room.
+//! Start at [`Runner::find_slot`]: ask the cells; if none has a free slot, join the queue, ask once
+//! more, and then ask again with every signal that a slot may be free.
 //!
-//! Invariant: a job is told that there is no slot only after every cell that could have one was asked.
+//! Invariant: a job fails for want of a slot only after every cell that could have one was asked.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use lingua_store::Store;
 use lingua_store::contract::{Pin, Place, ReserveOutcome, ReserveRequest};
 
 use super::Runner;
-use super::listen::Feed;
+use super::stream::StreamState;
 use crate::clock::Timer;
-use crate::live::{Heard, ToJob};
+use crate::live_jobs::{JobMessage, JobSignal};
 use crate::queue::{Wake, Want};
 use crate::state::timed;
 
-/// Why the look for a slot ended without one.
+/// RejectReason the search for a slot ended without one.
 pub(super) enum NoSlot {
     Failed(JobFailure, Option<String>),
     Interrupted(JobEvent),
@@ -28,37 +28,38 @@ pub(super) enum NoSlot {
 /// A slot for the job.
 pub(super) struct Found {
     pub(super) grant: Grant,
-    /// Leases of the node, with this one.
+    /// Leases of the node, including this one.
     pub(super) used: u16,
-    /// Slots that are left in the cell for the pair.
+    /// Slots that are still free in the cell for the pair.
     pub(super) free: u32,
 }
 
-/// What a look around came to.
-enum Looked {
+/// What asking all cells found.
+enum Search {
     Found(Found),
-    /// There are nodes for it; whether also others than those that were left out.
+    /// Nodes can serve the job, but none has a free slot.
     Full {
-        others: bool,
+        /// Some of them have not failed the job before.
+        untried: bool,
     },
 }
 
 impl<S: Store, T: Timer> Runner<S, T> {
-    /// Looks for a slot, and waits for one as long as the job may.
+    /// Finds a slot, and waits for one as long as the job may.
     pub(super) async fn find_slot(&mut self, started_ms: u64) -> Result<Found, NoSlot> {
-        self.feed = Feed::default();
+        self.stream = StreamState::default();
         let mut started_ms = started_ms;
-        if let Some(speech) = self.unfinished() {
-            if let Some(found) = Box::pin(self.listen_along(&speech)).await? {
+        if let Some(speech) = self.unfinished_speech() {
+            if let Some(found) = Box::pin(self.find_streaming_node(&speech)).await? {
                 return Ok(found);
             }
             started_ms = self.shared.now_ms();
         }
         let wait_until_ms = started_ms.saturating_add(self.spec.wait_ms.unwrap_or(0));
-        let give_up_ms = wait_until_ms.max(self.patient_until_ms).min(self.deadline_ms);
+        let give_up_ms = wait_until_ms.max(self.nodes_return_until_ms).min(self.deadline_ms);
         let (pair, priority) = (self.spec.pair, self.spec.priority);
-        if !self.shared.queue.has_line(pair, priority)
-            && let Some(found) = self.look(true).await?
+        if !self.shared.queue.has_waiter_ahead(pair, priority)
+            && let Some(found) = self.search(true).await?
         {
             return Ok(found);
         }
@@ -73,23 +74,24 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let (pair, priority) = (self.spec.pair, self.spec.priority);
         let want = Want { pair, needs: self.spec.needs, public: self.spec.public };
         let shared = Arc::clone(&self.shared);
-        let sleeper: Arc<dyn Wake> = Arc::clone(&self.live) as Arc<dyn Wake>;
-        let (ticket, is_first) = shared.queue.park(want, priority, sleeper);
+        let waker: Arc<dyn Wake> = Arc::clone(&self.live) as Arc<dyn Wake>;
+        let (ticket, is_first) = shared.queue.park(want, priority, waker);
         shared.metrics.queue_jobs.set(shared.queue.len() as i64);
-        // Look after having parked: what came free before is seen now, what comes later wakes.
-        let mut look = is_first.then_some(true);
+        // Search after joining the queue: a slot that came free before is found now, and one that
+        // comes free later wakes the job.
+        let mut search = is_first.then_some(true);
         loop {
-            if let Some(keep_last) = look.take()
-                && let Some(found) = self.look(keep_last).await?
+            if let Some(keep_last) = search.take()
+                && let Some(found) = self.search(keep_last).await?
             {
                 if found.free > 0 {
-                    ticket.leave_room();
+                    ticket.leave_with_slots_free();
                 }
                 return Ok(found);
             }
             let left_ms = give_up_ms.saturating_sub(self.shared.now_ms());
             if left_ms == 0 {
-                return match self.look(false).await? {
+                return match self.search(false).await? {
                     Some(found) => Ok(found),
                     None if self.shared.now_ms() >= self.deadline_ms => {
                         Err(NoSlot::Interrupted(JobEvent::DeadlinePassed))
@@ -97,19 +99,19 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     None => Err(NoSlot::Failed(JobFailure::NoSlot, None)),
                 };
             }
-            let heard = tokio::select! {
+            let signal = tokio::select! {
                 biased;
-                heard = self.live.next() => heard,
-                () = self.alarm.at(&shared.timer, give_up_ms) => continue,
+                signal = self.live.next() => signal,
+                () = self.sleep_until(give_up_ms) => continue,
             };
-            match heard {
-                Heard::Room => {
+            match signal {
+                JobSignal::SlotFreed => {
                     ticket.take_wake();
-                    // A slot came free for this job: last slots are for those who waited.
-                    look = Some(false);
+                    // Jobs that have waited may take the last slot of a node.
+                    search = Some(false);
                 }
-                Heard::Word(word) => {
-                    if let Some(event) = self.while_waiting(word) {
+                JobSignal::Message(message) => {
+                    if let Some(event) = self.on_message_while_waiting(message) {
                         return Err(NoSlot::Interrupted(event));
                     }
                 }
@@ -117,52 +119,52 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    /// Words about earlier attempts are stale by now; only a cancel counts.
-    pub(super) fn while_waiting(&mut self, message: ToJob) -> Option<JobEvent> {
+    /// Only a cancel counts: all reports are about earlier attempts.
+    pub(super) fn on_message_while_waiting(&mut self, message: JobMessage) -> Option<JobEvent> {
         match message {
-            ToJob::Cancel => Some(JobEvent::Cancel),
-            ToJob::Node(word, answer) => {
-                self.refuse(&word, answer);
+            JobMessage::Cancel => Some(JobEvent::Cancel),
+            JobMessage::Report(report, verdict_to) => {
+                self.refuse_report(&report, verdict_to);
                 None
             }
-            ToJob::Partial(_) => {
-                self.refuse_partial();
+            JobMessage::Partial(_) => {
+                self.count_stale_partial();
                 None
             }
-            // Found out by the next write: nothing is held meanwhile.
-            ToJob::NodeLost(_) | ToJob::NotSent(_) | ToJob::NotOurs => None,
+            // The job holds no slot, and the next write finds out who owns it.
+            JobMessage::NodeLost(_) | JobMessage::NotSent(_) | JobMessage::NotOwner => None,
         }
     }
 
     /// Asks the cells, once each. `Ok(None)` means that it is worth waiting.
-    async fn look(&mut self, keep_last: bool) -> Result<Option<Found>, NoSlot> {
-        // What most jobs do not need has a box of its own, here and below: a job's state stays small.
+    async fn search(&mut self, keep_last: bool) -> Result<Option<Found>, NoSlot> {
+        // What most jobs do not need is boxed, here and below, so that a job's state stays small.
         let may_be_pinned = self.spec.preferred.is_some() || self.spec.bind_key.is_some();
-        if may_be_pinned && let Some(found) = Box::pin(self.look_at_pinned()).await? {
+        if may_be_pinned && let Some(found) = Box::pin(self.ask_pinned_node()).await? {
             return Ok(Some(found));
         }
-        let tried: Vec<_> = self.job.tried().to_vec();
-        match self.look_everywhere(keep_last, &tried).await? {
-            Looked::Found(found) => Ok(Some(found)),
-            Looked::Full { others: true } => Ok(None),
-            // Only nodes that failed it before are there: better one of those than none.
-            Looked::Full { others: false } => {
-                match Box::pin(self.look_everywhere(keep_last, &[])).await? {
-                    Looked::Found(found) => Ok(Some(found)),
-                    Looked::Full { .. } => Ok(None),
+        let tried: Vec<_> = self.machine.tried().to_vec();
+        match self.ask_cells(keep_last, &tried).await? {
+            Search::Found(found) => Ok(Some(found)),
+            Search::Full { untried: true } => Ok(None),
+            // Only nodes that failed it before are left: better one of those than none.
+            Search::Full { untried: false } => {
+                match Box::pin(self.ask_cells(keep_last, &[])).await? {
+                    Search::Found(found) => Ok(Some(found)),
+                    Search::Full { .. } => Ok(None),
                 }
             }
         }
     }
 
-    async fn look_everywhere(
+    async fn ask_cells(
         &mut self,
         keep_last: bool,
         tried: &[(CellId, Slot)],
-    ) -> Result<Looked, NoSlot> {
+    ) -> Result<Search, NoSlot> {
         let pair = self.spec.pair;
         for everywhere in [false, true] {
-            let (mut any_capable, mut others) = (false, false);
+            let (mut any_capable, mut untried) = (false, false);
             for cell in self.shared.routes.order(pair, self.shared.random(), everywhere) {
                 let tried: SlotSet =
                     tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot).collect();
@@ -174,37 +176,38 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 match self.reserve(cell, exclude, None, keep_last).await? {
                     ReserveOutcome::Granted { grant, used, free, .. } => {
                         self.shared.routes.free(pair, cell, free);
-                        return Ok(Looked::Found(Found { grant, used, free }));
+                        return Ok(Search::Found(Found { grant, used, free }));
                     }
                     ReserveOutcome::Duplicate(grant) => {
-                        return Ok(Looked::Found(Found { grant, used: 1, free: 0 }));
+                        return Ok(Search::Found(Found { grant, used: 1, free: 0 }));
                     }
                     ReserveOutcome::Full { capable, free } => {
                         self.shared.routes.free(pair, cell, free);
                         any_capable = true;
-                        others |= usize::from(capable) > tried.len();
+                        untried |= usize::from(capable) > tried.len();
                     }
                     _ => self.shared.routes.incapable(pair, cell),
                 }
             }
             if any_capable {
-                return Ok(Looked::Full { others });
+                return Ok(Search::Full { untried });
             }
         }
-        // Nodes may be on their way back: this instance has just come, or the store has forgotten them.
-        if self.shared.now_ms() < self.patient_until_ms || self.shared.is_after_failover() {
-            return Ok(Looked::Full { others: true });
+        // Nodes may still be reconnecting: this instance has just started, or the store has
+        // forgotten them.
+        if self.shared.now_ms() < self.nodes_return_until_ms || self.shared.is_after_failover() {
+            return Ok(Search::Full { untried: true });
         }
         self.count_empty_pool();
-        let missing = Box::pin(self.what_is_missing()).await;
+        let missing = Box::pin(self.missing_capabilities()).await;
         let detail = format!("no registered node can serve {pair}: {missing}");
         Err(NoSlot::Failed(JobFailure::NoCapableNode, Some(detail)))
     }
 
-    /// The node that the client prefers, or the one that the turn is bound to.
-    pub(super) async fn look_at_pinned(&mut self) -> Result<Option<Found>, NoSlot> {
+    /// Asks the node that the client prefers, or the one that the job's key is bound to.
+    pub(super) async fn ask_pinned_node(&mut self) -> Result<Option<Found>, NoSlot> {
         let spec = Arc::clone(&self.spec);
-        let first_try = self.job.tried().is_empty();
+        let first_try = self.machine.tried().is_empty();
         let (place, strict) = if let Some(node) = spec.preferred.as_ref().filter(|_| first_try) {
             match self.shared.store.locate(node).await.map_err(|_| store_down())? {
                 Some(place) => (place, spec.strict),
@@ -247,7 +250,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         Ok(None)
     }
 
-    /// The slots of a cell whose nodes the client does not want, or that can do one of two directions only.
+    /// The slots of a cell whose nodes the client excludes, or that serve only one direction of a
+    /// two-way job.
     pub(super) async fn excluded_in(&self, cell: CellId) -> Result<SlotSet, NoSlot> {
         let mut slots = SlotSet::EMPTY;
         for node in &self.spec.exclude {
@@ -320,16 +324,16 @@ impl<S: Store, T: Timer> Runner<S, T> {
         Ok(reply.outcome)
     }
 
-    /// What it takes, which is more while it is still being said.
+    /// The services that a node must have, one more while the audio is still being spoken.
     fn needs(&self) -> Needs {
         let needs = self.spec.needs;
-        match self.feed.is_on {
+        match self.stream.is_on {
             true => Needs { extra: needs.extra.with(Service::Streaming), ..needs },
             false => needs,
         }
     }
 
-    /// Clients can ask for any pair: only those that the pool table knows get a label of their own.
+    /// Clients can ask for any pair: only pairs of the pool table get a label of their own.
     fn count_empty_pool(&self) {
         let pair = self.spec.pair.to_string();
         let table = self.shared.table.lock().clone();
@@ -338,8 +342,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.shared.metrics.pool_empty.get_or_create(&vec![("pair", label)]).inc();
     }
 
-    /// For people: the parts that no node has.
-    async fn what_is_missing(&self) -> String {
+    /// For people: what the nodes lack.
+    async fn missing_capabilities(&self) -> String {
         let mut lacks: Vec<String> = vec![];
         let cells = self.shared.store.cells().await.unwrap_or_default();
         for cell in cells.into_iter().take(8) {
@@ -356,7 +360,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         lacks.dedup();
         lacks.truncate(5);
         match lacks.is_empty() {
-            true => "no node is there".to_owned(),
+            true => "no node is registered".to_owned(),
             false => lacks.join(", "),
         }
     }

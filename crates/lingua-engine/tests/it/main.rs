@@ -5,6 +5,7 @@ mod failover;
 mod jobs;
 mod nodes;
 mod operators;
+mod panics;
 mod partials;
 mod restart;
 mod session_failover;

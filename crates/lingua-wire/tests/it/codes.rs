@@ -55,6 +55,7 @@ fn every_code_of_the_core_is_known() {
         JobFailure::NotRetryable.code(),
         JobFailure::Deadline.code(),
         JobFailure::InstanceLost.code(),
+        JobFailure::Internal.code(),
         Refusal::StaleAttempt { current: stage }.code(),
         Refusal::Ended { state: JobState::Done }.code(),
         Refusal::OutOfPlace { state: JobState::New }.code(),

@@ -1,0 +1,126 @@
+//! Performs what the state machine decided.
+//!
+//! Start at [`Runner::apply`]. Both matches list every effect, so that a new one does not compile
+//! until it is handled.
+
+use lingua_core::job::{Cause, Effect, JobEvent, RetryPolicy};
+use lingua_core::planted::{self, Bug};
+use lingua_store::Store;
+use lingua_store::contract::{CommitReply, LeaseKey};
+
+use super::Runner;
+use crate::clock::Timer;
+use crate::node::ToNode;
+use crate::state::timed;
+
+impl<S: Store, T: Timer> Runner<S, T> {
+    /// Applies an event and performs its effects. Gives back the effects, because sending is left
+    /// to the caller; none if the event was refused or the job was abandoned.
+    pub(super) async fn apply(&mut self, event: JobEvent) -> Vec<Effect> {
+        let retry = RetryPolicy { max_retry: self.shared.options.max_retry };
+        let Ok(effects) = self.machine.apply(event, retry) else {
+            let stage = self.machine.stage();
+            tracing::debug!(attempt_id = stage.attempt.0, state = %stage.state, "event refused");
+            return vec![];
+        };
+        for effect in &effects {
+            self.note(effect);
+        }
+        let state = self.machine.stage().state;
+        let must_be_written = effects.contains(&Effect::Send) || state.is_terminal();
+        self.is_abandoned = must_be_written && !self.write().await;
+        for effect in &effects {
+            self.perform(effect).await;
+        }
+        if self.is_abandoned {
+            Box::pin(self.release_abandoned()).await;
+            return vec![];
+        }
+        if state.is_terminal() {
+            self.publish();
+        }
+        effects
+    }
+
+    /// Notes what belongs into the job's record, before that is written.
+    fn note(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Fail(failure) => {
+                let detail = self.end.detail.take();
+                self.end.fail(*failure, detail);
+            }
+            Effect::ConfirmCancel => self.end.detail = Some("cancelled".to_owned()),
+            Effect::Retry { cause } => self.note_retry(*cause),
+            Effect::Commit | Effect::CancelOnNode { .. } | Effect::Release { .. } => {}
+            Effect::Send => {}
+        }
+    }
+
+    fn note_retry(&mut self, cause: Cause) {
+        self.shared.metrics.retries.count(cause.as_str());
+        self.clear_partial();
+        let now_ms = self.shared.now_ms();
+        let node = self.live.edit_attempts(|attempts| {
+            let last = attempts.last_mut()?;
+            last.ended_ms = Some(now_ms);
+            last.reason.get_or_insert_with(|| cause.as_str().to_owned());
+            Some(last.node.clone())
+        });
+        let (attempt_id, reason) = (self.machine.stage().attempt.0, cause.as_str());
+        let node_id = node.as_ref().map(|node| node.as_str());
+        tracing::info!(attempt_id, node_id, reason, "retrying");
+    }
+
+    /// Performs an effect that must not come before the write.
+    async fn perform(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Commit => {
+                let Some(cell) = self.machine.grant().map(|grant| grant.cell) else { return };
+                let (key, lease_ms) = (self.key(), self.shared.options.times.run_lease_ms);
+                let store = &self.shared.store;
+                let (committed, _) =
+                    timed!(self.shared, "commit", store.commit(cell, key, lease_ms));
+                if matches!(committed, Ok(CommitReply::Gone | CommitReply::Stale)) {
+                    // The node runs it without a lease, so another attempt takes its place.
+                    self.shared.metrics.node_rejected.count("late_ack");
+                    self.shared.live.send_node_lost(self.id(), key.attempt);
+                }
+            }
+            Effect::CancelOnNode { grant, attempt } => {
+                let key = LeaseKey { job: self.id(), attempt: *attempt };
+                match self.shared.nodes.get(&grant.node) {
+                    Some(node) => {
+                        let cancel = ToNode::Cancel { key, reason: "the attempt is over" };
+                        node.outbox.try_send(cancel).ok();
+                    }
+                    None => self.shared.cancel_elsewhere(grant, key),
+                }
+            }
+            Effect::Release { .. } if planted::is(Bug::SlotNeverReleased) => {}
+            Effect::Release { grant, attempt } => {
+                let key = LeaseKey { job: self.id(), attempt: *attempt };
+                let store = &self.shared.store;
+                let (freed, _) = timed!(self.shared, "finish", store.finish(grant.cell, key));
+                // If the store did not answer, the lease expires by itself.
+                if let Ok(Some(_)) = freed {
+                    self.shared.routes.freed(self.spec.pair, grant.cell);
+                    match self.connection_of(&grant.node) {
+                        Some(node) => self.shared.queue.wake_for(&node.profile()),
+                        // What else that node can do is not known here.
+                        None => self.shared.queue.wake_pair(self.spec.pair),
+                    }
+                }
+            }
+            Effect::Fail(_) | Effect::ConfirmCancel | Effect::Retry { .. } => {}
+            Effect::Send => {}
+        }
+    }
+
+    /// Releases the slot of an abandoned job; nobody is told anything.
+    async fn release_abandoned(&mut self) {
+        if let Some(grant) = self.machine.grant().cloned() {
+            let attempt = self.machine.stage().attempt;
+            self.perform(&Effect::Release { grant, attempt }).await;
+        }
+    }
+}

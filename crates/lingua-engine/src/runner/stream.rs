@@ -1,0 +1,138 @@
+//! Audio that is still being spoken while the job runs.
+//!
+//! Start at [`Runner::find_streaming_node`]. A streaming node gets the job with its first audio and
+//! the rest as it is spoken ([`Runner::send_speech`]); any other node gets the whole audio at its
+//! end. When a node is lost, the next one gets the audio from its start.
+
+use std::sync::Arc;
+
+use lingua_core::SlotSet;
+use lingua_core::job::JobEvent;
+use lingua_store::Store;
+use lingua_store::contract::{LeaseKey, ReserveOutcome};
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::Runner;
+use super::slot::{Found, NoSlot};
+use crate::clock::Timer;
+use crate::live_jobs::JobSignal;
+use crate::node::ToNode;
+use crate::speech::Speech;
+
+/// How much of the audio the streaming node of this attempt has got.
+#[derive(Debug, Default)]
+pub(super) struct StreamState {
+    /// The node of this attempt gets the audio as it is spoken.
+    pub(super) is_on: bool,
+    /// Bytes that were sent to it.
+    sent: usize,
+    /// It was told that the audio is complete.
+    is_complete: bool,
+}
+
+impl<S: Store, T: Timer> Runner<S, T> {
+    /// The job's audio, if it is still being spoken.
+    pub(super) fn unfinished_speech(&self) -> Option<Arc<Speech>> {
+        self.live.request.speech.clone().filter(|speech| !speech.is_whole())
+    }
+
+    /// Finds a slot on a streaming node; without one, waits until the speaker has finished.
+    pub(super) async fn find_streaming_node(
+        &mut self,
+        speech: &Speech,
+    ) -> Result<Option<Found>, NoSlot> {
+        self.stream = StreamState { is_on: true, ..StreamState::default() };
+        if let Some(found) = self.ask_streaming_nodes().await? {
+            return Ok(Some(found));
+        }
+        self.stream = StreamState::default();
+        while !speech.is_whole() {
+            let signal = tokio::select! {
+                biased;
+                signal = self.live.next() => signal,
+                () = self.sleep_until(self.deadline_ms) => {
+                    return Err(NoSlot::Interrupted(JobEvent::DeadlinePassed));
+                }
+            };
+            if let JobSignal::Message(message) = signal
+                && let Some(event) = self.on_message_while_waiting(message)
+            {
+                return Err(NoSlot::Interrupted(event));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks each cell once. The replies say nothing about other jobs of the pair, so the routes do
+    /// not learn from them.
+    async fn ask_streaming_nodes(&mut self) -> Result<Option<Found>, NoSlot> {
+        if self.spec.bind_key.is_some()
+            && let Some(found) = self.ask_pinned_node().await?
+        {
+            return Ok(Some(found));
+        }
+        let tried: Vec<_> = self.machine.tried().to_vec();
+        let cells = self.shared.routes.order(self.spec.pair, self.shared.random(), false);
+        for cell in cells {
+            let here = tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot);
+            let exclude = here.collect::<SlotSet>() | self.excluded_in(cell).await?;
+            match self.reserve(cell, exclude, None, true).await? {
+                ReserveOutcome::Granted { grant, used, free, .. } => {
+                    return Ok(Some(Found { grant, used, free }));
+                }
+                ReserveOutcome::Duplicate(grant) => {
+                    return Ok(Some(Found { grant, used: 1, free: 0 }));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sends a streaming node the audio that was spoken since.
+    pub(super) async fn send_speech(&mut self) {
+        let Some(speech) = self.live.request.speech.clone() else { return };
+        if self.stream.is_complete {
+            return;
+        }
+        let key = self.key();
+        let Some(node) = self.connection.clone() else {
+            return self.send_speech_elsewhere(&speech);
+        };
+        let (sound, is_whole) = speech.since(self.stream.sent);
+        let bytes = self.stream.sent + sound.len();
+        let LeaseKey { job, attempt } = key;
+        let sound = match sound.is_empty() {
+            true => Ok(()),
+            false => node.outbox.try_send(ToNode::Sound { key: LeaseKey { job, attempt }, sound }),
+        };
+        let sent = match (sound, is_whole) {
+            (Ok(()), true) => node.outbox.try_send(ToNode::SoundEnd { key, bytes }),
+            (sent, _) => sent,
+        };
+        match sent {
+            Ok(()) => (self.stream.sent, self.stream.is_complete) = (bytes, is_whole),
+            Err(TrySendError::Full(_)) => {
+                self.shared.disconnect_slow(&node.node, node.place.epoch).await;
+            }
+            // The node is gone, and a message about that is under way.
+            Err(TrySendError::Closed(_)) => {}
+        }
+    }
+
+    /// The same for a node of another instance. If a part is lost on the way, the node finds the
+    /// audio incomplete at its end and fails the attempt.
+    fn send_speech_elsewhere(&mut self, speech: &Speech) {
+        let Some(grant) = self.machine.grant().cloned() else { return };
+        let key = self.key();
+        let (sound, is_whole) = speech.since(self.stream.sent);
+        let bytes = self.stream.sent + sound.len();
+        if !sound.is_empty() {
+            self.shared.send_audio_elsewhere(&grant, key, self.stream.sent, sound);
+        }
+        if is_whole {
+            self.shared.send_audio_end_elsewhere(&grant, key, bytes);
+        }
+        (self.stream.sent, self.stream.is_complete) = (bytes, is_whole);
+    }
+}
