@@ -358,7 +358,7 @@ fn status_of_record(record: JobRecord) -> JobStatus {
 mod tests {
     use lingua_core::InstanceId;
     use lingua_core::job::{JobSpec, Payload};
-    use lingua_store::{Embedded, EmbeddedLimits};
+    use lingua_store::{Embedded, StoreLimits};
     use prometheus_client::registry::Registry;
 
     use super::*;
@@ -367,7 +367,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refused_job_is_not_searched_for_in_the_store() {
         let timer = TokioTimer::starting_at(0);
-        let limits = EmbeddedLimits { open_jobs_max: 1, ..EmbeddedLimits::default() };
+        let limits = StoreLimits { open_jobs_max: 1, ..StoreLimits::default() };
         let store = Embedded::new(Default::default(), limits, timer.clone());
         let options = EngineOptions::new(InstanceId::new("a").unwrap(), 1);
         let service = EngineService::new(options, store, timer, &mut Registry::default());

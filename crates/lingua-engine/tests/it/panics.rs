@@ -10,7 +10,7 @@ use lingua_engine::handle::{NodeRegistration, Waited};
 use lingua_engine::node::ToNode;
 use lingua_engine::options::EngineOptions;
 use lingua_engine::{EngineService, Timer, TokioTimer};
-use lingua_store::{Clock, Embedded, EmbeddedLimits};
+use lingua_store::{Clock, Embedded, StoreLimits};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 
@@ -39,7 +39,7 @@ impl Timer for FaultyTimer {
 #[tokio::test(start_paused = true)]
 async fn a_runner_that_panics_fails_its_job_and_releases_the_slot() {
     let timer = TokioTimer::starting_at(1_800_000_000_000);
-    let store = Embedded::new(Default::default(), EmbeddedLimits::default(), timer.clone());
+    let store = Embedded::new(Default::default(), StoreLimits::default(), timer.clone());
     let is_armed = Arc::new(AtomicBool::new(false));
     let timer = FaultyTimer { timer, is_armed: Arc::clone(&is_armed) };
     let options = EngineOptions::new(InstanceId::new("instance-1").unwrap(), 7);
