@@ -1,6 +1,6 @@
 //! The SDK's session comes back by itself, over real sockets.
 
-use lingua_sdk::session::{Event, Session, SessionOptions};
+use lingua_sdk::session::{Session, SessionEvent, SessionSettings};
 use lingua_wire::session::SessionStart;
 use serde_json::json;
 
@@ -13,9 +13,9 @@ use crate::session::{frame, listener, sound};
 async fn result(session: &mut Session) -> Option<u64> {
     loop {
         match within(session.next()).await.expect("the session goes on").expect("it is not over") {
-            Event::Result(result) => return Some(result.seq),
-            Event::Resumed => return None,
-            Event::Accepted(_) | Event::Partial { .. } => {}
+            SessionEvent::Result(result) => return Some(result.seq),
+            SessionEvent::Resumed => return None,
+            SessionEvent::Accepted(_) | SessionEvent::Partial { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -27,7 +27,7 @@ async fn a_session_whose_connection_is_cut_in_the_middle_of_a_turn_goes_on_by_it
     let s = Scheduler::with(&[("SESSION__PAUSE_MS", "30000")]).await;
     let mut node = RawNode::join_with(&s, listener("n1")).await;
     let proxy = Proxy::to(&s.address).await;
-    let options = SessionOptions::new(format!("ws://{}/v1/session/ws", proxy.address));
+    let options = SessionSettings::new(format!("ws://{}/v1/session/ws", proxy.address));
     let start = SessionStart {
         src_lang: Some("zh".into()),
         tgt_lang: Some("en".into()),

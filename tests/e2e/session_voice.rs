@@ -8,7 +8,7 @@ use crate::raw_node::RawNode;
 use crate::scheduler::Scheduler;
 use crate::session::Speaker;
 
-#[path = "../../crates/lingua-server/src/session/voice/vowel.rs"]
+#[path = "../../crates/lingua-server/src/session/voice/test_audio.rs"]
 mod vowel;
 
 #[tokio::test]

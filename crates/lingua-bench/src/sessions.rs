@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
 use lingua_core::NodeId;
-use lingua_sdk::session::Event;
-use lingua_sdk::{Failure, Handler, Job, Node, NodeOptions, Output, Session, SessionOptions};
+use lingua_sdk::session::SessionEvent;
+use lingua_sdk::{Failure, Handler, Job, Node, NodeOptions, Output, Session, SessionSettings};
 use lingua_wire::session::SessionStart;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -147,7 +147,7 @@ async fn speak(url: &str, delays: &Mutex<Delays>) -> anyhow::Result<()> {
         tgt_lang: Some("en".into()),
         ..SessionStart::default()
     };
-    let mut session = Session::start(SessionOptions::new(url), &start).await?;
+    let mut session = Session::start(SessionSettings::new(url), &start).await?;
     let frame = bytes::Bytes::from(0x1000_i16.to_le_bytes().repeat(320));
     let mut ticks = interval(FRAME);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -162,8 +162,8 @@ async fn speak(url: &str, delays: &Mutex<Delays>) -> anyhow::Result<()> {
         session.turn_end().await;
         loop {
             let is_result = match session.next().await?.context("the session ended")? {
-                Event::Result(_) => true,
-                Event::Missing(_) => false,
+                SessionEvent::Result(_) => true,
+                SessionEvent::Missing(_) => false,
                 _ => continue,
             };
             let mut delays = delays.lock();

@@ -1,21 +1,24 @@
-//! A session: somebody speaks, and hears the translation in the order spoken.
+//! The pure rules of a session: one client speaks and gets translations in the order spoken.
 //!
 //! | file | what |
 //! |---|---|
-//! | `sound.rs` | [`Format`]: how long a frame of audio is, and whether anything is said in it |
-//! | `segment.rs` | [`Segmenter`]: turns become segments |
-//! | `order.rs` | [`Order`]: each segment is delivered once, in the order spoken |
-//! | `pace.rs` | [`Pace`]: nobody speaks faster than time passes, by much |
+//! | `plan.rs` | [`SessionPlan`]: what the client asked for, and the direction of each segment |
+//! | `encoding.rs` | [`AudioEncoding`]: how long an audio frame is, and whether it is silent |
+//! | `rate_limit.rs` | [`AudioRateLimit`]: how much faster than real time audio may arrive |
+//! | `segment.rs` | [`Segmenter`]: cuts turns into segments |
+//! | `delivery_queue.rs` | [`DeliveryQueue`]: delivers each segment once, in the order spoken |
 //!
-//! Start at [`Segmenter::audio`] and [`Order::deliver`]. The sound itself is not here: these only say what becomes
-//! of it.
+//! Start at [`Segmenter::audio`] and [`DeliveryQueue::deliver`]. The audio itself is not here: these
+//! types only decide what happens to it.
 
-mod order;
-mod pace;
+mod delivery_queue;
+mod encoding;
+mod plan;
+mod rate_limit;
 mod segment;
-mod sound;
 
-pub use order::{Delivery, Order};
-pub use pace::Pace;
-pub use segment::{Cut, Heard, SegmentId, SegmentRules, Segmenter, Speaker};
-pub use sound::{Format, FrameError, Measure, PCM_RATES};
+pub use delivery_queue::{Delivery, DeliveryQueue};
+pub use encoding::{AudioEncoding, FrameError, FrameMeasure, PCM_RATES};
+pub use plan::{Direction, SegmentDirection, SessionPlan};
+pub use rate_limit::AudioRateLimit;
+pub use segment::{FrameOutcome, SegmentId, SegmentRules, SegmentStart, Segmenter, Speaker};

@@ -17,7 +17,7 @@
 //! | `doubt` | nodes that have to report before they get jobs |
 //! | [`session`] | people who speak: turns, segments, results in order |
 //! | [`speech`] | what is being said, while it is being said |
-//! | `both_ways` | nodes that can do one direction only |
+//! | `one_way_nodes` | nodes that serve only one direction of a two-way session |
 //! | [`table`] | the pool table that the leader publishes |
 //! | [`events`] | what happens, for whoever wants to watch |
 //! | [`metrics`] | what is counted |
@@ -29,7 +29,6 @@
 //! written to the store before it is acted upon.
 
 mod binding;
-mod both_ways;
 pub mod bus;
 pub mod clock;
 mod cost;
@@ -41,6 +40,7 @@ mod job_spec_codec;
 mod live_jobs;
 pub mod metrics;
 pub mod node;
+mod one_way_nodes;
 pub mod options;
 mod queue;
 mod reconcile;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use lingua_core::{Attempt, Epoch, Fence, Health, JobId, NodeId, Profile};
-use lingua_store::contract::{Bytes, LeaseKey, Place};
+use lingua_store::contract::{LeaseKey, Place};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc};
 
@@ -28,8 +28,8 @@ pub enum ToNode {
     Sound {
         /// Which job and attempt.
         key: LeaseKey,
-        /// What was said since.
-        sound: Bytes,
+        /// The audio since then, in chunks.
+        sound: Vec<bytes::Bytes>,
     },
     /// That was all of it.
     SoundEnd {

@@ -35,8 +35,7 @@ impl JobRequest {
     pub fn audio(&self) -> Option<(Arc<str>, Option<u32>, Bytes)> {
         if let Some(speech) = &self.speech {
             let rate = Some(speech.sample_rate).filter(|rate| *rate > 0);
-            let audio = speech.since(0).0;
-            return Some((Arc::clone(&speech.format), rate, audio));
+            return Some((Arc::clone(&speech.format), rate, speech.to_bytes()));
         }
         match &self.spec.payload {
             Payload::Audio { format, sample_rate, data } => {

@@ -1,28 +1,31 @@
-//! People who speak: turns become segments, segments become jobs, and results come back in the order spoken.
+//! Sessions: turns become segments, segments become jobs, results return in the order spoken.
 //!
 //! | file | what |
 //! |---|---|
-//! | `options.rs` | [`SessionOptions`], and [`Compose`]: how the edge makes a job of a segment |
-//! | `hub.rs` | [`Sessions`]: all sessions of this instance; starting and resuming one |
-//! | `talk.rs` | one session: what is heard, what becomes of it |
-//! | `keeper.rs` | its timers: pauses, deadlines, silence, being away |
-//! | `segment.rs` | one segment's way: submitted, followed, ended |
-//! | `record.rs` | what the store knows, so that another instance can go on |
-//! | `attached.rs` | [`Attached`]: a client's connection to its session |
+//! | `options.rs` | [`SessionOptions`], and [`SessionRefusal`]: what a client is told |
+//! | `registry.rs` | [`Sessions`]: all sessions of this instance; starts and resumes them |
+//! | `connection.rs` | [`ClientConnection`]: a client's connection to its session |
+//! | `live.rs` | one session: takes audio and text, opens and closes segments |
+//! | `state.rs` | what a session holds under its lock |
+//! | `segment.rs` | submits a segment as a job, follows the job, stores the outcome |
+//! | `timers.rs` | pauses, deadlines, idle and abandoned sessions |
+//! | `record.rs` | the session's record in the store, from which another instance continues |
 //!
-//! Start at [`Sessions::start`] and [`Attached::next`]. The rules are the core's (`lingua_core::session`); here they meet
-//! time, jobs and connections.
+//! A segment travels from [`ClientConnection::audio`] to `live.rs`, which opens it, to `segment.rs`,
+//! which submits its job and waits, to [`ClientConnection::next`], which delivers in order. The rules
+//! are the core's (`lingua_core::session`).
 //!
-//! Invariant: a session outlives its connection by `resume_ms`; one connection at a time has it, the latest.
+//! Invariant: a session outlives its connection by `resume_ms`; the latest connection owns it.
 
-mod attached;
-mod hub;
-mod keeper;
+mod connection;
+mod live;
 mod options;
 mod record;
+mod registry;
 mod segment;
-mod talk;
+mod state;
+mod timers;
 
-pub use attached::{Attached, Delivered, Over, ToClient, What};
-pub use hub::{Holder, NewSession, Sessions};
-pub use options::{Compose, SegmentAsk, SegmentInput, SessionError, SessionOptions};
+pub use connection::{ClientConnection, CloseReason, SegmentOutcome, SessionOutput};
+pub use options::{SessionOptions, SessionRefusal};
+pub use registry::{JobIdSource, NewSession, SecretHash, Sessions};

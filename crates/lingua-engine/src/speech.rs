@@ -1,78 +1,106 @@
-//! What somebody is saying, while it is being said.
+//! The audio of a segment, while it is being spoken.
 //!
-//! Start at [`Speech::push`]. A job can be given to a node with its first sound; the rest follows. The whole is kept until
-//! the job has ended, so that another node can begin anew.
+//! Start at [`Speech::push`]. A streaming node gets the job with the first speech and the rest as it
+//! arrives ([`Speech::since`]); any other node gets the whole at the end ([`Speech::to_bytes`]). All
+//! audio is kept until the job has ended, so that another node can start from the beginning.
 //!
-//! Invariant: at most [`SPEECH_BYTES_MAX`] bytes; what is whole does not grow.
+//! Invariant: at most [`SPEECH_BYTES_MAX`] bytes; complete speech does not grow. Chunks are the
+//! frames that the client's socket received; they are not copied.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-
 use parking_lot::Mutex;
 
-/// Most bytes of one utterance.
+/// Most bytes of one segment.
 pub const SPEECH_BYTES_MAX: usize = 2 << 20;
 
-/// What somebody is saying.
+/// The audio of a segment.
 #[derive(Debug)]
 pub struct Speech {
-    /// How it is coded.
+    /// `pcm16` or `opus_packets`.
     pub format: Arc<str>,
     /// In Hz; 0 if the format says.
     pub sample_rate: u32,
-    said: Mutex<Said>,
+    buffer: Mutex<SpeechBuffer>,
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
-    sound: Vec<u8>,
-    is_whole: bool,
+#[derive(Debug, Default)]
+struct SpeechBuffer {
+    chunks: Vec<Bytes>,
+    bytes: usize,
+    is_complete: bool,
 }
 
 impl Speech {
-    /// Nothing yet.
+    /// Without audio yet.
     pub fn new(format: Arc<str>, sample_rate: u32) -> Self {
-        Self { format, sample_rate, said: Mutex::default() }
+        Self { format, sample_rate, buffer: Mutex::default() }
     }
 
-    /// Adds sound; not if it is whole already, or too long. Says whether it did.
-    pub fn push(&self, sound: &[u8]) -> bool {
-        let mut said = self.said.lock();
-        if said.is_whole || said.sound.len() + sound.len() > SPEECH_BYTES_MAX {
+    /// Adds audio: all chunks or none. Returns false if the speech is complete or would be too long.
+    pub fn push<const N: usize>(&self, chunks: [Bytes; N]) -> bool {
+        let mut buffer = self.buffer.lock();
+        let bytes = buffer.bytes + chunks.iter().map(Bytes::len).sum::<usize>();
+        if buffer.is_complete || bytes > SPEECH_BYTES_MAX {
             return false;
         }
-        said.sound.extend_from_slice(sound);
+        buffer.bytes = bytes;
+        buffer.chunks.extend(chunks.into_iter().filter(|chunk| !chunk.is_empty()));
         true
     }
 
-    /// Nothing more will come.
+    /// Marks the speech as complete.
     pub fn finish(&self) {
-        self.said.lock().is_whole = true;
+        self.buffer.lock().is_complete = true;
     }
 
-    /// Whether nothing more will come.
-    pub fn is_whole(&self) -> bool {
-        self.said.lock().is_whole
+    /// Whether all audio has arrived.
+    pub fn is_complete(&self) -> bool {
+        self.buffer.lock().is_complete
     }
 
-    /// How many bytes there are.
-    pub fn bytes(&self) -> usize {
-        self.said.lock().sound.len()
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.buffer.lock().bytes
     }
 
-    /// The sound from this byte on, and whether it is whole.
-    pub fn since(&self, start: usize) -> (Bytes, bool) {
-        let said = self.said.lock();
-        (Bytes::copy_from_slice(said.sound.get(start..).unwrap_or_default()), said.is_whole)
+    /// Whether there is no audio yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The audio from byte `start` on, and whether it is complete. Copies nothing.
+    pub fn since(&self, start: usize) -> (Vec<Bytes>, bool) {
+        let buffer = self.buffer.lock();
+        let mut chunks = vec![];
+        let mut at = buffer.bytes;
+        for chunk in buffer.chunks.iter().rev() {
+            if at <= start {
+                break;
+            }
+            at -= chunk.len();
+            chunks.push(chunk.slice(start.saturating_sub(at).min(chunk.len())..));
+        }
+        chunks.reverse();
+        (chunks, buffer.is_complete)
+    }
+
+    /// All audio so far in one piece.
+    pub fn to_bytes(&self) -> Bytes {
+        match &self.since(0).0[..] {
+            [one] => one.clone(),
+            chunks => chunks.concat().into(),
+        }
     }
 }
 
 impl PartialEq for Speech {
     fn eq(&self, other: &Self) -> bool {
-        let same = |a: &Self, b: &Self| a.format == b.format && a.sample_rate == b.sample_rate;
-        // One lock at a time: they may be the same.
-        same(self, other) && self.since(0) == other.since(0)
+        self.format == other.format
+            && self.sample_rate == other.sample_rate
+            && self.is_complete() == other.is_complete()
+            && self.to_bytes() == other.to_bytes()
     }
 }
 
@@ -83,13 +111,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_whole_does_not_grow_and_nothing_grows_without_bound() {
+    fn complete_speech_does_not_grow_and_none_grows_without_bound() {
         let speech = Speech::new("pcm16".into(), 16_000);
-        assert!(speech.push(b"ab") && speech.push(b"cd"));
-        assert_eq!(speech.since(1), (Bytes::from_static(b"bcd"), false));
-        assert!(!speech.push(&vec![0; SPEECH_BYTES_MAX]), "too long");
+        assert!(speech.push(["ab".into()]) && speech.push(["".into(), "cde".into()]));
+        assert_eq!(speech.since(1), (vec!["b".into(), "cde".into()], false));
+        assert_eq!(speech.since(2), (vec!["cde".into()], false));
+        assert_eq!(speech.since(4), (vec!["e".into()], false));
+        assert!(!speech.push([vec![0; SPEECH_BYTES_MAX].into()]), "too long");
         speech.finish();
-        assert!(!speech.push(b"e"));
-        assert_eq!((speech.since(9), speech.bytes()), ((Bytes::new(), true), 4));
+        assert!(!speech.push(["f".into()]));
+        assert_eq!((speech.since(9), speech.since(5)), ((vec![], true), (vec![], true)));
+        assert_eq!((speech.to_bytes(), speech.len()), ("abcde".into(), 5));
+    }
+
+    #[test]
+    fn a_chunk_is_the_frame_that_was_pushed() {
+        let (speech, frame) = (Speech::new("pcm16".into(), 16_000), Bytes::from(vec![1, 2, 3]));
+        speech.push([frame.clone()]);
+        assert_eq!(speech.since(0).0[0].as_ptr(), frame.as_ptr());
+        assert_eq!(speech.to_bytes().as_ptr(), frame.as_ptr());
     }
 }

@@ -12,7 +12,6 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::{Notify, SetOnce, broadcast};
 
 use crate::binding::Bindings;
-use crate::both_ways::OneWay;
 use crate::bus::Bus;
 use crate::clock::Timer;
 use crate::error::NodeError;
@@ -21,6 +20,7 @@ use crate::failover_guard::FailoverGuard;
 use crate::live_jobs::LiveJobs;
 use crate::metrics::EngineMetrics;
 use crate::node::Nodes;
+use crate::one_way_nodes::OneWayNodes;
 use crate::options::EngineOptions;
 use crate::queue::Queue;
 use crate::reconcile::Reconciler;
@@ -62,7 +62,7 @@ pub(crate) struct EngineState<S, T> {
     pub(crate) queue: Arc<Queue>,
     pub(crate) routes: Routes,
     pub(crate) bindings: Bindings,
-    pub(crate) one_way: OneWay,
+    pub(crate) one_way_nodes: OneWayNodes,
     pub(crate) events: broadcast::Sender<EngineEvent>,
     /// The pool table in force, as it was published last.
     pub(crate) table: Mutex<Option<Arc<PoolTable>>>,
@@ -113,7 +113,7 @@ impl<S: Store, T: Timer> EngineState<S, T> {
             nodes: Nodes::default(),
             live: LiveJobs::default(),
             routes: Routes::default(),
-            one_way: OneWay::default(),
+            one_way_nodes: OneWayNodes::default(),
             table: Mutex::new(None),
             table_bell: Notify::new(),
             ended_bell: Notify::new(),

@@ -23,4 +23,4 @@ pub use node::{
     Context, Failure, Handler, Job, Node, NodeOptions, NodeRunError, Output, Sound, SoundStream,
     Stats,
 };
-pub use session::{Session, SessionOptions};
+pub use session::{Session, SessionSettings};

@@ -1,17 +1,18 @@
-//! Speak, and hear the translation in the order spoken.
+//! Sends speech to a scheduler and receives the translation in the order spoken.
 //!
-//! Start at [`Session::start`], then [`Session::audio`] and [`Session::next`]. When the connection breaks, the session is resumed by
-//! itself: what was missed comes, and nothing twice.
+//! Start at [`Session::start`], then [`Session::audio`] and [`Session::next`]. When the connection
+//! breaks, the session resumes by itself, without losing or repeating a result.
 //!
-//! Invariant: [`Event::Result`] and [`Event::Missing`] come in the order spoken, one for each segment.
+//! Invariant: [`SessionEvent::Result`] and [`SessionEvent::Missing`] come in the order spoken, one
+//! for each segment.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use lingua_wire::session::{
-    JobAccepted, Missing, SegmentResult, SessionAnswer, SessionEnd, SessionResume, SessionStart,
-    SessionStarted, TextTurn, TurnEnd, TurnStart,
+    JobAccepted, SegmentMissing, SegmentResult, SessionEnd, SessionPartial, SessionResume,
+    SessionStart, SessionStarted, SessionUpdate, TextTurn, TurnEnd, TurnStart,
 };
 use lingua_wire::{Message, to_json};
 use serde::Serialize;
@@ -20,17 +21,17 @@ use tokio_tungstenite::tungstenite::{Message as Frame, Utf8Bytes};
 
 use crate::connect::{ConnectError, Endpoint, OPEN_TIMEOUT, Socket, endpoint_builders};
 
-/// How long to wait before the connection is tried again.
+/// Pause between two attempts to resume.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Where the scheduler is, and who asks.
+/// How to reach the scheduler.
 #[derive(Debug, Clone)]
-pub struct SessionOptions {
+pub struct SessionSettings {
     endpoint: Endpoint,
 }
 
-impl SessionOptions {
-    /// A session at this scheduler: `ws://host:port/v1/session/ws`, or `wss://`.
+impl SessionSettings {
+    /// `url` is `ws://host:port/v1/session/ws`, or `wss://`.
     pub fn new(url: impl Into<String>) -> Self {
         Self { endpoint: Endpoint::new(url, "/v1/session/ws") }
     }
@@ -38,42 +39,35 @@ impl SessionOptions {
     endpoint_builders!();
 }
 
-/// What the scheduler says.
+/// A message from the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum SessionEvent {
     /// A segment has become a job.
     Accepted(JobAccepted),
-    /// A part of a text; each replaces the one before.
-    Partial {
-        /// Which turn.
-        turn: u32,
-        /// Which part of it.
-        segment: u32,
-        /// The text so far.
-        text: String,
-    },
-    /// What came of a segment.
+    /// A partial text; it replaces the previous one.
+    Partial(SessionPartial),
+    /// The result of a segment.
     Result(Box<SegmentResult<'static>>),
-    /// Nothing came of a segment.
-    Missing(Missing<'static>),
-    /// What was sent is not understood; the session goes on.
+    /// A segment has no result.
+    Missing(SegmentMissing),
+    /// The scheduler refused something that was sent; the session continues.
     Refused {
-        /// The code.
+        /// The error code.
         code: String,
-        /// What is wrong, and what to do.
+        /// What is wrong and what to do.
         detail: String,
     },
-    /// The connection broke, and the session goes on over another one.
+    /// The connection broke, and the session has resumed over another one.
     Resumed,
 }
 
-/// A session.
+/// A session with a scheduler.
 #[derive(Debug)]
 pub struct Session {
-    options: SessionOptions,
+    settings: SessionSettings,
     socket: Socket,
     id: String,
-    secret: String,
+    resume_token: String,
     resume_within: Duration,
     last_seq: u64,
     is_ending: bool,
@@ -82,131 +76,128 @@ pub struct Session {
 impl Session {
     /// Starts a session.
     pub async fn start(
-        options: SessionOptions,
-        start: &SessionStart<'_>,
+        settings: SessionSettings,
+        start: &SessionStart,
     ) -> Result<Self, ConnectError> {
-        let (socket, started) = open(&options, &to_json(start)).await?;
+        let (socket, started) = open(&settings, &to_json(start)).await?;
         Ok(Self {
-            options,
+            settings,
             socket,
-            id: started.session_id.into_owned(),
-            secret: started.resume_token.into_owned(),
+            id: started.session_id,
+            resume_token: started.resume_token,
             resume_within: Duration::from_millis(started.resume_ms),
             last_seq: 0,
             is_ending: false,
         })
     }
 
-    /// Its name.
+    /// The session's id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Sends a frame of audio. Of what is sent while the connection is broken, nothing arrives.
+    /// Sends a frame of audio. Frames sent while the connection is broken are lost.
     pub async fn audio(&mut self, frame: impl Into<Bytes>) {
         self.send(Frame::Binary(frame.into())).await;
     }
 
-    /// Begins a turn; in a session of two ways with the speaker, `a` or `b`.
+    /// Opens a turn; in a two-way session with the speaker, `a` or `b`.
     pub async fn turn_start(&mut self, speaker: Option<&str>) {
-        self.say(&TurnStart { speaker: speaker.map(Into::into) }).await;
+        self.send_message(&TurnStart { speaker: speaker.map(Into::into) }).await;
     }
 
     /// Ends the turn.
     pub async fn turn_end(&mut self) {
-        self.say(&TurnEnd {}).await;
+        self.send_message(&TurnEnd {}).await;
     }
 
-    /// A turn that is written.
+    /// Sends a turn of text.
     pub async fn text(&mut self, text: &str, speaker: Option<&str>) {
-        self.say(&TextTurn { text: text.into(), speaker: speaker.map(Into::into) }).await;
+        self.send_message(&TextTurn { text: text.into(), speaker: speaker.map(Into::into) }).await;
     }
 
-    /// Leaves: what is open still comes, then [`next`](Self::next) gives nothing more.
+    /// Ends the session: open segments still come, then [`next`](Self::next) returns `None`.
     pub async fn end(&mut self) {
         self.is_ending = true;
-        self.say(&SessionEnd {}).await;
+        self.send_message(&SessionEnd {}).await;
     }
 
-    async fn say<M: Message + Serialize>(&mut self, message: &M) {
+    async fn send_message<M: Message + Serialize>(&mut self, message: &M) {
         self.send(Frame::Text(to_json(message).into())).await;
     }
 
-    /// A connection that is broken is noticed by whoever listens.
+    /// Leaves errors to [`next`](Self::next), which resumes the session.
     async fn send(&mut self, frame: Frame) {
         if let Err(error) = self.socket.send(frame).await {
-            tracing::debug!(%error, "the session's connection is broken");
+            tracing::debug!(%error, "the connection is broken");
         }
     }
 
-    /// What the scheduler says next; `None` when everything was said. It may be dropped and asked again without losing anything.
-    pub async fn next(&mut self) -> Result<Option<Event>, ConnectError> {
+    /// The next message; `None` after the last one. Cancel safe.
+    pub async fn next(&mut self) -> Result<Option<SessionEvent>, ConnectError> {
         loop {
             match self.socket.next().await {
                 Some(Ok(Frame::Text(text))) => {
-                    if let Some(event) = self.hear(&text)? {
+                    if let Some(event) = self.on_message(&text)? {
                         return Ok(Some(event));
                     }
                 }
                 Some(Ok(Frame::Close(_))) | None if self.is_ending => return Ok(None),
                 Some(Ok(Frame::Close(_)) | Err(_)) | None => {
                     self.resume().await?;
-                    return Ok(Some(Event::Resumed));
+                    return Ok(Some(SessionEvent::Resumed));
                 }
                 Some(Ok(_)) => {}
             }
         }
     }
 
-    fn hear(&mut self, text: &Utf8Bytes) -> Result<Option<Event>, ConnectError> {
-        Ok(Some(match SessionAnswer::parse(text) {
-            Ok(SessionAnswer::Accepted(accepted)) => Event::Accepted(accepted),
-            Ok(SessionAnswer::Partial(partial)) => {
-                let (turn, segment) = (partial.turn, partial.segment);
-                Event::Partial { turn, segment, text: partial.text.into_owned() }
-            }
-            Ok(SessionAnswer::Result(result)) => {
+    fn on_message(&mut self, text: &Utf8Bytes) -> Result<Option<SessionEvent>, ConnectError> {
+        Ok(Some(match SessionUpdate::parse(text) {
+            Ok(SessionUpdate::Accepted(accepted)) => SessionEvent::Accepted(accepted),
+            Ok(SessionUpdate::Partial(partial)) => SessionEvent::Partial(partial),
+            Ok(SessionUpdate::Result(result)) => {
                 self.last_seq = result.seq;
-                Event::Result(Box::new(result.into_owned()))
+                SessionEvent::Result(Box::new(result.into_owned()))
             }
-            Ok(SessionAnswer::Missing(missing)) => {
+            Ok(SessionUpdate::Missing(missing)) => {
                 self.last_seq = missing.seq;
-                Event::Missing(missing.into_owned())
+                SessionEvent::Missing(missing)
             }
-            Ok(SessionAnswer::Error(error)) => {
+            Ok(SessionUpdate::Error(error)) => {
                 if error.fatal {
                     return Err(error.into());
                 }
                 let (code, detail) = (error.error.into_owned(), error.detail.into_owned());
-                Event::Refused { code, detail }
+                SessionEvent::Refused { code, detail }
             }
-            Ok(SessionAnswer::Started(_)) => return Ok(None),
+            Ok(SessionUpdate::Started(_)) => return Ok(None),
             Err(error) => {
-                tracing::warn!(%error, "a message was not understood");
+                tracing::warn!(%error, "cannot read a message");
                 return Ok(None);
             }
         }))
     }
 
-    /// Goes on over another connection, as long as the session waits.
+    /// Resumes over another connection, for as long as the session waits.
     async fn resume(&mut self) -> Result<(), ConnectError> {
         let give_up = Instant::now() + self.resume_within;
         let resume = to_json(&SessionResume {
-            session_id: self.id.as_str().into(),
-            resume_token: self.secret.as_str().into(),
+            session_id: self.id.clone(),
+            resume_token: self.resume_token.clone(),
             last_seq: self.last_seq,
         });
         loop {
-            match open(&self.options, &resume).await {
+            match open(&self.settings, &resume).await {
                 Ok((socket, _)) => {
                     self.socket = socket;
                     if self.is_ending {
-                        self.say(&SessionEnd {}).await;
+                        self.send_message(&SessionEnd {}).await;
                     }
                     return Ok(());
                 }
                 Err(ConnectError::Unreachable { .. }) if Instant::now() < give_up => {
-                    sleep(RETRY).await
+                    sleep(RETRY).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -214,16 +205,16 @@ impl Session {
     }
 }
 
-/// Connects, says the first message and waits for the answer.
+/// Connects, sends the first message and waits for the reply.
 async fn open(
-    options: &SessionOptions,
+    settings: &SessionSettings,
     first: &str,
-) -> Result<(Socket, SessionStarted<'static>), ConnectError> {
-    let unreachable = |detail: String| options.endpoint.unreachable(detail);
-    let mut socket = options.endpoint.open().await?;
+) -> Result<(Socket, SessionStarted), ConnectError> {
+    let unreachable = |detail: String| settings.endpoint.unreachable(detail);
+    let mut socket = settings.endpoint.open().await?;
     let lost = |_| unreachable("the connection broke".into());
     socket.send(Frame::Text(first.into())).await.map_err(lost)?;
-    let answered = async {
+    let reply = async {
         loop {
             match socket.next().await {
                 Some(Ok(Frame::Text(text))) => return Ok(text),
@@ -234,11 +225,11 @@ async fn open(
             }
         }
     };
-    let text = timeout(OPEN_TIMEOUT, answered).await;
-    let text = text.map_err(|_| unreachable("it did not answer".into()))??;
-    match SessionAnswer::parse(&text) {
-        Ok(SessionAnswer::Started(started)) => Ok((socket, started.into_owned())),
-        Ok(SessionAnswer::Error(error)) => Err(error.into()),
-        _ => Err(unreachable(format!("it said {text:.60}: is it a Lingua scheduler?"))),
+    let text = timeout(OPEN_TIMEOUT, reply).await;
+    let text = text.map_err(|_| unreachable("it did not reply".into()))??;
+    match SessionUpdate::parse(&text) {
+        Ok(SessionUpdate::Started(started)) => Ok((socket, started)),
+        Ok(SessionUpdate::Error(error)) => Err(error.into()),
+        _ => Err(unreachable(format!("it replied {text:.60}: is it a Lingua scheduler?"))),
     }
 }

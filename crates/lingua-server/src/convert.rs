@@ -51,8 +51,8 @@ pub(crate) fn assign<'a>(a: &'a Assignment, now_ms: u64, inline: bool) -> JobAss
         let rate = Some(speech.sample_rate).filter(|rate| *rate > 0);
         audio = Some(match (a.stream, inline) {
             (true, _) => Audio::streamed(&speech.format, rate),
-            (false, true) => Audio::inline(&speech.format, rate, &speech.since(0).0),
-            (false, false) => Audio::in_next_frame(&speech.format, rate, speech.bytes()),
+            (false, true) => Audio::inline(&speech.format, rate, &speech.to_bytes()),
+            (false, false) => Audio::in_next_frame(&speech.format, rate, speech.len()),
         });
     }
     let bind_key = spec.bind_key.as_deref();

@@ -12,8 +12,8 @@ use lingua_wire::scheduler::{
 };
 use lingua_wire::schema::Catalog;
 use lingua_wire::session::{
-    JobAccepted, Missing, SegmentResult, SessionEnd, SessionPartial, SessionResume, SessionStart,
-    SessionStarted, TextTurn, TurnEnd, TurnStart,
+    JobAccepted, SegmentMissing, SegmentResult, SessionEnd, SessionPartial, SessionResume,
+    SessionStart, SessionStarted, TextTurn, TurnEnd, TurnStart,
 };
 use lingua_wire::view::{JobUpdate, LeaderUpdate, NodeUpdate, PoolUpdate};
 use lingua_wire::{ErrorBody, Message};
@@ -51,12 +51,12 @@ pub(crate) const SCHEDULER_FRAMES: Frames = frames!(
 
 /// What clients send on a session's socket, besides audio.
 pub(crate) const CLIENT_FRAMES: Frames = frames!(
-    request: SessionStart<'_>, SessionResume<'_>, TurnStart<'_>, TurnEnd, TextTurn<'_>, SessionEnd
+    request: SessionStart, SessionResume, TurnStart, TurnEnd, TextTurn<'_>, SessionEnd
 );
 
 /// What they are sent.
 pub(crate) const SESSION_FRAMES: Frames = frames!(
-    answer: SessionStarted<'_>, JobAccepted, SessionPartial<'_>, SegmentResult<'_>, Missing<'_>, ErrorMessage<'_>
+    answer: SessionStarted, JobAccepted, SessionPartial, SegmentResult<'_>, SegmentMissing, ErrorMessage<'_>
 );
 
 /// What happens, with the names of the events.
@@ -181,7 +181,7 @@ fn in_place(place: &str, set: &Value) -> Vec<Value> {
 mod tests {
     use lingua_wire::node::NodeMessage;
     use lingua_wire::scheduler::SchedulerMessage;
-    use lingua_wire::session::{SessionAnswer, SessionMessage};
+    use lingua_wire::session::{SessionRequest, SessionUpdate};
 
     use super::*;
 
@@ -234,8 +234,8 @@ mod tests {
         };
         assert_eq!(names(NODE_FRAMES), NodeMessage::TYPES);
         assert_eq!(names(SCHEDULER_FRAMES), SchedulerMessage::TYPES);
-        assert_eq!(names(CLIENT_FRAMES), SessionMessage::TYPES);
-        assert_eq!(names(SESSION_FRAMES), SessionAnswer::TYPES);
+        assert_eq!(names(CLIENT_FRAMES), SessionRequest::TYPES);
+        assert_eq!(names(SESSION_FRAMES), SessionUpdate::TYPES);
     }
 
     #[test]

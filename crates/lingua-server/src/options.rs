@@ -37,7 +37,7 @@ pub struct ServerOptions {
     /// How often one caller may ask; as often as it likes if there is none.
     pub rate_limit: Option<RateLimit>,
     /// Sessions.
-    pub session: SessionSettings,
+    pub session: SessionSocketOptions,
     /// Certificate and key; without them everything is said in the clear.
     pub tls: Option<Tls>,
     /// The name of the store, for people.
@@ -59,7 +59,7 @@ impl Default for ServerOptions {
             stop_ms: 10_000,
             poll_ms_max: 60_000,
             rate_limit: None,
-            session: SessionSettings::default(),
+            session: SessionSocketOptions::default(),
             tls: None,
             store_kind: "embedded".to_owned(),
         }
@@ -68,7 +68,7 @@ impl Default for ServerOptions {
 
 /// How sessions are set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionSettings {
+pub struct SessionSocketOptions {
     /// Their rules.
     pub rules: SessionOptions,
     /// Longest frame of audio.
@@ -77,7 +77,7 @@ pub struct SessionSettings {
     pub write_ms: u64,
 }
 
-impl Default for SessionSettings {
+impl Default for SessionSocketOptions {
     fn default() -> Self {
         Self { rules: SessionOptions::default(), frame_bytes_max: 64 << 10, write_ms: 10_000 }
     }

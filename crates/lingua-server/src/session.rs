@@ -1,21 +1,19 @@
-//! The session WebSocket: people speak, and hear the translation in the order spoken.
+//! The session WebSocket: a client speaks and gets translations in the order spoken.
 //!
 //! | file | what |
 //! |---|---|
-//! | `compose.rs` | how a segment becomes a job |
-//! | `voice.rs` | whether anybody speaks |
-//! | `answer.rs` | what came of it, in the wire's words |
+//! | `voice.rs` | voice activity detection |
+//! | `messages.rs` | what the session yields, as messages to the client |
 //!
-//! Start at [`upgrade`]. The first message starts a session or goes on with one; then one task reads what the client says and
-//! writes what it is told. A client that does not read fast enough is cut off; what it missed is kept until it resumes.
+//! Start at [`upgrade`]. The first message starts or resumes a session; then one task reads from the
+//! client and writes to it. A client that does not read for `session.write_ms` is disconnected; the
+//! session keeps what it missed until it resumes.
 //!
-//! Invariant: what is wrong with one frame is said and forgotten; nothing that was heard is lost by it.
+//! Invariant: a bad frame is answered with an error and changes nothing else.
 
-mod answer;
-mod compose;
+mod messages;
 mod voice;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -24,12 +22,15 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use futures_util::StreamExt;
 use lingua_core::id::hex;
-use lingua_core::session::Format;
+use lingua_core::session::AudioEncoding;
 use lingua_engine::Timer;
-use lingua_engine::session::{Attached, Holder, NewSession, Over, ToClient};
+use lingua_engine::session::{
+    ClientConnection, CloseReason, NewSession, SecretHash, SessionOutput, SessionRefusal,
+};
 use lingua_store::Store;
+use lingua_wire::scheduler::ErrorMessage;
 use lingua_wire::session::{
-    ErrorMessage, Plan, SessionMessage, SessionResume, SessionStart, SessionStarted,
+    SessionRequest, SessionResume, SessionStart, SessionStarted, parse_speaker,
 };
 use lingua_wire::{ErrorCode, Message, RequestError, to_json};
 use serde::Serialize;
@@ -40,20 +41,19 @@ use crate::metrics::Kind;
 use crate::reply::ApiError;
 use crate::routes::jobs::new_number;
 
-pub(crate) use compose::Composer;
-use voice::Voice;
+use voice::VoiceDetector;
 
 /// Bytes read at a time.
 const READ_BUFFER_BYTES: usize = 4 << 10;
 
-/// Longest message: more than any frame of audio may have, so that one that is too long can be answered.
+/// Longest message: above the limit for audio frames, so that a frame that is too long gets an error.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// How often a silent client is asked for a sign of life.
+/// How often to ping a client that sends nothing.
 const PING: Duration = Duration::from_secs(15);
 
-/// A client that gives none for so many times is gone.
-const SILENT_PINGS: u32 = 3;
+/// A client that has not answered this many pings is gone.
+const UNANSWERED_PINGS: u32 = 3;
 
 /// `GET /v1/session/ws`
 pub(crate) async fn upgrade<S: Store, T: Timer>(
@@ -62,7 +62,7 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
     ws: WebSocketUpgrade,
 ) -> Response {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let holder = app.shared.options.tokens.holder(authorization).map(|(token, _)| token.bytes());
+    let token = app.shared.options.tokens.holder(authorization).map(|(token, _)| token.bytes());
     let app = app.0;
     ws.max_message_size(MESSAGE_BYTES_MAX)
         .max_frame_size(MESSAGE_BYTES_MAX)
@@ -70,156 +70,138 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
         .write_buffer_size(READ_BUFFER_BYTES)
         .on_upgrade(move |socket| async move {
             let open = app.shared.metrics.count_connection(Kind::Session);
-            Box::pin(serve(&app, socket, holder)).await;
+            Box::pin(serve(&app, socket, token)).await;
             drop(open);
         })
 }
 
-async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, holder: Option<Holder>) {
+async fn serve<S: Store, T: Timer>(
+    app: &App<S, T>,
+    mut socket: WebSocket,
+    token: Option<SecretHash>,
+) {
     let options = &app.shared.options;
-    let wait = Duration::from_millis(options.first_message_ms);
-    let joined = tokio::time::timeout(wait, join(app, &mut socket, holder)).await;
-    let joined = joined.unwrap_or_else(|_| {
-        let detail = "send session_start or session_resume first, and soon";
+    let wait_ms = options.first_message_ms;
+    let opened =
+        tokio::time::timeout(Duration::from_millis(wait_ms), open(app, &mut socket, token)).await;
+    let opened = opened.unwrap_or_else(|_| {
+        let detail = format!("no session_start or session_resume within {wait_ms} ms");
         Err(ApiError::new(ErrorCode::InvalidRequest, detail))
     });
-    let (attached, plan, started) = match joined {
-        Ok(joined) => joined,
-        Err(failed) => return hang_up(&mut socket, failed.code(), failed.detail()).await,
+    let (session, started) = match opened {
+        Ok(opened) => opened,
+        Err(failed) => return send_fatal(&mut socket, failed.code(), failed.detail()).await,
     };
     if socket.send(text(&started)).await.is_err() {
         return;
     }
-    tracing::debug!(session_id = %attached.id(), resumed = started.resumed, "session");
+    tracing::debug!(session_id = %session.id(), resumed = started.resumed, "session connected");
     let write_limit = Duration::from_millis(options.session.write_ms);
-    let voice = match (options.session.rules.segments.silence_ms, plan.audio) {
-        (Some(_), Format::Pcm16 { sample_rate }) => Some(Voice::new(sample_rate)),
+    let voice = match (options.session.rules.segments.silence_ms, session.plan().audio) {
+        (Some(_), AudioEncoding::Pcm16 { sample_rate }) => Some(VoiceDetector::new(sample_rate)),
         _ => None,
     };
-    Connection { app, socket, attached, plan, voice, write_limit }.run().await;
+    SessionSocket { app, socket, session, voice, write_limit }.run().await;
 }
 
-type Joined<S, T> = (Attached<S, T>, Plan, SessionStarted<'static>);
+type Opened<S, T> = (ClientConnection<S, T>, SessionStarted);
 
-/// Waits for the client to say what it wants.
-async fn join<S: Store, T: Timer>(
+/// Reads the first message and starts or resumes a session.
+async fn open<S: Store, T: Timer>(
     app: &App<S, T>,
     socket: &mut WebSocket,
-    holder: Option<Holder>,
-) -> Result<Joined<S, T>, ApiError> {
+    token: Option<SecretHash>,
+) -> Result<Opened<S, T>, ApiError> {
     let first = loop {
         match socket.next().await {
             Some(Ok(Frame::Text(first))) => break first,
             Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
             _ => {
-                let detail = "the first frame has to be session_start or session_resume, as text";
+                let detail = "the first frame must be session_start or session_resume, as text";
                 return Err(ApiError::new(ErrorCode::InvalidRequest, detail));
             }
         }
     };
-    match SessionMessage::parse(&first)? {
-        SessionMessage::Start(start) => begin(app, start, first.as_bytes(), holder).await,
-        SessionMessage::Resume(resume) => come_back(app, &resume).await,
+    match SessionRequest::parse(&first)? {
+        SessionRequest::Start(message) => start(app, message, token).await,
+        SessionRequest::Resume(message) => resume(app, message).await,
         _ => {
-            let what = "the first message has to be 'session_start' or 'session_resume'";
+            let what = "the first message must be 'session_start' or 'session_resume'";
             Err(RequestError::invalid("type", what).into())
         }
     }
 }
 
-async fn begin<S: Store, T: Timer>(
+async fn start<S: Store, T: Timer>(
     app: &App<S, T>,
-    start: SessionStart<'_>,
-    said: &[u8],
-    holder: Option<Holder>,
-) -> Result<Joined<S, T>, ApiError> {
-    let plan = start.into_plan()?;
-    let secret = new_token();
+    message: SessionStart,
+    token: Option<SecretHash>,
+) -> Result<Opened<S, T>, ApiError> {
+    let plan = message.into_plan()?;
+    let (sessions, resume_token) = (&app.shared.sessions, new_token());
     let number = hex(new_number(app.shared.engine.now_ms()));
-    let id = format!("sess-{}", String::from_utf8_lossy(&number));
-    let new = NewSession {
-        id: id.as_str().into(),
-        secret: TokenHash::of(&secret).bytes(),
-        holder,
-        plan: Bytes::copy_from_slice(said),
-        format: plan.audio,
-        partials: plan.partials,
-        context: plan.context,
-    };
-    let attached = app.shared.sessions.start(new).await?;
-    let started = SessionStarted {
-        session_id: id.into(),
-        resume_token: secret.into(),
-        resume_ms: app.shared.sessions.options().resume_ms,
-        resumed: false,
-    };
-    Ok((attached, plan, started))
+    let session_id = format!("sess-{}", String::from_utf8_lossy(&number));
+    let (id, secret) = (session_id.as_str().into(), TokenHash::of(&resume_token).bytes());
+    let session = sessions.start(NewSession { id, secret, token, plan }).await?;
+    let resume_ms = sessions.options().resume_ms;
+    Ok((session, SessionStarted { session_id, resume_token, resume_ms, resumed: false }))
 }
 
-async fn come_back<S: Store, T: Timer>(
+async fn resume<S: Store, T: Timer>(
     app: &App<S, T>,
-    resume: &SessionResume<'_>,
-) -> Result<Joined<S, T>, ApiError> {
-    let secret = TokenHash::of(&resume.resume_token).bytes();
-    let sessions = &app.shared.sessions;
-    let attached = sessions.resume(&resume.session_id, &secret, resume.last_seq).await?;
-    let plan = compose::plan(attached.plan()).ok_or_else(|| {
-        ApiError::new(ErrorCode::Internal, "what the session was started with cannot be read")
-    })?;
-    let started = SessionStarted {
-        session_id: resume.session_id.clone().into_owned().into(),
-        resume_token: resume.resume_token.clone().into_owned().into(),
-        resume_ms: sessions.options().resume_ms,
-        resumed: true,
-    };
-    Ok((attached, plan, started))
+    message: SessionResume,
+) -> Result<Opened<S, T>, ApiError> {
+    let SessionResume { session_id, resume_token, last_seq } = message;
+    let (sessions, secret) = (&app.shared.sessions, TokenHash::of(&resume_token).bytes());
+    let session = sessions.resume(&session_id, &secret, last_seq).await?;
+    let resume_ms = sessions.options().resume_ms;
+    Ok((session, SessionStarted { session_id, resume_token, resume_ms, resumed: true }))
 }
 
 fn text<M: Message + Serialize>(message: &M) -> Frame {
     Frame::Text(to_json(message).into())
 }
 
-async fn hang_up(socket: &mut WebSocket, code: ErrorCode, detail: &str) {
-    // A peer that is gone does not mind.
+async fn send_fatal(socket: &mut WebSocket, code: ErrorCode, detail: &str) {
+    // If the client is gone, nobody needs the error.
     socket.send(text(&ErrorMessage::new(code, detail, true))).await.ok();
-    close(socket, 1008, code.as_str()).await;
+    send_close(socket, 1008, code.as_str()).await;
 }
 
-async fn close(socket: &mut WebSocket, code: u16, reason: &str) {
+async fn send_close(socket: &mut WebSocket, code: u16, reason: &str) {
     socket.send(Frame::Close(Some(CloseFrame { code, reason: reason.into() }))).await.ok();
 }
 
-/// The connection is over.
-struct Ended;
+/// The connection has ended.
+struct Disconnected;
 
-/// A client with its session.
-struct Connection<'a, S: Store, T: Timer> {
+/// A client's socket with its session.
+struct SessionSocket<'a, S: Store, T: Timer> {
     app: &'a App<S, T>,
     socket: WebSocket,
-    attached: Attached<S, T>,
-    plan: Plan,
-    voice: Option<Voice>,
+    session: ClientConnection<S, T>,
+    voice: Option<VoiceDetector>,
     write_limit: Duration,
 }
 
-impl<S: Store, T: Timer> Connection<'_, S, T> {
+impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
     async fn run(mut self) {
         let mut ping = tokio::time::interval(PING);
-        let mut silent_pings = 0;
+        let mut unanswered_pings = 0;
         loop {
             let step = tokio::select! {
                 frame = self.socket.next() => {
-                    silent_pings = 0;
+                    unanswered_pings = 0;
                     match frame {
-                        Some(Ok(frame)) => self.hear(frame).await,
-                        _ => Err(Ended),
+                        Some(Ok(frame)) => self.on_frame(frame).await,
+                        _ => Err(Disconnected),
                     }
                 }
-                told = self.attached.next() => self.tell(told).await,
+                output = self.session.next() => self.on_output(output).await,
                 _ = ping.tick() => {
-                    silent_pings += 1;
-                    match silent_pings > SILENT_PINGS {
-                        true => Err(Ended),
+                    unanswered_pings += 1;
+                    match unanswered_pings > UNANSWERED_PINGS {
+                        true => Err(Disconnected),
                         false => self.send(Frame::Ping(Bytes::new())).await,
                     }
                 }
@@ -230,88 +212,86 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
         }
     }
 
-    /// Sends a frame to a client that reads; one that does not is cut off.
-    async fn send(&mut self, frame: Frame) -> Result<(), Ended> {
+    /// Sends a frame; disconnects a client that does not read within the limit.
+    async fn send(&mut self, frame: Frame) -> Result<(), Disconnected> {
         match tokio::time::timeout(self.write_limit, self.socket.send(frame)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(Ended),
+            Ok(Err(_)) => Err(Disconnected),
             Err(_) => {
-                tracing::info!(session_id = %self.attached.id(), "client is too slow");
-                Err(Ended)
+                tracing::info!(session_id = %self.session.id(), "client does not read");
+                Err(Disconnected)
             }
         }
     }
 
-    async fn tell(&mut self, told: ToClient) -> Result<(), Ended> {
-        let frame = match told {
-            ToClient::Accepted(id, job) => text(&answer::accepted(id, job)),
-            ToClient::Partial(id, said) => text(&answer::partial(id, &said)),
-            ToClient::Delivered(delivered) => Frame::Text(answer::delivered(&delivered).into()),
-            ToClient::Over(over) => {
-                self.over(over).await;
-                return Err(Ended);
+    async fn on_output(&mut self, output: SessionOutput) -> Result<(), Disconnected> {
+        let frame = match output {
+            SessionOutput::Accepted(id, job) => text(&messages::accepted(id, job)),
+            SessionOutput::Partial(id, partial) => text(&messages::partial(id, &partial)),
+            SessionOutput::Delivery(delivery) => Frame::Text(messages::delivery(delivery).into()),
+            SessionOutput::Closed(reason) => {
+                self.close(reason).await;
+                return Err(Disconnected);
             }
         };
         self.send(frame).await
     }
 
-    async fn over(&mut self, over: Over) {
-        let (code, detail) = match over {
-            Over::Ended | Over::Away => return close(&mut self.socket, 1000, "session_end").await,
-            Over::Superseded => {
+    async fn close(&mut self, reason: CloseReason) {
+        let (code, detail) = match reason {
+            CloseReason::Ended | CloseReason::Abandoned => {
+                return send_close(&mut self.socket, 1000, "session_end").await;
+            }
+            CloseReason::Superseded => {
                 (ErrorCode::StaleEpoch, "another connection has resumed this session".to_owned())
             }
-            Over::Idle => {
+            CloseReason::Idle => {
                 let ms = self.app.shared.sessions.options().idle_ms;
-                (ErrorCode::SessionIdle, format!("nothing was heard for {ms} ms; start a new one"))
+                (ErrorCode::SessionIdle, format!("nothing was received for {ms} ms; start anew"))
             }
         };
-        hang_up(&mut self.socket, code, &detail).await;
+        send_fatal(&mut self.socket, code, &detail).await;
     }
 
-    async fn hear(&mut self, frame: Frame) -> Result<(), Ended> {
-        let heard = match &frame {
-            Frame::Text(said) => self.hear_message(said),
-            Frame::Binary(audio) => self.hear_audio(audio),
+    async fn on_frame(&mut self, frame: Frame) -> Result<(), Disconnected> {
+        let taken = match frame {
+            Frame::Text(message) => self.on_message(&message),
+            Frame::Binary(audio) => self.on_audio(audio),
             Frame::Ping(_) | Frame::Pong(_) => Ok(()),
-            Frame::Close(_) => return Err(Ended),
+            Frame::Close(_) => return Err(Disconnected),
         };
-        let Err(failed) = heard else { return Ok(()) };
-        let fatal = matches!(failed.code(), ErrorCode::RateLimited | ErrorCode::StaleEpoch);
-        if fatal {
-            hang_up(&mut self.socket, failed.code(), failed.detail()).await;
-            return Err(Ended);
+        let Err(failed) = taken else { return Ok(()) };
+        if matches!(failed.code(), ErrorCode::RateLimited | ErrorCode::StaleEpoch) {
+            send_fatal(&mut self.socket, failed.code(), failed.detail()).await;
+            return Err(Disconnected);
         }
         self.send(text(&ErrorMessage::new(failed.code(), failed.detail(), false))).await
     }
 
-    fn hear_audio(&mut self, audio: &[u8]) -> Result<(), ApiError> {
-        let max = self.app.shared.options.session.frame_bytes_max;
-        if audio.len() > max {
-            let detail = format!(
-                "the frame has {} bytes, at most {max} may be; send shorter ones",
-                audio.len()
-            );
+    fn on_audio(&mut self, audio: Bytes) -> Result<(), ApiError> {
+        let (bytes, max) = (audio.len(), self.app.shared.options.session.frame_bytes_max);
+        if bytes > max {
+            let detail = format!("the frame has {bytes} bytes; send at most {max} per frame");
             return Err(ApiError::new(ErrorCode::PayloadTooLarge, detail));
         }
-        let is_speech = self.voice.as_mut().map(|voice| voice.hears(audio));
-        Ok(self.attached.audio(audio, is_speech)?)
+        let is_speech = self.voice.as_mut().map(|voice| voice.is_speech(&audio));
+        Ok(self.session.audio(audio, is_speech)?)
     }
 
-    fn hear_message(&mut self, said: &str) -> Result<(), ApiError> {
-        match SessionMessage::parse(said)? {
-            SessionMessage::TurnStart(turn) => {
-                let speaker = self.plan.speaker(turn.speaker.as_deref())?;
-                self.attached.turn_start(speaker)?;
+    fn on_message(&mut self, message: &str) -> Result<(), ApiError> {
+        let direction = self.session.plan().direction;
+        match SessionRequest::parse(message)? {
+            SessionRequest::TurnStart(turn) => {
+                self.session.turn_start(parse_speaker(turn.speaker.as_deref(), direction)?)?;
             }
-            SessionMessage::TurnEnd(_) => self.attached.turn_end()?,
-            SessionMessage::Text(turn) => {
-                let speaker = self.plan.speaker(turn.speaker.as_deref())?;
-                self.attached.text(&turn.text, speaker)?;
+            SessionRequest::TurnEnd(_) => self.session.turn_end()?,
+            SessionRequest::Text(turn) => {
+                let speaker = parse_speaker(turn.speaker.as_deref(), direction)?;
+                self.session.text(&turn.text, speaker)?;
             }
-            SessionMessage::End(_) => self.attached.end()?,
-            SessionMessage::Start(_) | SessionMessage::Resume(_) => {
-                let what = "this connection has its session already; open another connection";
+            SessionRequest::End(_) => self.session.end()?,
+            SessionRequest::Start(_) | SessionRequest::Resume(_) => {
+                let what = "this connection already has a session; open another connection";
                 return Err(RequestError::invalid("type", what).into());
             }
         }
@@ -319,13 +299,8 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
     }
 }
 
-impl From<lingua_engine::session::SessionError> for ApiError {
-    fn from(error: lingua_engine::session::SessionError) -> Self {
-        Self::named(error.code(), error.to_string())
+impl From<SessionRefusal> for ApiError {
+    fn from(refusal: SessionRefusal) -> Self {
+        Self::named(refusal.code(), refusal.to_string())
     }
-}
-
-/// What sessions are made with.
-pub(crate) fn composer(default_wait_ms: u64) -> Arc<Composer> {
-    Arc::new(Composer { wait_ms: default_wait_ms })
 }

@@ -258,13 +258,18 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
             ToNode::Assign(assignment) => {
                 let now_ms = self.app.shared.engine.now_ms();
                 self.feed(text(&convert::assign(&assignment, now_ms, false))).await?;
-                match assignment.request.audio().filter(|_| !assignment.stream) {
+                let audio = if assignment.stream { None } else { assignment.request.audio() };
+                match audio {
                     Some((_, _, audio)) => self.feed(Frame::Binary(audio)).await,
                     None => Ok(()),
                 }
             }
             ToNode::Sound { key, sound } => {
-                let frame = [&tag(job_ref(key))[..], &sound].concat();
+                let tag = tag(job_ref(key));
+                let bytes = sound.iter().map(Bytes::len).sum::<usize>();
+                let mut frame = Vec::with_capacity(tag.len() + bytes);
+                frame.extend_from_slice(&tag);
+                sound.iter().for_each(|chunk| frame.extend_from_slice(chunk));
                 self.feed(Frame::Binary(frame.into())).await
             }
             ToNode::SoundEnd { key, bytes } => {

@@ -10,11 +10,11 @@
 //! | `instance.rs`, `gate.rs` | lives of instances; what holds one up |
 //! | `store.rs`, `oracle.rs` | the store as it is reached; what its answers are held against |
 //! | `network.rs`, `conn.rs` | what becomes of messages; connections of nodes |
-//! | `node.rs`, `client.rs`, `turn.rs` | processes of nodes; clients; what they ask for |
-//! | `speaker.rs`, `line.rs`, `compose.rs` | people who speak in sessions; their connections; segments as jobs |
-//! | `sound.rs`, `ear.rs`, `echo.rs` | sound that says whose it is; what nodes hear and make of it |
+//! | `node.rs`, `client.rs`, `client_job.rs` | processes of nodes; clients; what they ask for |
+//! | `speaker.rs`, `client_connection.rs` | clients of sessions; their connections |
+//! | `marked_audio.rs`, `ear.rs`, `segment_echo.rs` | audio with numbered frames; what nodes return for it |
 //! | `chaos.rs`, `quiet.rs` | the time of faults; the quiet end |
-//! | `checker.rs`, `ledger.rs` | the rules S1 to S8; those of sessions, S9 and S10 |
+//! | `checker.rs`, `session_checker.rs` | the rules S1 to S8; those of sessions, S9 and S10 |
 //! | `planted.rs` | bugs on purpose |
 //! | `batch.rs`, `tally.rs`, `trace.rs` | many seeds; numbers; timelines |
 //!
@@ -24,28 +24,27 @@ mod batch;
 mod chaos;
 mod checker;
 mod client;
-mod compose;
+mod client_connection;
+mod client_job;
 mod conn;
 mod ear;
-mod echo;
 mod facts;
 mod gate;
 mod instance;
-mod ledger;
-mod line;
 mod luck;
+mod marked_audio;
 mod network;
 mod node;
 mod oracle;
 mod plan;
 mod planted;
 mod quiet;
-mod sound;
+mod segment_echo;
+mod session_checker;
 mod speaker;
 mod store;
 mod tally;
 mod trace;
-mod turn;
 
 pub use batch::{Batch, Progress};
 pub use checker::{Checker, Violation};
@@ -64,14 +63,14 @@ use lingua_store::{Clock, StoreLimits};
 use parking_lot::Mutex;
 
 use checker::{JobFacts, Watch};
+use client_job::ClientJob;
 use instance::Instance;
-use ledger::Ledger;
 use network::{End, Network};
 use oracle::Oracle;
 use plan::{CHAOS_MS, Plan};
+use session_checker::SessionChecker;
 use store::Inner;
 use trace::{About, Trace};
-use turn::Turn;
 
 /// The time at which every world begins.
 const START_MS: u64 = 1_800_000_000_000;
@@ -175,7 +174,7 @@ fn live(plan: Plan, bug: Option<Where>) -> Outcome {
     drop(runtime);
     world.instances.lock().clear();
     for sessions in world.sessions.lock().drain(..) {
-        sessions.forget_all();
+        sessions.drop_all();
     }
     plant(None);
     let trace = std::mem::take(&mut *world.trace.lock());
@@ -213,7 +212,7 @@ struct World {
     /// The sessions of all lives of instances.
     sessions: Mutex<Vec<Sessions<store::FaultyStore, gate::SkewedTimer>>>,
     /// What clients know of theirs, by number.
-    ledgers: Mutex<Vec<Ledger>>,
+    session_checkers: Mutex<Vec<SessionChecker>>,
     processes: Mutex<Processes>,
     jobs: Mutex<Vec<JobFacts>>,
     begun: Mutex<Vec<bool>>,
@@ -247,7 +246,7 @@ impl World {
             tally: Mutex::default(),
             instances: Mutex::new(instances),
             sessions: Mutex::default(),
-            ledgers: Mutex::default(),
+            session_checkers: Mutex::default(),
             processes: Mutex::new(Processes { present, count: 0 }),
             jobs: Mutex::default(),
             begun: Mutex::default(),
@@ -274,7 +273,7 @@ impl World {
         let looking = tokio::spawn(Arc::clone(self).look_on());
         let traffic = tokio::spawn(Arc::clone(self).traffic());
         for who in 0..self.plan.speech.as_ref().map_or(0, |speech| speech.speakers) {
-            tokio::spawn(speaker::converse(Arc::clone(self), who));
+            tokio::spawn(speaker::run_speaker(Arc::clone(self), who));
         }
         chaos::rage(self).await;
         traffic.abort();
@@ -290,7 +289,7 @@ impl World {
         let until_ms = self.now_ms() + CHAOS_MS;
         while self.now_ms() < until_ms && !self.has_failed() {
             let number = self.next_job();
-            let turn = Turn::of(&self.plan, number);
+            let turn = ClientJob::of(&self.plan, number);
             tokio::spawn(client::speak(Arc::clone(&self), turn));
             let pause_ms = luck.between(1, 2 * self.plan.job_every_ms);
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;

@@ -14,8 +14,8 @@ use crate::scheduler::{
     Registered,
 };
 use crate::session::{
-    JobAccepted, Missing, SegmentResult, SessionEnd, SessionPartial, SessionResume, SessionStart,
-    SessionStarted, TextTurn, TurnEnd, TurnStart,
+    JobAccepted, SegmentMissing, SegmentResult, SessionEnd, SessionPartial, SessionResume,
+    SessionStart, SessionStarted, TextTurn, TurnEnd, TurnStart,
 };
 use crate::view::{
     ClusterView, ExplainResponse, JobList, JobUpdate, JobView, LeaderUpdate, NodeList, NodeUpdate,
@@ -70,17 +70,17 @@ messages! {
     ErrorBody = "error_body";
 
     // Sessions.
-    SessionStart<'_> = "session_start";
-    SessionResume<'_> = "session_resume", check_bounds;
-    TurnStart<'_> = "turn_start";
+    SessionStart = "session_start";
+    SessionResume = "session_resume", check_bounds;
+    TurnStart = "turn_start";
     TurnEnd = "turn_end";
     TextTurn<'_> = "text", check_bounds;
     SessionEnd = "session_end";
-    SessionStarted<'_> = "session_started";
+    SessionStarted = "session_started";
     JobAccepted = "job_accepted";
-    SessionPartial<'_> = "partial";
+    SessionPartial = "partial";
     SegmentResult<'_> = "result";
-    Missing<'_> = "missing";
+    SegmentMissing = "missing";
 
     // What people and tools look at.
     JobView = "job_view";

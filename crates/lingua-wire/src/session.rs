@@ -1,24 +1,25 @@
-//! What is said on a session's socket.
+//! The messages of the session WebSocket.
 //!
 //! | file | what |
 //! |---|---|
-//! | `client.rs` | [`SessionMessage`]: any frame of a client |
-//! | `plan.rs` | [`Plan`]: what a session was started with, checked and in the core's words |
-//! | `scheduler.rs` | [`SessionAnswer`]: any frame of the scheduler |
+//! | `request.rs` | [`SessionRequest`]: any text frame from the client |
+//! | `plan.rs` | checks `session_start` and turns it into a [`SessionPlan`] |
+//! | `update.rs` | [`SessionUpdate`]: any text frame from the scheduler |
 //!
-//! Audio goes beside the messages: every binary frame of a client is audio of the turn that is open, or opens one.
+//! Binary frames from the client are audio: they belong to the open turn, or open one.
+//!
+//! [`SessionPlan`]: lingua_core::session::SessionPlan
 
-mod client;
 mod plan;
-mod scheduler;
+mod request;
+mod update;
 
-pub use crate::scheduler::ErrorMessage;
-pub use client::{
-    AudioFormat, SessionEnd, SessionMessage, SessionResume, SessionStart, TextTurn, TurnEnd,
+pub use plan::parse_speaker;
+pub use request::{
+    AudioFormat, SessionEnd, SessionRequest, SessionResume, SessionStart, TextTurn, TurnEnd,
     TurnStart,
 };
-pub use plan::{Direction, Plan};
-pub use scheduler::{
-    JobAccepted, Missing, SegmentResult, SegmentTimings, SessionAnswer, SessionPartial,
-    SessionStarted,
+pub use update::{
+    JobAccepted, SegmentMissing, SegmentResult, SegmentTimings, SessionPartial, SessionStarted,
+    SessionUpdate,
 };

@@ -5,7 +5,7 @@
 //! | `scheduler.rs` | the scheduler, on a thread of its own |
 //! | `fleet.rs` | the nodes, through real sockets |
 //! | `traffic.rs` | the clients, through real HTTP |
-//! | `talk.rs` | speakers, through the session socket |
+//! | `conversation.rs` | two-way sessions, over the session socket |
 //! | `view.rs` | the display |
 //!
 //! Start at [`run`]. The display gets its data over HTTP, as any client does.
@@ -27,15 +27,15 @@ use crate::screen::{colours, print_line};
 use crate::serve::stop_signal;
 use crate::simulated::{StopSwitch, until_registered};
 
+mod conversation;
 mod fleet;
 mod scheduler;
-mod talk;
 mod traffic;
 mod view;
 
+use conversation::ConversationStats;
 use fleet::{DEMO_NODES, DemoNode};
 use scheduler::DemoScheduler;
-use talk::Talked;
 use traffic::TrafficStats;
 use view::{DemoTerminal, DemoView, NodeBar};
 
@@ -70,11 +70,12 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     until_registered(&api, DEMO_NODES.len(), |_| true).await?;
     let stats = Arc::new(Mutex::new(TrafficStats::new(RATE_AT_FIRST)));
     let clients = tokio::spawn(traffic::run(api.clone(), Arc::clone(&stats), stop.clone()));
-    let talked = Arc::new(Mutex::new(Talked::default()));
-    let people = tokio::spawn(talk::run(scheduler.url(), Arc::clone(&talked), stop.clone()));
+    let conversations = Arc::new(Mutex::new(ConversationStats::default()));
+    let people =
+        tokio::spawn(conversation::run(scheduler.url(), Arc::clone(&conversations), stop.clone()));
     let mut last = DemoView { url: scheduler.url(), ..DemoView::default() };
     let ended = tokio::select! {
-        shown = show(&api, &stats, &talked, &mut last) => shown,
+        shown = show(&api, &stats, &conversations, &mut last) => shown,
         () = stop_signal() => Ok(()),
         () = after(args.seconds) => Ok(()),
         Some(ended) = nodes.join_next() => ended.context("a node's task failed").flatten(),
@@ -124,7 +125,7 @@ async fn after(seconds: Option<u64>) {
 async fn show(
     api: &ApiClient,
     stats: &Mutex<TrafficStats>,
-    talked: &Mutex<Talked>,
+    conversations: &Mutex<ConversationStats>,
     last: &mut DemoView,
 ) -> anyhow::Result<()> {
     let is_terminal = std::io::stdout().is_terminal();
@@ -138,7 +139,7 @@ async fn show(
     for frame in 0_u64.. {
         frames.tick().await;
         *last = read_view(api, stats, last.url.clone(), start).await?;
-        last.talked = talked.lock().clone();
+        last.conversations = conversations.lock().clone();
         stats.lock().adapt_rate(last.busy());
         match &terminal {
             Some(terminal) => terminal.show(&last.draw(colours())),
@@ -173,7 +174,7 @@ async fn read_view(
         open: stats.open,
         queued: metric(&metrics, "lingua_queue_jobs"),
         sessions: metric(&metrics, "lingua_sessions"),
-        talked: Talked::default(),
+        conversations: ConversationStats::default(),
         rate,
     })
 }

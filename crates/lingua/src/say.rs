@@ -1,10 +1,11 @@
-//! `lingua say`: speaks a file or a text to a scheduler, and shows what comes back.
+//! `lingua say`: sends a WAV file or text to a scheduler and prints the translation.
 //!
 //! | file | what |
 //! |---|---|
-//! | `wav.rs` | reading and writing WAV files |
+//! | `wav.rs` | reads and writes WAV files |
 //!
-//! Start at [`run`]. The sound is sent as a microphone would send it, at real time unless it is asked to hurry.
+//! Start at [`run`]. Audio is sent as a microphone would send it: in real time, or `--speed` times
+//! faster.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -13,9 +14,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use lingua_core::Source;
-use lingua_sdk::session::Event;
-use lingua_sdk::{Session, SessionOptions};
-use lingua_wire::session::{AudioFormat, Missing, SegmentResult, SessionStart};
+use lingua_sdk::session::SessionEvent;
+use lingua_sdk::{Session, SessionSettings};
+use lingua_wire::session::{
+    AudioFormat, SegmentMissing, SegmentResult, SessionPartial, SessionStart,
+};
 use lingua_wire::to_json;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -25,9 +28,9 @@ use crate::simulated::socket_url;
 
 mod wav;
 
-use wav::{Sound, Speech};
+use wav::{WavInput, WavOutput};
 
-/// How much is sent at a time.
+/// Length of a frame.
 const FRAME_MS: u64 = 20;
 
 /// Flags of `lingua say`.
@@ -36,19 +39,19 @@ pub(crate) struct SayArgs {
     /// A WAV file: 16 bits, 8, 16, 24 or 48 kHz.
     #[arg(required_unless_present = "text", conflicts_with = "text")]
     file: Option<PathBuf>,
-    /// Send this text instead of sound; may be given several times.
+    /// Send this text instead of audio; may be given several times.
     #[arg(long)]
     text: Vec<String>,
-    /// What is spoken, or `auto`.
+    /// The spoken language, or `auto`.
     #[arg(long, value_name = "LANG")]
     from: String,
-    /// What it shall become.
+    /// The language of the translation.
     #[arg(long, value_name = "LANG")]
     to: String,
     /// Save the translated speech here.
     #[arg(long, value_name = "OUT.wav")]
     out: Option<PathBuf>,
-    /// How many times faster than real time to speak, up to 4.
+    /// Send the audio this many times faster than real time, up to 4.
     #[arg(long, default_value_t = 1.0, value_parser = speed)]
     speed: f64,
     #[command(flatten)]
@@ -61,63 +64,62 @@ fn speed(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) async fn run(args: SayArgs) -> anyhow::Result<()> {
-    let speech = args.file.as_deref().map(Speech::read).transpose()?;
-    let audio = speech.as_ref().map(|speech| AudioFormat {
-        format: "pcm16".into(),
-        sample_rate: Some(speech.sample_rate),
-    });
+    let input = args.file.as_deref().map(WavInput::read).transpose()?;
+    let audio = input
+        .as_ref()
+        .map(|input| AudioFormat { format: "pcm16".into(), sample_rate: Some(input.sample_rate) });
     let start = SessionStart {
-        src_lang: Some(args.from.as_str().into()),
-        tgt_lang: Some(args.to.as_str().into()),
+        src_lang: Some(args.from.clone()),
+        tgt_lang: Some(args.to.clone()),
         require_tts: Some(args.out.is_some()),
         partials: Some(true),
         audio,
         ..SessionStart::default()
     };
-    let mut session = Session::start(args.options()?, &start).await?;
-    let mut heard = Heard::new(args.target.json);
-    if let Some(speech) = &speech {
-        speak(&mut session, speech, args.speed, &mut heard).await?;
+    let mut session = Session::start(args.settings()?, &start).await?;
+    let mut printer = Printer::new(args.target.json);
+    if let Some(input) = &input {
+        send_audio(&mut session, input, args.speed, &mut printer).await?;
     }
     for text in &args.text {
         session.text(text, None).await;
     }
     session.end().await;
     while let Some(event) = session.next().await? {
-        heard.take(event);
+        printer.print(event);
     }
-    heard.finish(args.out.as_deref())
+    printer.finish(args.out.as_deref())
 }
 
 impl SayArgs {
-    fn options(&self) -> anyhow::Result<SessionOptions> {
-        let mut options = SessionOptions::new(socket_url(&self.target.url, "/v1/session/ws"));
+    fn settings(&self) -> anyhow::Result<SessionSettings> {
+        let mut settings = SessionSettings::new(socket_url(&self.target.url, "/v1/session/ws"));
         if let Some(token) = &self.target.token {
-            options = options.token(token);
+            settings = settings.token(token);
         }
         if let Some(ca) = &self.target.ca {
-            options = options.ca(ca)?;
+            settings = settings.ca(ca)?;
         }
-        Ok(options)
+        Ok(settings)
     }
 }
 
-/// Sends the sound piece by piece, and takes what comes meanwhile.
-async fn speak(
+/// Sends the audio frame by frame and prints what arrives meanwhile.
+async fn send_audio(
     session: &mut Session,
-    speech: &Speech,
+    input: &WavInput,
     speed: f64,
-    heard: &mut Heard,
+    printer: &mut Printer,
 ) -> anyhow::Result<()> {
     let mut ticks = interval(Duration::from_millis(FRAME_MS).div_f64(speed));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    for frame in speech.frames(FRAME_MS) {
+    for frame in input.frames(FRAME_MS) {
         loop {
             tokio::select! {
                 biased;
                 _ = ticks.tick() => break,
                 event = session.next() => match event? {
-                    Some(event) => heard.take(event),
+                    Some(event) => printer.print(event),
                     None => bail!("the scheduler ended the session"),
                 },
             }
@@ -128,37 +130,39 @@ async fn speak(
     Ok(())
 }
 
-/// What came back.
-struct Heard {
+/// Prints results and keeps them for the summary.
+struct Printer {
     json: bool,
-    /// Partial texts are written over each other.
+    /// Shows partial texts, each in place of the previous one.
     is_live: bool,
     results: Vec<SegmentResult<'static>>,
     missing: usize,
 }
 
-impl Heard {
+impl Printer {
     fn new(json: bool) -> Self {
         let is_live = std::io::stdout().is_terminal() && !json;
         Self { json, is_live, results: vec![], missing: 0 }
     }
 
-    fn take(&mut self, event: Event) {
+    fn print(&mut self, event: SessionEvent) {
         match event {
-            Event::Partial { turn, segment, text } if self.is_live => {
+            SessionEvent::Partial(SessionPartial { turn, segment, text }) if self.is_live => {
                 print_text(&format!("\r\x1b[K{turn}.{segment}  … {text}"));
             }
-            Event::Partial { .. } | Event::Accepted(_) => {}
-            Event::Result(result) => {
-                self.show_result(&result);
+            SessionEvent::Partial(_) | SessionEvent::Accepted(_) => {}
+            SessionEvent::Result(result) => {
+                self.print_result(&result);
                 self.results.push(*result);
             }
-            Event::Missing(missing) => {
-                self.show_missing(&missing);
+            SessionEvent::Missing(missing) => {
+                self.print_missing(&missing);
                 self.missing += 1;
             }
-            Event::Refused { code, detail } => eprintln!("lingua: {code}: {detail}"),
-            Event::Resumed => eprintln!("lingua: the connection broke; the session goes on"),
+            SessionEvent::Refused { code, detail } => eprintln!("lingua: {code}: {detail}"),
+            SessionEvent::Resumed => {
+                eprintln!("lingua: the connection broke; the session has resumed")
+            }
         }
     }
 
@@ -169,7 +173,7 @@ impl Heard {
         print_line(text);
     }
 
-    fn show_result(&self, result: &SegmentResult<'_>) {
+    fn print_result(&self, result: &SegmentResult<'_>) {
         if self.json {
             return print_line(to_json(result));
         }
@@ -178,33 +182,33 @@ impl Heard {
             Source::Auto => "auto".to_owned(),
         };
         let (turn, segment, tgt) = (result.turn, result.segment, result.tgt_lang);
-        let said = result.text_asr.as_deref().unwrap_or("-");
-        let means = result.text_translated.as_deref().unwrap_or("-");
-        self.line(&format!("{turn}.{segment}  {src}: {said}\n     {tgt}: {means}"));
+        let spoken = result.text_asr.as_deref().unwrap_or("-");
+        let translated = result.text_translated.as_deref().unwrap_or("-");
+        self.line(&format!("{turn}.{segment}  {src}: {spoken}\n     {tgt}: {translated}"));
     }
 
-    fn show_missing(&self, missing: &Missing<'_>) {
+    fn print_missing(&self, missing: &SegmentMissing) {
         if self.json {
             return print_line(to_json(missing));
         }
-        let Missing { turn, segment, error, detail, .. } = missing;
+        let SegmentMissing { turn, segment, error, detail, .. } = missing;
         self.line(&format!("{turn}.{segment}  missing: {error}: {detail}"));
     }
 
-    /// Shows how long things took, and saves what is to be heard.
+    /// Prints the timings and saves the translated speech.
     fn finish(self, out: Option<&std::path::Path>) -> anyhow::Result<()> {
         if !self.json {
             print_line(format!("\n{}", self.timings()));
         }
         if let Some(path) = out {
-            let mut sound = Sound::default();
+            let mut output = WavOutput::default();
             for result in &self.results {
                 if let Some(audio) = &result.tts_audio {
-                    sound.add(audio)?;
+                    output.add(audio)?;
                 }
             }
             let ms =
-                sound.write(path).with_context(|| format!("cannot write {}", path.display()))?;
+                output.write(path).with_context(|| format!("cannot write {}", path.display()))?;
             if !self.json {
                 print_line(format!("{ms} ms of speech in {}", path.display()));
             }
@@ -233,7 +237,7 @@ impl Heard {
                 ms(job.total_ms),
             ]);
         }
-        sheet.finish("nothing was said")
+        sheet.finish("there are no results")
     }
 }
 
@@ -242,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_speaks_faster_than_a_session_takes() {
+    fn speeds_beyond_what_a_session_accepts_are_refused() {
         assert_eq!(speed("2"), Ok(2.0));
         assert!(["0", "4.1", "NaN", "fast"].iter().all(|text| speed(text).is_err()));
     }

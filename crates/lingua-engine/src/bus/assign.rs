@@ -166,10 +166,10 @@ impl<S: Store, T: Timer> EngineState<S, T> {
         grant: &Grant,
         key: LeaseKey,
         at: usize,
-        sound: Bytes,
+        sound: &[bytes::Bytes],
     ) {
         let head = Head::Sound { node: grant.node.to_string(), key: key.into(), at };
-        self.send(&grant.via, BusMessage { head, blobs: vec![sound] });
+        self.send(&grant.via, BusMessage { head, blobs: vec![sound.concat().into()] });
     }
 
     pub(crate) fn send_audio_end_elsewhere(

@@ -83,6 +83,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 let key = key.lease();
                 let unheard = blobs.first().and_then(|sound| shared.bus.unheard(key, at, sound));
                 if let Some(sound) = unheard {
+                    let sound = vec![sound];
                     self.pass_on(&node, ToNode::Sound { key, sound });
                 }
             }

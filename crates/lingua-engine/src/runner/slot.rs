@@ -273,7 +273,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let (back, needs) = (LangPair::known(tgt, src), self.spec.needs);
         let (shared, question) = (&self.shared, (cell, back, needs));
         let now_ms = shared.now_ms();
-        if let Some(known) = shared.one_way.get(&question, now_ms) {
+        if let Some(known) = shared.one_way_nodes.get(&question, now_ms) {
             return Ok(known);
         }
         let view = shared.store.view(cell).await.map_err(|_| store_down())?;
@@ -283,7 +283,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             .iter()
             .filter(|n| n.profile.capabilities().missing(back, needs, rule).is_some());
         let slots: SlotSet = lacks.map(|node| node.place.slot).collect();
-        shared.one_way.put(question, slots, now_ms);
+        shared.one_way_nodes.put(question, slots, now_ms);
         Ok(slots)
     }
 

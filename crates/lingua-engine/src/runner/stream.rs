@@ -33,7 +33,7 @@ pub(super) struct StreamState {
 impl<S: Store, T: Timer> Runner<S, T> {
     /// The job's audio, if it is still being spoken.
     pub(super) fn unfinished_speech(&self) -> Option<Arc<Speech>> {
-        self.live.request.speech.clone().filter(|speech| !speech.is_whole())
+        self.live.request.speech.clone().filter(|speech| !speech.is_complete())
     }
 
     /// Finds a slot on a streaming node; without one, waits until the speaker has finished.
@@ -46,7 +46,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return Ok(Some(found));
         }
         self.stream = StreamState::default();
-        while !speech.is_whole() {
+        while !speech.is_complete() {
             let signal = tokio::select! {
                 biased;
                 signal = self.live.next() => signal,
@@ -100,7 +100,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return self.send_speech_elsewhere(&speech);
         };
         let (sound, is_whole) = speech.since(self.stream.sent);
-        let bytes = self.stream.sent + sound.len();
+        let bytes = self.stream.sent + sound.iter().map(bytes::Bytes::len).sum::<usize>();
         let LeaseKey { job, attempt } = key;
         let sound = match sound.is_empty() {
             true => Ok(()),
@@ -126,9 +126,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Some(grant) = self.machine.grant().cloned() else { return };
         let key = self.key();
         let (sound, is_whole) = speech.since(self.stream.sent);
-        let bytes = self.stream.sent + sound.len();
+        let bytes = self.stream.sent + sound.iter().map(bytes::Bytes::len).sum::<usize>();
         if !sound.is_empty() {
-            self.shared.send_audio_elsewhere(&grant, key, self.stream.sent, sound);
+            self.shared.send_audio_elsewhere(&grant, key, self.stream.sent, &sound);
         }
         if is_whole {
             self.shared.send_audio_end_elsewhere(&grant, key, bytes);

@@ -1,30 +1,25 @@
-//! How sessions are set up, what the edge does for them, and what is refused.
+//! How sessions are set up, and why one may be refused.
 
-use std::fmt::Debug;
-use std::sync::Arc;
+use lingua_core::session::{FrameError, SegmentRules};
 
-use lingua_core::JobId;
-use lingua_core::session::{FrameError, SegmentId, SegmentRules, Speaker};
-
-use crate::request::{JobRequest, ResultJson};
-use crate::speech::Speech;
-
-/// How sessions are set up.
+/// How sessions are set up; the same for all sessions of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionOptions {
     /// When a segment ends.
     pub segments: SegmentRules,
     /// How long after its end a segment may take.
     pub deadline_ms: u64,
-    /// How long a session outlives its connection.
+    /// How long a segment's job waits for a free slot.
+    pub wait_ms: u64,
+    /// How long a session can be resumed after its connection broke.
     pub resume_ms: u64,
-    /// How long a client may say nothing at all.
+    /// A connected client that sends nothing for this long loses its session.
     pub idle_ms: u64,
-    /// How many times faster than real time audio may come.
+    /// How many times faster than real time audio may arrive.
     pub rate_max: u64,
-    /// Over how long that is measured.
+    /// The window over which that rate is averaged.
     pub rate_window_ms: u64,
-    /// Most segments of a session that were not delivered.
+    /// Most undelivered segments of a session; further ones are missing.
     pub open_segments_max: usize,
     /// Most sessions of one token.
     pub per_token_max: usize,
@@ -42,6 +37,7 @@ impl Default for SessionOptions {
                 silence_ms: None,
             },
             deadline_ms: 15_000,
+            wait_ms: 2_000,
             resume_ms: 60_000,
             idle_ms: 1_800_000,
             rate_max: 4,
@@ -53,91 +49,47 @@ impl Default for SessionOptions {
     }
 }
 
-/// What is said in a segment.
-#[derive(Debug, Clone)]
-pub enum SegmentInput {
-    /// Text.
-    Text(Arc<str>),
-    /// Audio that may still be growing.
-    Speech(Arc<Speech>),
-}
-
-/// A segment that is to become a job.
-#[derive(Debug)]
-pub struct SegmentAsk<'a> {
-    /// What the session was started with, as the edge wrote it down.
-    pub plan: &'a [u8],
-    /// The job's id.
-    pub id: JobId,
-    /// Whose it is.
-    pub session: Arc<str>,
-    /// Which segment.
-    pub at: SegmentId,
-    /// Who speaks, if that was said.
-    pub speaker: Option<Speaker>,
-    /// What is said.
-    pub input: SegmentInput,
-    /// What was said before, the oldest first.
-    pub context: Vec<Arc<str>>,
-    /// Segments of one turn have the same.
-    pub bind_key: Arc<str>,
-    /// How long the job may take from now on.
-    pub deadline_ms: u64,
-}
-
-/// What the edge does for sessions: it alone knows what a session was started with.
-pub trait Compose: Debug + Send + Sync + 'static {
-    /// A name for a new job.
-    fn job_id(&self, now_ms: u64) -> JobId;
-
-    /// Makes a job of a segment; `None` if it cannot read its own plan.
-    fn job(&self, ask: SegmentAsk<'_>) -> Option<JobRequest>;
-
-    /// What was said, from a result: what later jobs get as context.
-    fn text_of(&self, result: &ResultJson) -> Option<String>;
-}
-
-/// Why a session is refused something.
+/// Why a client's request on its session is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SessionError {
-    /// There is no such session, or it is somebody else's.
-    #[error("there is no such session, or the token is not its own; start a new one")]
+pub enum SessionRefusal {
+    /// There is no such session, or its secret is another one.
+    #[error("no session has this id and resume_token; start a new one")]
     NotFound,
-    /// As many as there may be.
-    #[error("{what} has {limit} sessions already; end one, or use another instance")]
-    TooMany {
-        /// Who.
-        what: &'static str,
-        /// The bound.
+    /// A limit on the number of sessions is reached.
+    #[error("{scope} has {limit} sessions already; end one, or use another instance")]
+    TooManySessions {
+        /// `this instance` or `this token`.
+        scope: &'static str,
+        /// The most that it may have.
         limit: usize,
     },
-    /// Audio comes too fast.
+    /// Audio arrives too fast.
     #[error(
-        "audio comes faster than {rate} times real time; check the sample rate, or wait {wait_ms} ms"
+        "audio arrives faster than {rate} times real time; check the sample rate, or wait {wait_ms} ms"
     )]
     TooFast {
-        /// How many times faster it may be.
+        /// The highest multiple of real time.
         rate: u64,
-        /// How long to wait.
+        /// When the frame could have been accepted.
         wait_ms: u64,
     },
-    /// A frame is no audio.
+    /// A frame is not valid audio.
     #[error(transparent)]
     BadFrame(#[from] FrameError),
-    /// Another connection has the session.
-    #[error("another connection has resumed this session; this one is over")]
+    /// A later connection owns the session.
+    #[error("another connection has resumed this session; this connection is closed")]
     Superseded,
-    /// The store does not answer.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] lingua_store::StoreError),
 }
 
-impl SessionError {
-    /// The error code that users see.
+impl SessionRefusal {
+    /// The error code that clients see.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound => "SESSION_NOT_FOUND",
-            Self::TooMany { .. } | Self::TooFast { .. } => "RATE_LIMITED",
+            Self::TooManySessions { .. } | Self::TooFast { .. } => "RATE_LIMITED",
             Self::BadFrame(error) => error.code(),
             Self::Superseded => "STALE_EPOCH",
             Self::Store(error) => error.code(),

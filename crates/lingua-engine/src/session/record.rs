@@ -1,50 +1,62 @@
-//! What the store knows of a session, so that another instance can go on with it.
+//! A session's record in the store, from which another instance continues the session.
 //!
-//! Start at [`Talk::save`] and [`Record::read`]. It is written before each segment becomes a job, with the name that the job will
-//! have: whoever goes on finds a job for every segment, or knows that there will be none.
+//! Start at [`LiveSession::save`] and [`SessionRecord::decode`]. The record is written before each
+//! segment becomes a job and holds the job's id, so that an instance that takes the session over
+//! finds the job of every segment, or knows that there is none.
 //!
-//! Invariant: the latest instance that took a session over is the only one that writes it.
+//! Invariant: only the instance that took the session over last writes its record.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
-use lingua_core::JobId;
-use lingua_core::session::{Format, SegmentId};
+use lingua_core::session::{AudioEncoding, Direction, SegmentId, SessionPlan};
+use lingua_core::{JobId, LangPair, Source};
 use lingua_store::Store;
 use lingua_store::contract::{Bytes, SaveSessionReply, SaveSessionRequest};
 use serde::{Deserialize, Serialize};
 
-use super::attached::Over;
-use super::hub::{Holder, NewSession};
-use super::talk::Talk;
+use super::connection::CloseReason;
+use super::live::LiveSession;
+use super::registry::{NewSession, SecretHash};
 use crate::clock::Timer;
 
-/// How often it is tried to write a record that is not what it was thought to be.
-const WRITE_TRIES: u32 = 3;
+/// The first byte of a record: the version of what follows, JSON.
+const VERSION: u8 = 1;
 
-/// A session, as it is written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
-    /// Tells who wrote it.
-    life: u64,
-    /// How often it was taken over before that.
-    #[serde(default)]
-    pub(super) hands: u64,
-    secret: Holder,
-    holder: Option<Holder>,
-    plan: String,
-    /// Samples a second of raw audio; Opus without.
-    rate: Option<u32>,
-    partials: bool,
-    context: bool,
+/// How often to write a record whose version in the store is not the expected one.
+const WRITE_ATTEMPTS: u32 = 3;
+
+/// A session as it is stored.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SessionRecord {
+    /// Who wrote it: see [`LiveSession::incarnation`].
+    incarnation: u64,
+    pub(super) takeovers: u64,
+    secret: SecretHash,
+    token: Option<SecretHash>,
+    plan: PlanRecord,
     pub(super) turns: u32,
-    pub(super) segments: Vec<Segment>,
+    pub(super) segments: Vec<SegmentRecord>,
 }
 
-/// A segment: its number, its place, and its job if it became one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Segment(u64, u32, u32, Option<String>);
+/// A [`SessionPlan`] as it is stored.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct PlanRecord {
+    /// Source and target, or the languages of both speakers.
+    pair: String,
+    two_way: bool,
+    require_tts: bool,
+    partials: bool,
+    context: bool,
+    /// Of `pcm16`; Opus if absent.
+    sample_rate: Option<u32>,
+}
 
-impl Segment {
+/// A segment: its `seq`, turn, number within the turn, and job if it became one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SegmentRecord(u64, u32, u32, Option<String>);
+
+impl SegmentRecord {
     pub(super) fn new(seq: u64, id: SegmentId, job: Option<JobId>) -> Self {
         Self(seq, id.turn, id.segment, job.map(|job| job.to_string()))
     }
@@ -62,111 +74,176 @@ impl Segment {
     }
 }
 
-impl Record {
-    /// Reads a record; `None` if it was written by a version that is not understood.
-    pub(super) fn read(body: &[u8]) -> Option<Self> {
-        serde_json::from_slice(body).ok()
-    }
-
-    pub(super) fn secret(&self) -> &Holder {
-        &self.secret
-    }
-
-    pub(super) fn holder(&self) -> Option<&Holder> {
-        self.holder.as_ref()
-    }
-
-    /// What the session was started with.
-    pub(super) fn session(&self, id: &str) -> NewSession {
-        NewSession {
-            id: id.into(),
-            secret: self.secret,
-            holder: self.holder,
-            plan: self.plan.clone().into_bytes().into(),
-            format: match self.rate {
-                Some(sample_rate) => Format::Pcm16 { sample_rate },
-                None => Format::Opus,
-            },
-            partials: self.partials,
-            context: self.context,
+impl SessionRecord {
+    /// Reads a record; `None` if another version of Lingua wrote it.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first() {
+            Some((&VERSION, json)) => serde_json::from_slice(json).ok(),
+            _ => None,
         }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        serde_json::to_writer(&mut bytes, self).expect("a record is JSON and memory takes it");
+        bytes
+    }
+
+    /// The session as it was started; `None` if the record is damaged.
+    pub(super) fn session(&self, id: &str) -> Option<NewSession> {
+        let plan = self.plan.to_plan()?;
+        Some(NewSession { id: id.into(), secret: self.secret, token: self.token, plan })
     }
 }
 
-impl<S: Store, T: Timer> Talk<S, T> {
-    /// Writes what is to be known; says whether the session is still this instance's.
+impl PlanRecord {
+    fn new(plan: &SessionPlan) -> Self {
+        let (pair, two_way) = match plan.direction {
+            Direction::OneWay { src, tgt } => (LangPair { src, tgt }, false),
+            Direction::TwoWay { a, b } => (LangPair::known(a, b), true),
+        };
+        Self {
+            pair: pair.to_string(),
+            two_way,
+            require_tts: plan.require_tts,
+            partials: plan.partials,
+            context: plan.context,
+            sample_rate: match plan.audio {
+                AudioEncoding::Pcm16 { sample_rate } => Some(sample_rate),
+                AudioEncoding::Opus => None,
+            },
+        }
+    }
+
+    fn to_plan(&self) -> Option<SessionPlan> {
+        let LangPair { src, tgt } = self.pair.parse().ok()?;
+        let direction = match (self.two_way, src) {
+            (false, _) => Direction::OneWay { src, tgt },
+            (true, Source::Known(a)) => Direction::TwoWay { a, b: tgt },
+            (true, Source::Auto) => return None,
+        };
+        let audio = match self.sample_rate {
+            Some(sample_rate) => AudioEncoding::Pcm16 { sample_rate },
+            None => AudioEncoding::Opus,
+        };
+        let Self { require_tts, partials, context, .. } = *self;
+        Some(SessionPlan { direction, require_tts, partials, context, audio })
+    }
+}
+
+impl<S: Store, T: Timer> LiveSession<S, T> {
+    /// Writes the record; returns false if another instance owns the session.
     pub(super) async fn save(&self) -> lingua_store::Result<bool> {
-        let options = &self.hub.options;
+        let options = &self.registry.options;
         self.write(options.idle_ms.saturating_add(options.resume_ms)).await
     }
 
-    /// Lets the store forget the session, unless another instance has it.
-    pub(super) async fn unsave(&self) {
-        // If the store does not answer, the record runs out by itself.
+    pub(super) fn spawn_save(self: &Arc<Self>) {
+        let session = Arc::clone(self);
+        tokio::spawn(async move { session.save().await.ok() });
+    }
+
+    /// Deletes the record, unless another instance owns the session.
+    pub(super) async fn delete_record(&self) {
+        // If the store fails, the record expires.
         self.write(0).await.ok();
     }
 
     async fn write(&self, keep_ms: u64) -> lingua_store::Result<bool> {
-        let store = &self.hub.engine.shared.store;
+        let store = &self.engine().shared.store;
         let mut version = self.version.lock().await;
-        if keep_ms > 0 && self.is_over() {
+        if keep_ms > 0 && self.is_closed() {
             return Ok(false);
         }
-        let (body, last_seq) = self.record();
-        for _ in 0..WRITE_TRIES {
-            let (id, body) = (self.new.id.to_string(), body.clone());
+        let record = self.record();
+        let last_seq = record.segments.last().map_or(0, SegmentRecord::seq);
+        let body = Bytes::from(record.encode());
+        for _ in 0..WRITE_ATTEMPTS {
+            let (id, body) = (self.info.id.to_string(), body.clone());
             let save = SaveSessionRequest { id, replaces: *version, body, keep_ms };
             match store.save_session(save).await? {
                 SaveSessionReply::Saved => {
                     *version += 1;
-                    self.state.lock().written_seq = Some(last_seq);
+                    self.state.lock().saved_seq = Some(last_seq);
                     return Ok(true);
                 }
                 SaveSessionReply::Conflict { .. } => {
-                    // It may have been this one, whose answer was lost.
-                    let Some(found) = store.session(&self.new.id).await? else {
+                    // This instance may have written it itself, if a reply was lost.
+                    let Some(found) = store.session(&self.info.id).await? else {
                         if keep_ms == 0 {
                             return Ok(true);
                         }
-                        // Nobody has it, and it lives: a failover has forgotten it, or it was silent for long.
+                        // A failover lost the record, or it expired: write it again.
                         *version = 0;
                         continue;
                     };
-                    // Or a failover has brought back what somebody wrote who had it before.
-                    let was_ours = self.state.lock().written_seq.is_some();
-                    let is_ours =
-                        |r: Record| r.life == self.life || was_ours && r.hands < self.hands;
-                    if !Record::read(&found.body).is_some_and(is_ours) {
+                    if !SessionRecord::decode(&found.body).is_some_and(|r| self.outranks(&r)) {
                         break;
                     }
                     *version = found.version;
                 }
             }
         }
-        self.finish(Over::Superseded);
+        self.close(CloseReason::Superseded);
         Ok(false)
     }
 
-    /// What is to be known, and the last segment in it.
-    fn record(&self) -> (Bytes, u64) {
+    /// Whether this instance may overwrite the record: it wrote the record itself, or a failover
+    /// brought back the record of an earlier owner.
+    fn outranks(&self, record: &SessionRecord) -> bool {
+        let was_owner = self.state.lock().saved_seq.is_some();
+        record.incarnation == self.incarnation || was_owner && record.takeovers < self.takeovers
+    }
+
+    fn record(&self) -> SessionRecord {
         let mut state = self.state.lock();
-        (state.saved_ms, state.is_unwritten) = (self.now_ms(), false);
-        let record = Record {
-            life: self.life,
-            hands: self.hands,
-            secret: self.new.secret,
-            holder: self.new.holder,
-            plan: String::from_utf8_lossy(&self.new.plan).into_owned(),
-            rate: match self.new.format {
-                Format::Pcm16 { sample_rate } => Some(sample_rate),
-                Format::Opus => None,
-            },
-            partials: self.new.partials,
-            context: self.new.context,
+        (state.saved_ms, state.is_save_pending) = (self.now_ms(), false);
+        SessionRecord {
+            incarnation: self.incarnation,
+            takeovers: self.takeovers,
+            secret: self.info.secret,
+            token: self.info.token,
+            plan: PlanRecord::new(&self.info.plan),
             turns: state.segmenter.turns(),
             segments: state.segments.iter().cloned().collect(),
-        };
-        let last_seq = record.segments.last().map_or(0, Segment::seq);
-        (serde_json::to_vec(&record).unwrap_or_default().into(), last_seq)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_this_version_reads_back_and_others_are_refused() {
+        let directions = [
+            Direction::OneWay { src: Source::Auto, tgt: "en".parse().unwrap() },
+            Direction::TwoWay { a: "zh".parse().unwrap(), b: "en".parse().unwrap() },
+        ];
+        for (direction, audio) in directions
+            .into_iter()
+            .zip([AudioEncoding::Opus, AudioEncoding::Pcm16 { sample_rate: 8_000 }])
+        {
+            let plan =
+                SessionPlan { direction, require_tts: true, partials: false, context: true, audio };
+            let id = SegmentId { turn: 3, segment: 2 };
+            let record = SessionRecord {
+                incarnation: u64::MAX,
+                takeovers: 1,
+                secret: [7; 32],
+                token: None,
+                plan: PlanRecord::new(&plan),
+                turns: 3,
+                segments: vec![SegmentRecord::new(9, id, Some(JobId::new(5)))],
+            };
+            let bytes = record.encode();
+            let read = SessionRecord::decode(&bytes).unwrap();
+            assert_eq!(read, record);
+            assert_eq!(read.session("s").unwrap().plan, plan);
+            assert_eq!((read.segments[0].id(), read.segments[0].job()), (id, Some(JobId::new(5))));
+            assert_eq!(SessionRecord::decode(&bytes[1..]), None, "without a version");
+            assert_eq!(SessionRecord::decode(&[&[VERSION + 1], &bytes[1..]].concat()), None);
+        }
+        assert_eq!(SessionRecord::decode(b""), None);
     }
 }

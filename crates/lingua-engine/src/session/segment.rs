@@ -1,180 +1,188 @@
-//! One segment's way: it becomes a job, is followed, and ends.
+//! A segment's job: built from the session's plan, submitted, followed, and turned into the
+//! segment's outcome.
 //!
-//! Start at [`Talk::carry`].
+//! Start at [`LiveSession::submit_segment`].
 
 use std::sync::Arc;
 
-use lingua_core::JobId;
+use lingua_core::id::hex;
+use lingua_core::job::{JobSpec, Payload};
 use lingua_core::planted::{self, Bug};
-use lingua_core::session::Cut;
+use lingua_core::session::{SegmentDirection, SegmentStart};
+use lingua_core::{JobId, Needs, ServiceSet};
 use lingua_store::Store;
+use serde::Deserialize;
 
-use super::options::{SegmentAsk, SegmentInput};
-use super::talk::{Spoken, Talk};
+use super::connection::SegmentOutcome;
+use super::live::LiveSession;
+use super::state::QueuedOutcome;
 use crate::clock::Timer;
 use crate::handle::Waited;
-use crate::request::JobStatus;
+use crate::request::{JobRequest, JobStatus, ResultJson};
+use crate::speech::Speech;
 
-/// How long a job that runs elsewhere is waited for at a time.
+/// How long to wait at a time for a job that runs at another instance.
 const FOLLOW_MS: u64 = 60_000;
 
-/// How often a job is looked for that is not there yet.
-const LOOK_AGAIN_MS: u64 = 100;
+/// How often to look for a job that the store does not know yet.
+const RETRY_MS: u64 = 100;
 
-/// Longest text that goes along with later jobs, in bytes.
-const CONTEXT_BYTES_MAX: usize = 1024;
-
-/// What came of a segment.
-#[derive(Debug, Clone)]
-pub(super) enum Outcome {
-    /// A result.
-    Done {
-        /// The job, without what was said.
-        view: Arc<JobStatus>,
-        /// How long it was spoken.
-        speech_ms: u64,
-        /// How long it took after that.
-        delay_ms: u64,
-    },
-    /// A result that the store keeps.
-    Kept(JobId),
-    /// Nothing.
-    Missing {
-        /// The job, if it became one.
-        job: Option<JobId>,
-        /// Why.
-        error: String,
-        /// Why, in words.
-        detail: String,
-    },
+#[derive(Debug)]
+pub(super) enum SegmentInput {
+    Text(Arc<str>),
+    /// Audio that may still be growing.
+    Speech(Arc<Speech>),
 }
 
-impl<S: Store, T: Timer> Talk<S, T> {
-    /// Carries a segment from its beginning to its end.
-    pub(super) async fn carry(
-        self: Arc<Self>,
-        seq: u64,
-        cut: Cut,
-        job: JobId,
-        input: SegmentInput,
-        context: Vec<Arc<str>>,
-        bind_key: Arc<str>,
-    ) {
-        let options = &self.hub.options;
-        let spoken_ms = options.segments.segment_max_ms + options.segments.pause_ms;
-        let request = self.hub.compose.job(SegmentAsk {
-            plan: &self.new.plan,
-            id: job,
-            session: Arc::clone(&self.new.id),
-            at: cut.id,
-            speaker: cut.speaker,
-            input,
-            context: if self.new.context { context } else { vec![] },
-            bind_key,
-            deadline_ms: options.deadline_ms + spoken_ms,
-        });
-        let Some(request) = request else {
-            let detail = "what the session was started with cannot be read; start a new one";
-            return self.miss(seq, "INTERNAL", detail.to_owned());
-        };
-        // Written first: whoever goes on with the session must find every segment.
+/// A segment that becomes a job.
+#[derive(Debug)]
+pub(super) struct NewSegment {
+    pub(super) seq: u64,
+    pub(super) start: SegmentStart,
+    pub(super) job: JobId,
+    pub(super) input: SegmentInput,
+    pub(super) context: Vec<Arc<str>>,
+}
+
+impl<S: Store, T: Timer> LiveSession<S, T> {
+    /// Submits a segment and follows its job to the end.
+    pub(super) async fn submit_segment(self: Arc<Self>, segment: NewSegment) {
+        let NewSegment { seq, start, job, .. } = segment;
+        let request = self.job_request(segment);
+        // The record comes first: an instance that takes the session over must find every segment.
         match self.save().await {
             Ok(true) => {}
-            // Another instance has the session; it waits for this job if it can know of it.
-            Ok(false) if self.state.lock().written_seq >= Some(seq) => {}
+            // Another instance owns the session. It waits for this job if it knows of it.
+            Ok(false) if self.state.lock().saved_seq >= Some(seq) => {}
             Ok(false) => return,
-            Err(error) => return self.miss(seq, error.code(), error.to_string()),
+            Err(error) => return self.end_as_missing(seq, error.code(), error.to_string()),
         }
-        match self.hub.engine.submit(request).await {
-            Ok(_) if self.state.lock().note_accepted(seq, cut.id, job) => {
-                self.for_client.notify_one();
+        match self.engine().submit(request).await {
+            Ok(_) if self.state.lock().push_accepted(seq, start.id, job) => {
+                self.client_wakeup.notify_one();
                 self.follow(seq, job).await;
             }
-            // It took so long that it is missing already.
-            Ok(_) => drop(self.hub.engine.cancel(job).await),
-            Err(error) => self.miss(seq, error.code(), error.to_string()),
+            // The deadline passed meanwhile.
+            Ok(_) => drop(self.engine().cancel(job).await),
+            Err(error) => self.end_as_missing(seq, error.code(), error.to_string()),
         }
+    }
+
+    fn job_request(&self, segment: NewSegment) -> JobRequest {
+        let NewSegment { start, job, input, context, .. } = segment;
+        let options = &self.registry.options;
+        let speech_ms = options.segments.segment_max_ms + options.segments.pause_ms;
+        let (payload, speech) = match input {
+            SegmentInput::Text(text) => (Payload::Text(text), None),
+            SegmentInput::Speech(speech) => (Payload::Absent, Some(speech)),
+        };
+        let plan = &self.info.plan;
+        let SegmentDirection { pair, two_way } = plan.direction_of(start.speaker);
+        let (asr, tts) = (speech.is_some(), plan.require_tts);
+        let spec = JobSpec {
+            session: Arc::clone(&self.info.id),
+            trace: String::from_utf8_lossy(&hex(job.number())).into(),
+            two_way,
+            needs: Needs { asr, tts, extra: ServiceSet::EMPTY },
+            context,
+            bind_key: Some(format!("{}/{}", self.info.id, start.id.turn).into()),
+            wait_ms: Some(options.wait_ms),
+            deadline_ms: Some(options.deadline_ms + speech_ms),
+            ..JobSpec::new(pair, payload)
+        };
+        JobRequest { speech, ..JobRequest::new(job, spec) }
     }
 
     /// Follows a job to its end.
     pub(super) async fn follow(&self, seq: u64, job: JobId) {
-        let mut shown: Option<Arc<str>> = None;
+        let mut partial: Option<Arc<str>> = None;
         loop {
-            match self.hub.engine.news_of(job, shown.as_ref(), FOLLOW_MS).await {
+            match self.engine().news_of(job, partial.as_ref(), FOLLOW_MS).await {
                 Ok(Waited::Reached(view)) if view.progress.ended.is_some() => {
-                    return self.ended(seq, view);
+                    return self.end_segment(seq, view);
                 }
                 Ok(Waited::Reached(view)) => {
-                    shown.clone_from(&view.progress.partial);
-                    if self.new.partials
+                    partial.clone_from(&view.progress.partial);
+                    if self.info.plan.partials
                         && let Some(text) = view.progress.partial
                     {
-                        self.show(seq, text);
+                        self.push_partial(seq, text);
                     }
                 }
                 Ok(Waited::NotYet(_)) => {}
-                Ok(Waited::NoSuchJob) if self.now_ms() < self.patient_until_ms => {
-                    self.hub.engine.shared.timer.sleep(LOOK_AGAIN_MS).await;
+                Ok(Waited::NoSuchJob) if self.now_ms() < self.jobs_appear_until_ms => {
+                    self.engine().shared.timer.sleep(RETRY_MS).await;
                 }
                 Ok(Waited::NoSuchJob) if planted::is(Bug::MissingNotReported) => return,
                 Ok(Waited::NoSuchJob) => {
-                    let detail = "the instance that heard it is gone; say it again";
-                    return self.miss(seq, "INSTANCE_LOST", detail.to_owned());
+                    let detail = "the instance that received the segment is gone; say it again";
+                    return self.end_as_missing(seq, "INSTANCE_LOST", detail.to_owned());
                 }
-                Err(error) => return self.miss(seq, error.code(), error.to_string()),
+                Err(error) => return self.end_as_missing(seq, error.code(), error.to_string()),
             }
-            if !self.state.lock().order.is_open(seq) {
+            if !self.state.lock().queue.is_open(seq) {
                 return;
             }
         }
     }
 
-    fn show(&self, seq: u64, text: Arc<str>) {
+    fn push_partial(&self, seq: u64, text: Arc<str>) {
         let mut state = self.state.lock();
-        let Some(spoken) = state.jobs.get(&seq).copied() else { return };
-        if state.order.is_open(seq) && state.away_since_ms.is_none() {
-            state.partials.insert(seq, (spoken.id, text));
+        let Some(segment) = state.jobs.get(&seq).copied() else { return };
+        if state.queue.is_open(seq) && state.disconnected_ms.is_none() {
+            state.partials.insert(seq, (segment.id, text));
             drop(state);
-            self.for_client.notify_one();
+            self.client_wakeup.notify_one();
         }
     }
 
-    fn ended(&self, seq: u64, view: JobStatus) {
+    fn end_segment(&self, seq: u64, view: JobStatus) {
         let Some(ended) = view.progress.ended.clone() else { return };
-        if ended.result.is_none() {
-            let error = ended.error.clone().unwrap_or_else(|| "NODE_FAILED".to_owned());
-            let detail = ended.detail.clone().unwrap_or_default();
-            return self.miss(seq, &error, detail);
-        }
-        let now_ms = self.now_ms();
-        let text = match self.new.context {
-            true => ended.result.as_ref().and_then(|result| self.hub.compose.text_of(result)),
-            false => None,
+        let Some(result) = &ended.result else {
+            let error = ended.error.as_deref().unwrap_or("NODE_FAILED");
+            return self.end_as_missing(seq, error, ended.detail.clone().unwrap_or_default());
         };
+        let text = self.info.plan.context.then(|| text_of(result)).flatten();
+        let now_ms = self.now_ms();
         let mut state = self.state.lock();
-        let spoken = state.jobs.get(&seq);
-        let (began_ms, ended_ms) = spoken.map_or((now_ms, now_ms), |spoken: &Spoken| {
-            (spoken.began_ms, spoken.ended_ms.unwrap_or(now_ms))
-        });
-        let speech_ms = ended_ms.saturating_sub(began_ms);
-        let delay_ms = now_ms.saturating_sub(ended_ms);
-        let outcome = Outcome::Done { view: Arc::new(view), speech_ms, delay_ms };
-        if state.order.end(seq, outcome)
+        let (began_ms, ended_ms) = match state.jobs.get(&seq) {
+            Some(segment) => (segment.began_ms, segment.ended_ms.unwrap_or(now_ms)),
+            None => (now_ms, now_ms),
+        };
+        let outcome = SegmentOutcome::Result {
+            view: Arc::new(view),
+            speech_ms: Some(ended_ms.saturating_sub(began_ms)),
+            delay_ms: Some(now_ms.saturating_sub(ended_ms)),
+        };
+        if state.queue.end(seq, QueuedOutcome::Ready(outcome))
             && let Some(text) = text
         {
-            let end = text.floor_char_boundary(CONTEXT_BYTES_MAX);
-            state.remember_text(seq, text[..end].into());
+            state.push_context(seq, &text);
         }
         drop(state);
-        self.for_client.notify_one();
+        self.client_wakeup.notify_one();
     }
 
-    /// Nothing came of a segment.
-    pub(super) fn miss(&self, seq: u64, error: &str, detail: String) {
+    /// Ends a segment without a result.
+    pub(super) fn end_as_missing(&self, seq: u64, error: &str, detail: String) {
         let mut state = self.state.lock();
-        let job = state.jobs.get(&seq).map(|spoken| spoken.job);
-        state.order.end(seq, Outcome::Missing { job, error: error.to_owned(), detail });
+        let job = state.jobs.get(&seq).map(|segment| segment.job);
+        state.end_as_missing(seq, job, error, detail);
         drop(state);
-        self.for_client.notify_one();
+        self.client_wakeup.notify_one();
+    }
+}
+
+/// The text that later jobs get as context. A result that is only a string is the text itself.
+fn text_of(result: &ResultJson) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Texts {
+        text_asr: Option<String>,
+        text_translated: Option<String>,
+    }
+    let json = result.as_str();
+    match serde_json::from_str::<Texts>(json) {
+        Ok(texts) => texts.text_asr.or(texts.text_translated),
+        Err(_) => serde_json::from_str(json).ok(),
     }
 }

@@ -58,18 +58,18 @@ async fn a_node_of_another_instance_listens_along() {
     let (one, two) = two().await;
     let mut node = Node::join(&two, "n", "zh en", 1, Habit::Hangs).await;
     let speech = Arc::new(Speech::new("pcm16".into(), 16_000));
-    assert!(speech.push(b"be"));
+    assert!(speech.push(["be".into()]));
     let mut request = job_with(1, "zh:en", |s| s.payload = Payload::Absent);
     request.speech = Some(Arc::clone(&speech));
     let id = one.submit(request).await;
     assert!(node.next_job().await.stream, "it gets the job with its first sound");
-    assert!(speech.push(b"fore"));
+    assert!(speech.push(["fore".into()]));
     speech.finish();
     one.engine.sound_came(id);
     let mut heard = vec![];
     let bytes = loop {
         match node.told.recv().await.expect("told") {
-            ToNode::Sound { sound, .. } => heard.extend_from_slice(&sound),
+            ToNode::Sound { sound, .. } => heard.extend(sound.concat()),
             ToNode::SoundEnd { bytes, .. } => break bytes,
             _ => {}
         }

@@ -1,112 +1,87 @@
-//! People who speak, for hours of virtual time.
+//! Sessions over hours of virtual time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lingua_core::JobId;
-use lingua_core::job::Payload;
-use lingua_core::session::Format;
+use lingua_core::session::{AudioEncoding, Delivery, Direction, SessionPlan};
+use lingua_core::{JobId, Source};
 use lingua_engine::TokioTimer;
-use lingua_engine::request::{JobRequest, ResultJson};
 use lingua_engine::session::{
-    Attached, Compose, Delivered, NewSession, SegmentAsk, SegmentInput, SessionOptions, Sessions,
-    ToClient, What,
+    ClientConnection, JobIdSource, NewSession, SegmentOutcome, SessionOptions, SessionOutput,
+    Sessions,
 };
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::sleep;
 
-use crate::world::{Habit, Node, Store, World, job_with};
+use crate::world::{Habit, Node, Store, World};
 
-#[derive(Debug, Default)]
-struct Composer;
-
-/// The last job: no two instances give the same name.
+/// Counts jobs over all instances, so that ids are unique.
 static LAST_JOB: AtomicU64 = AtomicU64::new(0);
 
-impl Compose for Composer {
-    fn job_id(&self, _: u64) -> JobId {
-        JobId::new(u128::from(LAST_JOB.fetch_add(1, Ordering::Relaxed)) + 1)
-    }
+pub(crate) type TestSessions = Sessions<Store, TokioTimer>;
+pub(crate) type Client = ClientConnection<Store, TokioTimer>;
 
-    fn job(&self, ask: SegmentAsk<'_>) -> Option<JobRequest> {
-        let (payload, speech) = match ask.input {
-            SegmentInput::Text(text) => (Payload::Text(text), None),
-            SegmentInput::Speech(speech) => (Payload::Absent, Some(speech)),
-        };
-        let request = job_with(ask.id.number(), "zh:en", |s| {
-            s.payload = payload;
-            s.bind_key = Some(ask.bind_key);
-            s.deadline_ms = Some(ask.deadline_ms);
-        });
-        Some(JobRequest { speech, ..request })
-    }
-
-    fn text_of(&self, result: &ResultJson) -> Option<String> {
-        Some(result.as_str().to_owned())
-    }
-}
-
-pub(crate) type Hub = Sessions<Store, TokioTimer>;
-pub(crate) type Client = Attached<Store, TokioTimer>;
-
-pub(crate) fn sessions(world: &World, change: impl FnOnce(&mut SessionOptions)) -> Hub {
+pub(crate) fn sessions(world: &World, change: impl FnOnce(&mut SessionOptions)) -> TestSessions {
     let mut options = SessionOptions::default();
     change(&mut options);
-    Sessions::new(world.engine.clone(), options, Arc::new(Composer), Gauge::default())
+    let job_ids =
+        JobIdSource::new(|| JobId::new(u128::from(LAST_JOB.fetch_add(1, Ordering::Relaxed)) + 1));
+    Sessions::new(world.engine.clone(), options, job_ids, Gauge::default())
 }
 
-pub(crate) async fn begin(hub: &Hub, name: &str) -> Client {
-    let new = NewSession {
-        id: name.into(),
-        secret: [7; 32],
-        holder: Some([1; 32]),
-        plan: bytes::Bytes::new(),
-        format: Format::Pcm16 { sample_rate: 8_000 },
+pub(crate) async fn start(sessions: &TestSessions, id: &str) -> Client {
+    let (src, tgt) = (Source::Known("zh".parse().unwrap()), "en".parse().unwrap());
+    let plan = SessionPlan {
+        direction: Direction::OneWay { src, tgt },
+        require_tts: false,
         partials: false,
         context: false,
+        audio: AudioEncoding::Pcm16 { sample_rate: 8_000 },
     };
-    hub.start(new).await.expect("a session")
+    let new = NewSession { id: id.into(), secret: [7; 32], token: Some([1; 32]), plan };
+    sessions.start(new).await.expect("a session")
 }
 
-/// A tenth of a second.
-fn sound() -> Vec<u8> {
-    0x1000_i16.to_le_bytes().repeat(800)
+/// Speaks for a tenth of a second.
+pub(crate) async fn speak_tenth(client: &Client) {
+    let frame = 0x1000_i16.to_le_bytes().repeat(800);
+    client.audio(frame.into(), None).expect("accepted");
+    sleep(Duration::from_millis(100)).await;
 }
 
-pub(crate) async fn speak(client: &Client, tenths: u32) {
+/// Speaks a turn of this many tenths of a second.
+pub(crate) async fn speak_turn(client: &Client, tenths: u32) {
     for _ in 0..tenths {
-        client.audio(&sound(), None).expect("heard");
-        sleep(Duration::from_millis(100)).await;
+        speak_tenth(client).await;
     }
-    client.turn_end().expect("heard");
+    client.turn_end().expect("accepted");
 }
 
-/// The next result or missing one.
-pub(crate) async fn outcome(client: &Client) -> Delivered {
+/// The next result or missing segment.
+pub(crate) async fn delivery(client: &Client) -> Delivery<SegmentOutcome> {
     loop {
         match client.next().await {
-            ToClient::Delivered(delivered) => return delivered,
-            ToClient::Over(over) => panic!("it is over: {over:?}"),
+            SessionOutput::Delivery(delivery) => return delivery,
+            SessionOutput::Closed(reason) => panic!("the session is closed: {reason:?}"),
             _ => {}
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_may_be_silent_for_ten_minutes_and_its_hundredth_utterance_is_as_its_first() {
+async fn the_hundredth_turn_is_as_fast_as_the_first_after_minutes_of_silence() {
     let world = World::new();
     let _node = Node::join_patient(&world, "n1", 4, Habit::Works { ms: 300 }).await;
-    let hub = sessions(&world, |_| {});
-    let client = begin(&hub, "s").await;
+    let sessions = sessions(&world, |_| {});
+    let client = start(&sessions, "s").await;
     for n in 1..=100 {
         if n % 50 == 0 {
             sleep(Duration::from_secs(600)).await;
         }
-        speak(&client, 5).await;
-        let delivered = outcome(&client).await;
-        assert_eq!((delivered.seq, delivered.id.turn, delivered.id.segment), (n, n as u32, 1));
-        let What::Result { delay_ms, speech_ms, .. } = delivered.what else {
+        speak_turn(&client, 5).await;
+        let delivery = delivery(&client).await;
+        assert_eq!((delivery.seq, delivery.id.turn, delivery.id.segment), (n, n as u32, 1));
+        let SegmentOutcome::Result { delay_ms, speech_ms, .. } = delivery.outcome else {
             panic!("{n} is missing")
         };
         assert!(delay_ms.is_some_and(|ms| ms < 500), "{delay_ms:?}");
@@ -116,22 +91,22 @@ async fn a_session_may_be_silent_for_ten_minutes_and_its_hundredth_utterance_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_cut_stays_on_its_node_and_moves_once_when_that_dies() {
+async fn the_segments_of_a_turn_stay_on_one_node_and_move_once_when_it_dies() {
     let world = World::new();
     let mut nodes = vec![];
     for name in ["n1", "n2", "n3"] {
         nodes.push(Node::join_patient(&world, name, 4, Habit::Works { ms: 50 }).await);
     }
-    let hub = sessions(&world, |options| options.segments.segment_max_ms = 1_000);
-    let client = begin(&hub, "s").await;
+    let sessions = sessions(&world, |options| options.segments.segment_max_ms = 1_000);
+    let client = start(&sessions, "s").await;
     let mut used = vec![];
     for n in 0..8 {
         for _ in 0..10 {
-            client.audio(&sound(), None).expect("heard");
-            sleep(Duration::from_millis(100)).await;
+            speak_tenth(&client).await;
         }
-        let delivered = outcome(&client).await;
-        let What::Result { view, .. } = delivered.what else { panic!("missing") };
+        let SegmentOutcome::Result { view, .. } = delivery(&client).await.outcome else {
+            panic!("{n} is missing")
+        };
         let node = view.progress.ended.as_ref().expect("ended").attempts[0].node.clone();
         if n == 3 {
             let dies = nodes.iter().find(|known| known.id == node).expect("a node");
@@ -144,7 +119,7 @@ async fn a_turn_that_is_cut_stays_on_its_node_and_moves_once_when_that_dies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hundred_people_talk_for_an_hour_and_each_hears_everything_in_order() {
+async fn two_hundred_sessions_of_an_hour_get_everything_in_order() {
     let world = World::new();
     let mut nodes = vec![];
     for n in 0..20 {
@@ -155,50 +130,50 @@ async fn two_hundred_people_talk_for_an_hour_and_each_hears_everything_in_order(
         };
         nodes.push(Node::join_patient(&world, &format!("n{n}"), 8, habit).await);
     }
-    let hub = sessions(&world, |options| options.deadline_ms = 5_000);
-    let mut people = tokio::task::JoinSet::new();
-    for person in 0..200_u64 {
-        let hub = hub.clone();
-        people.spawn(async move { talk_for_an_hour(hub, person).await });
+    let sessions = sessions(&world, |options| options.deadline_ms = 5_000);
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..200_u64 {
+        let sessions = sessions.clone();
+        clients.spawn(async move { speak_for_an_hour(sessions, client).await });
     }
     let (mut results, mut missing) = (0, 0);
-    while let Some(told) = people.join_next().await {
-        let (came, lost) = told.expect("nobody heard anything out of order");
+    while let Some(counts) = clients.join_next().await {
+        let (came, lost) = counts.expect("everything came in order");
         (results, missing) = (results + came, missing + lost);
     }
     assert!(results + missing > 20_000, "{results} results, {missing} missing");
     assert!(missing * 100 < results, "{results} results, {missing} missing");
-    assert_eq!(world.used().await, 0, "every slot came back");
-    assert!(hub.is_empty(), "and every session ended");
+    assert_eq!(world.used().await, 0, "every slot was released");
+    assert!(sessions.is_empty(), "every session ended");
     nodes.iter().for_each(Node::check);
 }
 
-/// Gives how many results and missing ones there were.
-async fn talk_for_an_hour(hub: Hub, person: u64) -> (u64, u64) {
-    let name = format!("s{person}");
-    let mut client = begin(&hub, &name).await;
-    sleep(Duration::from_millis(person * 137)).await;
+/// Returns how many results and missing segments there were.
+async fn speak_for_an_hour(sessions: TestSessions, number: u64) -> (u64, u64) {
+    let id = format!("s{number}");
+    let mut client = start(&sessions, &id).await;
+    sleep(Duration::from_millis(number * 137)).await;
     let (mut seen, mut spoken, mut missing) = (0, 0, 0);
-    // Turns of different lengths, one cut by its length, with pauses in between.
+    // Turns of different lengths, one of them too long for one segment, with pauses in between.
     for turn in 0..110_u64 {
-        let tenths = [5, 12, 30, 105][((turn * 7 + person) % 16 / 5) as usize];
-        speak(&client, tenths).await;
+        let tenths = [5, 12, 30, 105][((turn * 7 + number) % 16 / 5) as usize];
+        speak_turn(&client, tenths).await;
         spoken += if tenths > 100 { 2 } else { 1 };
-        if (turn + person).is_multiple_of(9) {
+        if (turn + number).is_multiple_of(9) {
             // The connection breaks, and what was on its way is lost.
             drop(client);
             sleep(Duration::from_secs(2)).await;
-            client = hub.resume(&name, &[7; 32], seen).await.expect("it waits");
+            client = sessions.resume(&id, &[7; 32], seen).await.expect("resumed");
         }
         let until = tokio::time::Instant::now() + Duration::from_secs(28);
-        while let Ok(delivered) = tokio::time::timeout_at(until, outcome(&client)).await {
-            assert_eq!(delivered.seq, seen + 1, "{name}");
+        while let Ok(delivery) = tokio::time::timeout_at(until, delivery(&client)).await {
+            assert_eq!(delivery.seq, seen + 1, "{id}");
             seen += 1;
-            missing += u64::from(matches!(delivered.what, What::Missing { .. }));
+            missing += u64::from(matches!(delivery.outcome, SegmentOutcome::Missing { .. }));
         }
     }
-    assert_eq!(seen, spoken, "{name}: one for each segment");
-    client.end().expect("heard");
-    assert!(matches!(client.next().await, ToClient::Over(_)));
+    assert_eq!(seen, spoken, "{id}: one delivery for each segment");
+    client.end().expect("accepted");
+    assert!(matches!(client.next().await, SessionOutput::Closed(_)));
     (seen - missing, missing)
 }

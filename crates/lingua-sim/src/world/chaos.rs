@@ -8,12 +8,12 @@ use std::time::Duration;
 use lingua_store::embedded::LostWrites;
 
 use super::World;
+use super::client_job::node_id;
 use super::conn::Heard;
 use super::luck::Luck;
 use super::network::End;
 use super::plan::{CHAOS_MS, Fault};
 use super::trace::About;
-use super::turn::node_id;
 
 async fn sleep(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;

@@ -1,6 +1,6 @@
 //! What must never happen, judged from outside the engine.
 //!
-//! Start at [`Checker`]. The store's answers are judged in `oracle.rs`, sessions in `ledger.rs`, the quiet end in
+//! Start at [`Checker`]. The store's answers are judged in `oracle.rs`, sessions in `session_checker.rs`, the quiet end in
 //! `quiet.rs`; here is what nodes, clients and instances are seen to do.
 
 use std::collections::BTreeMap;

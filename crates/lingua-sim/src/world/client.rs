@@ -11,13 +11,13 @@ use lingua_engine::request::JobStatus;
 
 use super::World;
 use super::checker::{Checker, Seen};
+use super::client_job::ClientJob;
 use super::instance::Life;
 use super::luck::Luck;
 use super::network::End;
 use super::node::WRONG;
 use super::plan::Fault;
 use super::trace::About;
-use super::turn::Turn;
 
 /// How often a client tries to hand in its job.
 const SUBMIT_TRIES: u32 = 8;
@@ -33,7 +33,7 @@ async fn sleep(ms: u64) {
 }
 
 /// Asks for a job and waits for its end.
-pub(super) async fn speak(world: Arc<World>, turn: Turn) {
+pub(super) async fn speak(world: Arc<World>, turn: ClientJob) {
     let mut luck = Luck::new(world.plan.seed, &format!("client {}", turn.number));
     let about = About::job(turn.number);
     let Some(at) = submit(&world, &turn, &mut luck).await else {
@@ -58,7 +58,7 @@ pub(super) async fn speak(world: Arc<World>, turn: Turn) {
 }
 
 /// Hands a job in; says where it was accepted.
-async fn submit(world: &Arc<World>, turn: &Turn, luck: &mut Luck) -> Option<usize> {
+async fn submit(world: &Arc<World>, turn: &ClientJob, luck: &mut Luck) -> Option<usize> {
     let about = About::job(turn.number);
     let mut at = turn.first_at;
     for tried in 0..SUBMIT_TRIES {
@@ -89,7 +89,7 @@ async fn submit(world: &Arc<World>, turn: &Turn, luck: &mut Luck) -> Option<usiz
     None
 }
 
-fn elsewhere(world: &World, turn: &Turn, luck: &mut Luck, at: usize) -> usize {
+fn elsewhere(world: &World, turn: &ClientJob, luck: &mut Luck, at: usize) -> usize {
     let any = luck.between(0, world.plan.instances as u64 - 1) as usize;
     match luck.between(0, 3) {
         0 => any,
@@ -98,7 +98,7 @@ fn elsewhere(world: &World, turn: &Turn, luck: &mut Luck, at: usize) -> usize {
     }
 }
 
-async fn wait(world: &Arc<World>, turn: &Turn, luck: &mut Luck, mut at: usize) -> JobStatus {
+async fn wait(world: &Arc<World>, turn: &ClientJob, luck: &mut Luck, mut at: usize) -> JobStatus {
     let id = turn.request.id;
     loop {
         let asked = world.ask(at, |life| async move { life.engine.wait_ended(id, WAIT_MS).await });
@@ -113,7 +113,7 @@ async fn wait(world: &Arc<World>, turn: &Turn, luck: &mut Luck, mut at: usize) -
     }
 }
 
-fn saw(world: &World, turn: &Turn, view: &JobStatus) {
+fn saw(world: &World, turn: &ClientJob, view: &JobStatus) {
     let about = About::job(turn.number);
     let progress = &view.progress;
     let ended = progress.ended.as_ref();

@@ -17,10 +17,10 @@ use lingua_store::contract::LeaseKey;
 use tokio::sync::{mpsc, watch};
 
 use super::World;
+use super::client_job::node_id;
 use super::instance::Life;
 use super::network::End;
 use super::trace::About;
-use super::turn::node_id;
 
 /// A node that says nothing for so long is gone.
 const SILENCE_MS: u64 = 15_000;

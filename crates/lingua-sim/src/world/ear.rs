@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lingua_core::job::JobSpec;
 
-use super::echo::Echo;
+use super::segment_echo::SegmentEcho;
 
 /// What was heard of a job so far.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Ear {
 
     /// What it makes of it, behind its name.
     pub(super) fn echo(&self, name: String) -> String {
-        match Echo::of(&self.spec, &self.sound) {
+        match SegmentEcho::of(&self.spec, &self.sound) {
             Some(echo) => format!("{name} {echo}"),
             None => name,
         }

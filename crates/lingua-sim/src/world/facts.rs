@@ -9,9 +9,9 @@ use lingua_store::Store;
 use lingua_store::embedded::LostWrites;
 
 use super::checker::{Checker, JobFacts, Seen};
+use super::client_job::ClientJob;
 use super::plan::Fault;
 use super::trace::About;
-use super::turn::Turn;
 use super::{World, node};
 
 /// How long after its deadline a job may end.
@@ -50,9 +50,9 @@ impl World {
     /// The store has written down what is to be known of a session.
     pub(super) fn saved_session(&self, id: &str) {
         let now_ms = self.now_ms();
-        let mut ledgers = self.ledgers.lock();
-        if let Some(ledger) = ledgers.iter_mut().find(|ledger| ledger.name == id) {
-            ledger.saved_ms = now_ms;
+        let mut session_checkers = self.session_checkers.lock();
+        if let Some(checker) = session_checkers.iter_mut().find(|checker| checker.name == id) {
+            checker.saved_ms = now_ms;
         }
     }
 
@@ -71,13 +71,13 @@ impl World {
         let now_ms = self.now_ms();
         let is_bad = self.network.lock().is_bad(now_ms);
         let mut found = Ok(());
-        for ledger in self.ledgers.lock().iter_mut().filter(|ledger| !ledger.is_over) {
-            let life = ledger.at.and_then(|(i, life)| self.life(i).filter(|l| l.number == life));
+        for checker in self.session_checkers.lock().iter_mut().filter(|checker| !checker.is_over) {
+            let life = checker.at.and_then(|(i, life)| self.life(i).filter(|l| l.number == life));
             match life {
                 Some(life) if !life.gate.is_paused() && !is_bad => {
-                    found = found.and(ledger.overdue(now_ms));
+                    found = found.and(checker.check_overdue(now_ms));
                 }
-                _ => ledger.unsteady(now_ms),
+                _ => checker.disturbed(now_ms),
             }
         }
         if let Err((checker, text)) = found {
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    pub(super) fn accepted(&self, turn: &Turn, held: bool) {
+    pub(super) fn accepted(&self, turn: &ClientJob, held: bool) {
         let now_ms = self.now_ms();
         let facts = &mut self.jobs.lock()[turn.number];
         facts.accepted_ms.get_or_insert(now_ms);

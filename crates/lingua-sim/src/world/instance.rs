@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use lingua_core::InstanceId;
+use lingua_core::{InstanceId, JobId};
 use lingua_engine::options::EngineOptions;
-use lingua_engine::session::Sessions;
+use lingua_engine::session::{JobIdSource, Sessions};
 use lingua_engine::{EngineService, Handle};
 use lingua_store::Store;
 use parking_lot::Mutex;
@@ -15,7 +15,6 @@ use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 
 use super::World;
-use super::compose::Composer;
 use super::gate::{Gate, SkewedTimer};
 use super::luck::Luck;
 use super::store::FaultyStore;
@@ -73,9 +72,13 @@ impl World {
         };
         let timer = SkewedTimer { skew_ms: self.plan.skew_ms[index], gate: Arc::clone(&gate) };
         let service = EngineService::new(options, store, timer, &mut Registry::default());
-        let (engine, composer) = (service.handle(), Arc::new(Composer(Arc::downgrade(self))));
+        let (engine, world) = (service.handle(), Arc::downgrade(self));
+        // Without a strong reference: sessions are a part of the world.
+        let job_ids = JobIdSource::new(move || {
+            JobId::new(world.upgrade().map_or(0, |world| world.next_segment()) as u128)
+        });
         let session_options = self.plan.session_options();
-        let sessions = Sessions::new(engine.clone(), session_options, composer, Gauge::default());
+        let sessions = Sessions::new(engine.clone(), session_options, job_ids, Gauge::default());
         self.sessions.lock().push(sessions.clone());
         let life = Life { index, number, engine, sessions, gate: Arc::clone(&gate) };
         let (stop, stopped) = oneshot::channel::<()>();

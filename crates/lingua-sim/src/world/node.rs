@@ -15,13 +15,13 @@ use lingua_store::contract::LeaseKey;
 use tokio::sync::mpsc;
 
 use super::World;
+use super::client_job::node_id;
 use super::conn::{Conn, Heard, Word, join};
 use super::ear::Ear;
 use super::luck::Luck;
 use super::plan::{Fault, GROUPS, NodePlan};
 use super::planted::NodeBug;
 use super::trace::About;
-use super::turn::node_id;
 
 /// Most messages that wait for a process; more are lost.
 const INBOX_MAX: usize = 1024;
@@ -335,7 +335,7 @@ impl Process {
                 }
             }
             ToNode::Confirmed { key, .. } => drop(self.kept.remove(&key)),
-            ToNode::Sound { key, sound } => self.listen(key, &sound),
+            ToNode::Sound { key, sound } => self.listen(key, &sound.concat()),
             ToNode::SoundEnd { key, bytes } => self.heard_all(key, bytes),
             ToNode::Drain => self.draining = true,
             ToNode::Superseded => return self.turned_away(),

@@ -14,8 +14,8 @@ use lingua_store::contract::JobFilter;
 use super::World;
 use super::checker::Checker;
 use super::client::speak;
+use super::client_job::{ClientJob, LAST_MS};
 use super::trace::About;
-use super::turn::{LAST_MS, Turn};
 
 /// The longest lease (15 s) and ten seconds more.
 const SETTLE_MS: u64 = 25_000;
@@ -70,7 +70,7 @@ async fn records_run_out(world: &World) {
     let Some(speech) = &world.plan.speech else { return };
     let keep_ms = speech.options.idle_ms + speech.options.resume_ms;
     sleep(keep_ms.saturating_sub(SETTLE_MS)).await;
-    let sessions = world.ledgers.lock().len();
+    let sessions = world.session_checkers.lock().len();
     for session in 0..sessions {
         if let Ok(Some(_)) = world.store.session(&format!("s{session}")).await {
             let text = format!("the store still knew s{session} at the end");
@@ -127,13 +127,13 @@ async fn look_for_leaks(world: &World, when: &str) {
             leaked(About::default(), format!("i{} still had {open} open jobs", life.index));
         }
     }
-    for ledger in world.ledgers.lock().iter().filter(|ledger| !ledger.is_over) {
-        leaked(About::default(), format!("{} had not ended", ledger.name));
+    for checker in world.session_checkers.lock().iter().filter(|checker| !checker.is_over) {
+        leaked(About::default(), format!("{} had not ended", checker.name));
     }
     for life in world.lives() {
-        let (sessions, holders) = (life.sessions.len(), life.sessions.holders());
-        if sessions + holders > 0 {
-            let text = format!("i{} still had {sessions} sessions of {holders}", life.index);
+        let (sessions, tokens) = (life.sessions.len(), life.sessions.tokens());
+        if sessions + tokens > 0 {
+            let text = format!("i{} still had {sessions} sessions of {tokens} tokens", life.index);
             leaked(About::default(), text);
         }
     }
@@ -158,7 +158,10 @@ async fn all_gets_done(world: &Arc<World>) {
         for _ in 0..2 * slots + 2 {
             let number = world.next_job();
             waiting[home].push(number);
-            tokio::spawn(speak(Arc::clone(world), Turn::last(number, home, world.plan.instances)));
+            tokio::spawn(speak(
+                Arc::clone(world),
+                ClientJob::last(number, home, world.plan.instances),
+            ));
         }
     }
     let mut idle_ms = vec![0; waiting.len()];

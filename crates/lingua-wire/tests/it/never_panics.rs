@@ -8,7 +8,7 @@ use lingua_wire::lang::{pool, source};
 use lingua_wire::node::{Heartbeat, NodeMessage, Register};
 use lingua_wire::parse;
 use lingua_wire::scheduler::SchedulerMessage;
-use lingua_wire::session::{SessionAnswer, SessionMessage};
+use lingua_wire::session::{SessionRequest, SessionUpdate};
 use lingua_wire::view::JobView;
 use proptest::prelude::*;
 
@@ -39,8 +39,8 @@ fn read_as_everything(bytes: &[u8]) {
         drop(audio.map(|audio| audio.decode("audio")));
     }
     drop(SchedulerMessage::parse(&text));
-    drop(SessionAnswer::parse(&text));
-    if let Ok(SessionMessage::Start(start)) = SessionMessage::parse(&text) {
+    drop(SessionUpdate::parse(&text));
+    if let Ok(SessionRequest::Start(start)) = SessionRequest::parse(&text) {
         drop(start.into_plan());
     }
     drop(source("src_lang", &text));

@@ -2,7 +2,7 @@
 
 use lingua_core::session::SegmentRules;
 use lingua_engine::session::SessionOptions;
-use lingua_server::options::SessionSettings;
+use lingua_server::options::SessionSocketOptions;
 use serde::{Deserialize, Serialize};
 
 use super::BadConfig;
@@ -42,7 +42,8 @@ pub(crate) struct SessionConfig {
 
 impl Default for SessionConfig {
     fn default() -> Self {
-        let SessionSettings { rules, frame_bytes_max, write_ms } = SessionSettings::default();
+        let SessionSocketOptions { rules, frame_bytes_max, write_ms } =
+            SessionSocketOptions::default();
         Self {
             pause_ms: rules.segments.pause_ms,
             segment_max_ms: rules.segments.segment_max_ms,
@@ -64,7 +65,7 @@ impl Default for SessionConfig {
 
 impl SessionConfig {
     /// The settings for the server; an error if one of them makes sessions useless.
-    pub(crate) fn settings(&self) -> Result<SessionSettings, BadConfig> {
+    pub(crate) fn settings(&self) -> Result<SessionSocketOptions, BadConfig> {
         let positive = [
             ("pause_ms", self.pause_ms),
             ("segment_max_ms", self.segment_max_ms),
@@ -88,6 +89,7 @@ impl SessionConfig {
                 ..defaults.segments
             },
             deadline_ms: self.deadline_ms,
+            wait_ms: defaults.wait_ms,
             resume_ms: self.resume_ms,
             idle_ms: self.idle_ms,
             rate_max: self.rate_max,
@@ -97,6 +99,6 @@ impl SessionConfig {
             sessions_max: self.sessions_max,
         };
         let Self { frame_bytes_max, write_ms, .. } = *self;
-        Ok(SessionSettings { rules, frame_bytes_max, write_ms })
+        Ok(SessionSocketOptions { rules, frame_bytes_max, write_ms })
     }
 }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::talk::Talked;
+use super::conversation::ConversationStats;
 use super::traffic::TrafficRate;
 use crate::screen::{StateColour, print_text};
 
@@ -33,7 +33,7 @@ pub(super) struct DemoView {
     pub(super) open: u64,
     pub(super) queued: u64,
     pub(super) sessions: u64,
-    pub(super) talked: Talked,
+    pub(super) conversations: ConversationStats,
     pub(super) rate: TrafficRate,
 }
 
@@ -78,7 +78,7 @@ impl DemoView {
              talk     {}\n           {}\n\n{}\n",
             self.busy() * 100.0,
             self.sessions_line(),
-            self.talked.last,
+            self.conversations.latest,
             self.hints(),
         );
         out
@@ -86,7 +86,7 @@ impl DemoView {
 
     /// Counts of the sessions.
     fn sessions_line(&self) -> String {
-        let Talked { results, missing, out_of_order, .. } = &self.talked;
+        let ConversationStats { results, missing, out_of_order, .. } = &self.conversations;
         let order = match out_of_order {
             0 => "in order".to_owned(),
             wrong => format!("{wrong} OUT OF ORDER"),

@@ -1,6 +1,6 @@
-//! WAV files: what is said, and what is heard.
+//! WAV files: the input of `lingua say`, and the translated speech.
 //!
-//! Start at [`Speech::read`] and [`Sound::write`].
+//! Start at [`WavInput::read`] and [`WavOutput::write`].
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use hound::{SampleFormat, WavReader, WavSpec, WavWriter};
 use lingua_core::session::PCM_RATES;
 use lingua_wire::audio::Audio;
 
-/// What is said.
+/// The audio to send.
 #[derive(Debug)]
-pub(super) struct Speech {
+pub(super) struct WavInput {
     pub(super) sample_rate: u32,
     samples: Vec<i16>,
 }
 
-impl Speech {
-    /// Reads a file. Of several channels, the mean is taken.
+impl WavInput {
+    /// Reads a file and mixes its channels.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let reader = WavReader::open(path)
@@ -28,8 +28,8 @@ impl Speech {
         if !is_known {
             let WavSpec { sample_rate, bits_per_sample, .. } = spec;
             bail!(
-                "{shown} has {sample_rate} samples a second of {bits_per_sample} bits; convert it, for example with \
-                 'ffmpeg -i {shown} -ar 16000 -ac 1 -sample_fmt s16 converted.wav'"
+                "{shown} has {bits_per_sample}-bit samples at {sample_rate} Hz; convert it, for example \
+                 with 'ffmpeg -i {shown} -ar 16000 -ac 1 -sample_fmt s16 converted.wav'"
             );
         }
         let all: Result<Vec<i16>, _> = reader.into_samples::<i16>().collect();
@@ -43,31 +43,31 @@ impl Speech {
         Ok(Self { sample_rate: spec.sample_rate, samples })
     }
 
-    /// The sound in pieces of so many milliseconds.
+    /// The audio in frames of this many milliseconds.
     pub(super) fn frames(&self, ms: u64) -> impl Iterator<Item = Vec<u8>> {
         let samples = (u64::from(self.sample_rate) * ms / 1000).max(1) as usize;
         self.samples
             .chunks(samples)
-            .map(|piece| piece.iter().flat_map(|sample| sample.to_le_bytes()).collect())
+            .map(|frame| frame.iter().flat_map(|sample| sample.to_le_bytes()).collect())
     }
 }
 
-/// What is heard.
+/// The translated speech.
 #[derive(Debug, Default)]
-pub(super) struct Sound {
+pub(super) struct WavOutput {
     sample_rate: Option<u32>,
     samples: Vec<i16>,
 }
 
-impl Sound {
-    /// Adds what a result brought.
+impl WavOutput {
+    /// Appends the speech of a result.
     pub(super) fn add(&mut self, audio: &Audio<'_>) -> anyhow::Result<()> {
         if audio.format != "pcm16" {
             bail!("the speech is {}; only pcm16 can be saved as WAV", audio.format);
         }
         let rate = audio.sample_rate.context("the speech does not say its sample rate")?;
         if *self.sample_rate.get_or_insert(rate) != rate {
-            bail!("the nodes speak with different sample rates; nothing was saved");
+            bail!("results have different sample rates; nothing was saved");
         }
         let bytes = audio.decode("tts_audio")?;
         let pairs = bytes.as_chunks::<2>().0;
@@ -75,10 +75,10 @@ impl Sound {
         Ok(())
     }
 
-    /// Writes a file; gives its length in milliseconds.
+    /// Writes a file and returns its length in milliseconds.
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<u64> {
         let Some(sample_rate) = self.sample_rate else {
-            bail!("no speech came back; do the nodes synthesise?");
+            bail!("no result contains speech; do the nodes serve speech synthesis?");
         };
         let spec = WavSpec {
             channels: 1,

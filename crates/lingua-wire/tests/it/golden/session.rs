@@ -1,10 +1,10 @@
-//! What is said on a session's socket.
+//! The messages of the session socket.
 
 use lingua_core::Source;
 use lingua_wire::audio::Audio;
 use lingua_wire::session::{
-    AudioFormat, JobAccepted, Missing, SegmentResult, SegmentTimings, SessionEnd, SessionPartial,
-    SessionResume, SessionStart, SessionStarted, TextTurn, TurnEnd, TurnStart,
+    AudioFormat, JobAccepted, SegmentMissing, SegmentResult, SegmentTimings, SessionEnd,
+    SessionPartial, SessionResume, SessionStart, SessionStarted, TextTurn, TurnEnd, TurnStart,
 };
 use lingua_wire::view::Timings;
 
@@ -15,14 +15,15 @@ const SESSION: &str = "sess-01921f3e000070008000000000000001";
 const SECRET: &str = "lingua_5b41";
 
 pub(super) fn all(golden: &mut Golden) {
+    let text = |text: &str| Some(text.to_owned());
     let one_way =
-        SessionStart { src_lang: some("en"), tgt_lang: some("es"), ..SessionStart::default() };
+        SessionStart { src_lang: text("en"), tgt_lang: text("es"), ..SessionStart::default() };
     golden.both("minimal", &one_way);
     let audio = AudioFormat { format: "pcm16".into(), sample_rate: Some(24_000) };
     let two_way = SessionStart {
-        mode: some("two_way"),
-        lang_a: some("zh"),
-        lang_b: some("en"),
+        mode: text("two_way"),
+        lang_a: text("zh"),
+        lang_b: text("en"),
         require_tts: Some(true),
         partials: Some(true),
         context: Some(true),
@@ -34,15 +35,15 @@ pub(super) fn all(golden: &mut Golden) {
         SessionResume { session_id: SESSION.into(), resume_token: SECRET.into(), last_seq: 12 };
     golden.both("", &resume);
     golden.both("minimal", &TurnStart::default());
-    golden.both("full", &TurnStart { speaker: some("a") });
+    golden.both("full", &TurnStart { speaker: text("a") });
     golden.both("", &TurnEnd {});
     golden.both("minimal", &TextTurn { text: "你好 👋🏽".into(), speaker: None });
-    golden.both("full", &TextTurn { text: "مرحبا".into(), speaker: some("b") });
+    golden.both("full", &TextTurn { text: "مرحبا".into(), speaker: text("b") });
     golden.both("", &SessionEnd {});
-    answers(golden);
+    updates(golden);
 }
 
-fn answers(golden: &mut Golden) {
+fn updates(golden: &mut Golden) {
     let started = SessionStarted {
         session_id: SESSION.into(),
         resume_token: SECRET.into(),
@@ -79,14 +80,14 @@ fn answers(golden: &mut Golden) {
         ..short
     };
     golden.both("full", &full);
-    let missing = Missing {
+    let missing = SegmentMissing {
         seq: 4,
         turn: 2,
         segment: 2,
         job_id: Some(JOB),
         error: "DEADLINE_EXCEEDED".into(),
-        detail: "nothing came of it within 15000 ms; say it again".into(),
+        detail: "no result within 15000 ms; say it again".into(),
     };
     golden.both("full", &missing);
-    golden.both("minimal", &Missing { job_id: None, ..missing });
+    golden.both("minimal", &SegmentMissing { job_id: None, ..missing });
 }

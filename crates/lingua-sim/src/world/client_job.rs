@@ -1,6 +1,6 @@
-//! What clients ask for.
+//! The jobs that clients submit.
 //!
-//! Start at [`Turn::of`]: the job of a number is the same in every run of a seed.
+//! Start at [`ClientJob::of`]: the job of a number is the same in every run of a seed.
 
 use std::sync::Arc;
 
@@ -11,30 +11,30 @@ use lingua_engine::request::JobRequest;
 use super::luck::Luck;
 use super::plan::{Fault, GROUPS, Plan};
 
-/// A job, and what its client does.
+/// A job and the behaviour of its client.
 #[derive(Debug, Clone)]
-pub(super) struct Turn {
+pub(super) struct ClientJob {
     pub(super) number: usize,
-    /// The instance whose nodes speak its languages.
+    /// The instance whose nodes serve its languages.
     pub(super) home: usize,
     pub(super) request: JobRequest,
-    /// Where it is sent first.
+    /// The instance that gets it first.
     pub(super) first_at: usize,
-    /// The client calls it off after so long.
+    /// The client cancels it after this time.
     pub(super) cancel_after_ms: Option<u64>,
-    /// The client hangs up so soon after it has handed in its job for the first time.
+    /// The client disconnects this long after it first submitted the job.
     pub(super) hangs_up_ms: Option<u64>,
-    /// The client is gone for so long after its job was accepted.
+    /// The client is away for this long after the job was accepted.
     pub(super) gone_ms: Option<u64>,
 }
 
-impl Turn {
-    /// A job of the time of faults.
+impl ClientJob {
+    /// A job of the time in which faults happen.
     pub(super) fn of(plan: &Plan, number: usize) -> Self {
         let mut luck = Luck::new(plan.seed, &format!("turn {number}"));
         let home = luck.between(0, plan.instances as u64 - 1) as usize;
-        let stray = luck.between(0, plan.instances as u64 - 1) as usize;
-        let first_at = if luck.permille(150) { stray } else { home };
+        let other = luck.between(0, plan.instances as u64 - 1) as usize;
+        let first_at = if luck.permille(150) { other } else { home };
         let bad = plan.has(Fault::BadClients);
         let mut spec = spec(home, luck.permille(500));
         spec.deadline_ms = Some(luck.between(2_000, 12_000));
@@ -58,7 +58,7 @@ impl Turn {
         Self { number, home, request, first_at, cancel_after_ms, hangs_up_ms, gone_ms }
     }
 
-    /// A job of the quiet end: all of these must be done, wherever they are handed in.
+    /// A job of the quiet end: all of these must succeed, wherever they are submitted.
     pub(super) fn last(number: usize, home: usize, instances: usize) -> Self {
         let mut spec = spec(home, number.is_multiple_of(2));
         spec.deadline_ms = Some(LAST_MS);
@@ -70,7 +70,7 @@ impl Turn {
     }
 }
 
-/// How long a job of the quiet end may take: enough for every queue.
+/// Deadline of a job of the quiet end: enough for every queue.
 pub(super) const LAST_MS: u64 = 20_000;
 
 pub(super) fn node_id(node: usize) -> NodeId {

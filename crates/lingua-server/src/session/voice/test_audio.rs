@@ -1,6 +1,6 @@
-//! Sound to try a detector of voices with; the end-to-end tests use it, too.
+//! Audio for tests of the voice detector; the end-to-end tests use it too.
 
-/// 20 ms that sound somewhat like a vowel, or a steady hiss that is no speech.
+/// 20 ms of a sound like a vowel, or of a steady hiss.
 pub(crate) fn frame(rate: u32, n: u32, voiced: bool) -> Vec<u8> {
     let samples = rate / 50;
     let mut noise = n.wrapping_mul(2_654_435_761) | 1;

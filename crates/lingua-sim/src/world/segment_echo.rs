@@ -1,6 +1,6 @@
-//! What a node makes of a segment: whose it was, which way it went, and what was heard.
+//! The result that a node returns for a segment: its session, direction and frames.
 //!
-//! Start at [`Echo::of`].
+//! Start at [`SegmentEcho::of`].
 
 use std::sync::Arc;
 
@@ -8,32 +8,32 @@ use lingua_core::JobId;
 use lingua_core::Source;
 use lingua_core::job::{JobSpec, Payload};
 
-use super::sound;
+use super::marked_audio;
 
-/// What was heard, said back.
+/// What a node received, as its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Echo {
+pub(super) struct SegmentEcho {
     pub(super) job: JobId,
     pub(super) session: String,
     pub(super) pair: String,
     pub(super) two_way: bool,
-    /// Runs of numbers; something else if it makes no sense.
-    pub(super) heard: String,
+    /// Ranges of frame numbers; other text if the audio is garbled.
+    pub(super) frames: String,
 }
 
-impl Echo {
-    /// What a node says behind its name: nothing, if the job is not of a session.
-    pub(super) fn of(spec: &JobSpec, sound: &[u8]) -> Option<String> {
+impl SegmentEcho {
+    /// The end of a node's result; `None` if the job is not of a session.
+    pub(super) fn of(spec: &JobSpec, audio: &[u8]) -> Option<String> {
         let number: u32 = spec.session.strip_prefix('s')?.parse().ok()?;
-        let heard = match &spec.payload {
+        let frames = match &spec.payload {
             Payload::Text(text) => match text.split_once('/') {
                 Some((of, item)) if of == number.to_string() => item.to_owned(),
                 _ => format!("garbled:{text}"),
             },
-            _ => sound::hear(number, sound),
+            _ => marked_audio::decode(number, audio),
         };
-        let heard = match is_context_its_own(spec) {
-            true => heard.replace(' ', "_"),
+        let frames = match has_own_context(spec) {
+            true => frames.replace(' ', "_"),
             false => "garbled:context".to_owned(),
         };
         let src = match spec.pair.src {
@@ -41,13 +41,13 @@ impl Echo {
             Source::Auto => "auto".to_owned(),
         };
         let (session, tgt, two_way) = (&spec.session, spec.pair.tgt, spec.two_way);
-        Some(format!("{session} {src}:{tgt} {two_way} {heard}"))
+        Some(format!("{session} {src}:{tgt} {two_way} {frames}"))
     }
 
-    /// Reads it back, behind the name that nodes give their results.
+    /// Reads a result, after what nodes put in front of it.
     pub(super) fn read(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
-        let [job, _attempt, _fence, _node, session, pair, two_way, heard] = words[..] else {
+        let [job, _attempt, _fence, _node, session, pair, two_way, frames] = words[..] else {
             return None;
         };
         Some(Self {
@@ -55,14 +55,14 @@ impl Echo {
             session: session.to_owned(),
             pair: pair.to_owned(),
             two_way: two_way.parse().ok()?,
-            heard: heard.to_owned(),
+            frames: frames.to_owned(),
         })
     }
 }
 
-/// What was said before was said in the same session.
-fn is_context_its_own(spec: &JobSpec) -> bool {
+/// Whether the texts that the job carries are of the same session.
+fn has_own_context(spec: &JobSpec) -> bool {
     let mut of =
-        spec.context.iter().map(|text: &Arc<str>| Echo::read(text).map(|echo| echo.session));
+        spec.context.iter().map(|text: &Arc<str>| SegmentEcho::read(text).map(|echo| echo.session));
     of.all(|session| session.as_deref() == Some(&*spec.session))
 }

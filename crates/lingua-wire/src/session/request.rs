@@ -1,0 +1,126 @@
+//! Messages from the client of a session.
+//!
+//! Start at [`SessionRequest::parse`]. The first message is `session_start` or `session_resume`.
+
+use std::borrow::Cow;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::RequestError;
+use crate::limits::TEXT_BYTES_MAX;
+use crate::message::{at_most, check_label, frames};
+
+frames! {
+    /// A text frame from a client to the scheduler.
+    #[expect(missing_docs, reason = "each variant holds the message of its name")]
+    pub enum SessionRequest {
+        Start(SessionStart),
+        Resume(SessionResume),
+        TurnStart(TurnStart),
+        TurnEnd(TurnEnd),
+        Text(TextTurn<'a>),
+        End(SessionEnd),
+    }
+}
+
+/// Starts a session: one way (`src_lang`, `tgt_lang`) or `two_way` (`lang_a`, `lang_b`).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename = "session_start")]
+pub struct SessionStart {
+    /// `one_way` (the default) or `two_way`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// One way: the spoken language, or `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src_lang: Option<String>,
+    /// One way: the language of the translation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tgt_lang: Option<String>,
+    /// Two ways: the language that speaker `a` speaks and `b` hears.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lang_a: Option<String>,
+    /// Two ways: the language that speaker `b` speaks and `a` hears.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lang_b: Option<String>,
+    /// Results must include synthesised speech; false by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub require_tts: Option<bool>,
+    /// Send partial texts before the result; false by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partials: Option<bool>,
+    /// Send the last two texts with each job, so that any node can follow; false by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<bool>,
+    /// How audio is encoded; `pcm16` at 16,000 Hz by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audio: Option<AudioFormat>,
+}
+
+/// How the binary frames of a session are encoded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AudioFormat {
+    /// `pcm16` (16 bits, one channel, little-endian) or `opus` (one packet per frame).
+    pub format: String,
+    /// Samples per second of `pcm16`: 8000, 16000, 24000 or 48000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_rate: Option<u32>,
+}
+
+/// Resumes a session whose connection broke.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename = "session_resume")]
+pub struct SessionResume {
+    /// From `session_started`.
+    pub session_id: String,
+    /// From `session_started`.
+    pub resume_token: String,
+    /// The last `seq` that the client has seen; 0 if none.
+    #[serde(default)]
+    pub last_seq: u64,
+}
+
+impl SessionResume {
+    pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
+        check_label("session_id", &self.session_id)?;
+        check_label("resume_token", &self.resume_token)
+    }
+}
+
+/// Opens a turn. Without it, the first speech opens one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename = "turn_start")]
+pub struct TurnStart {
+    /// `a` or `b`, in a two-way session; if absent, the node finds out who speaks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speaker: Option<String>,
+}
+
+/// Ends the turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename = "turn_end")]
+pub struct TurnEnd {}
+
+/// A turn of text instead of speech.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename = "text")]
+#[schemars(rename = "TextTurn")]
+pub struct TextTurn<'a> {
+    /// The text to translate.
+    #[serde(borrow)]
+    pub text: Cow<'a, str>,
+    /// `a` or `b`, in a two-way session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speaker: Option<String>,
+}
+
+impl TextTurn<'_> {
+    pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
+        at_most("text", &self.text, TEXT_BYTES_MAX)
+    }
+}
+
+/// Ends the session: open segments are still delivered, then the scheduler closes the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename = "session_end")]
+pub struct SessionEnd {}
