@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`node`] | [`Node`]: registers, runs jobs, reconnects, delivers results until they are confirmed |
+//! | [`node`] | [`Node`]: registers, runs jobs, reconnects, resends results until confirmed |
 //! | [`client`] | [`Client`]: every HTTP route as a typed call |
 //! | [`session`] | [`Session`]: send speech, receive the translation in the order spoken |
 //!

@@ -24,6 +24,13 @@ impl RawJson {
         Ok(Self(raw.into()))
     }
 
+    /// Writes a value as JSON.
+    pub fn of(value: &impl Serialize) -> Result<Self, RequestError> {
+        let raw = serde_json::value::to_raw_value(value)
+            .map_err(|error| RequestError::invalid("", &format!("no JSON form: {error}")))?;
+        Ok(Self(raw.into()))
+    }
+
     /// The JSON text.
     pub fn as_str(&self) -> &str {
         self.0.get()

@@ -47,31 +47,34 @@ pub(super) enum InboundFrame {
     Control,
 }
 
-/// A connection of a registered node.
+/// The reading side of a connection of a registered node.
 #[derive(Debug)]
 pub(super) struct NodeConnection {
     frames: SplitStream<Socket>,
-    queue: mpsc::Sender<OutboundMessage>,
     /// One task, which ends with the connection.
     writer: JoinSet<()>,
 }
+
+/// The writing side: the queue of messages that wait to be written.
+#[derive(Debug)]
+pub(super) struct Outbox(mpsc::Sender<OutboundMessage>);
 
 impl NodeConnection {
     /// Connects and registers.
     pub(super) async fn open(
         options: &NodeOptions,
         register: &Register,
-    ) -> Result<(Self, Registered), Disconnect> {
+    ) -> Result<(Self, Outbox, Registered), Disconnect> {
         let (sink, frames) = options.endpoint.open().await?.split();
         let (queue, outbound) = mpsc::channel(QUEUE_MAX);
         let mut writer = JoinSet::new();
         writer.spawn(write(sink, outbound));
-        let mut connection = Self { frames, queue, writer };
-        connection.send(OutboundMessage::new(register))?;
+        let (mut connection, outbox) = (Self { frames, writer }, Outbox(queue));
+        outbox.send(OutboundMessage::new(register))?;
         let registered = timeout(OPEN_TIMEOUT, connection.registered())
             .await
             .map_err(|_| Disconnect::lost("the scheduler did not answer the registration"))??;
-        Ok((connection, registered))
+        Ok((connection, outbox, registered))
     }
 
     async fn registered(&mut self) -> Result<Registered, Disconnect> {
@@ -89,21 +92,6 @@ impl NodeConnection {
         Err(Disconnect::lost("the scheduler did not answer the registration"))
     }
 
-    /// Queues a message. A full queue means that the connection is stuck.
-    pub(super) fn send(&self, message: OutboundMessage) -> Result<(), Disconnect> {
-        self.queue
-            .try_send(message)
-            .map_err(|_| Disconnect::lost("the connection is broken or too slow for what is sent"))
-    }
-
-    /// Queues a partial text if there is plenty of room, and drops it otherwise.
-    pub(super) fn send_partial(&self, message: OutboundMessage) -> Result<(), Disconnect> {
-        if self.queue.capacity() < PARTIAL_ROOM_MIN {
-            return Ok(());
-        }
-        self.send(message)
-    }
-
     /// The next frame. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<InboundFrame, Disconnect> {
         match self.frames.next().await {
@@ -119,16 +107,30 @@ impl NodeConnection {
     }
 
     /// Sends `bye`, and waits a little until it has arrived.
-    pub(super) async fn close(self, reason: &str) {
-        let Self { mut frames, queue, mut writer } = self;
+    pub(super) async fn close(self, outbox: Outbox, reason: &str) {
+        let Self { mut frames, mut writer } = self;
         let bye = Bye { reason: Some(reason.into()) };
-        queue.try_send(OutboundMessage::new(&bye)).ok();
-        drop(queue);
+        outbox.send(OutboundMessage::new(&bye)).ok();
+        drop(outbox);
         timeout(WRITE_TIMEOUT, writer.join_next()).await.ok();
         // Closing a socket with unread data resets the connection, and what was written last may be
         // lost with it.
         let rest = async { while let Some(Ok(_)) = frames.next().await {} };
         timeout(CLOSE_TIMEOUT, rest).await.ok();
+    }
+}
+
+impl Outbox {
+    /// Queues a message. A full queue means that the connection is stuck.
+    pub(super) fn send(&self, message: OutboundMessage) -> Result<(), Disconnect> {
+        self.0
+            .try_send(message)
+            .map_err(|_| Disconnect::lost("the connection is broken or too slow for what is sent"))
+    }
+
+    /// Whether there is plenty of room: partial texts are dropped otherwise.
+    pub(super) fn has_room(&self) -> bool {
+        self.0.capacity() >= PARTIAL_ROOM_MIN
     }
 }
 

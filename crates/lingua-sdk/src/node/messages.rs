@@ -13,7 +13,7 @@ use lingua_wire::scheduler::{ErrorMessage, JobAssign, SchedulerMessage, untag};
 use tokio::sync::watch;
 
 use super::admission::AdmitResult;
-use super::connection::{InboundFrame, NodeConnection};
+use super::connection::InboundFrame;
 use super::error::Disconnect;
 use super::handler::{CancelReason, Handler};
 use super::job::{Failure, Job};
@@ -36,21 +36,17 @@ impl PendingAudio {
 }
 
 impl<H: Handler> Worker<H> {
-    pub(super) fn on_frame(
-        &mut self,
-        frame: InboundFrame,
-        connection: &NodeConnection,
-    ) -> Result<(), Disconnect> {
+    pub(super) fn on_frame(&mut self, frame: InboundFrame) -> Result<(), Disconnect> {
         match frame {
             InboundFrame::Control => Ok(()),
-            InboundFrame::Audio(audio) => self.on_audio(audio, connection),
+            InboundFrame::Audio(audio) => self.on_audio(audio),
             InboundFrame::Text(text) => {
                 if let Some(job) = self.pending_audio.take().and_then(PendingAudio::into_job) {
                     let why = "a message came where the audio of the job was announced";
-                    self.finish(job, Err(bad_audio(why)), Some(connection))?;
+                    self.finish(job, Err(bad_audio(why)))?;
                 }
                 match SchedulerMessage::parse(&text) {
-                    Ok(message) => self.on_message(message, connection),
+                    Ok(message) => self.on_message(message),
                     Err(error) => {
                         tracing::warn!(%error, "ignored an unknown message");
                         Ok(())
@@ -60,13 +56,9 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    fn on_message(
-        &mut self,
-        message: SchedulerMessage<'_>,
-        connection: &NodeConnection,
-    ) -> Result<(), Disconnect> {
+    fn on_message(&mut self, message: SchedulerMessage<'_>) -> Result<(), Disconnect> {
         match message {
-            SchedulerMessage::JobAssign(assign) => return self.on_assign(assign, connection),
+            SchedulerMessage::JobAssign(assign) => return self.on_assign(assign),
             SchedulerMessage::JobCancel(cancel) => {
                 let job = JobRef { job_id: cancel.job_id, attempt_id: cancel.attempt_id };
                 self.admission.cancel(job, &cancel.reason);
@@ -82,9 +74,9 @@ impl<H: Handler> Worker<H> {
                 for job in ack.cancel {
                     self.admission.cancel(job, "nobody waits for it");
                 }
-                return self.on_drain(ack.drain, connection);
+                return self.on_drain(ack.drain);
             }
-            SchedulerMessage::Drain(_) => return self.on_drain(true, connection),
+            SchedulerMessage::Drain(_) => return self.on_drain(true),
             SchedulerMessage::Error(error) => return self.on_error(error),
             SchedulerMessage::AudioEnd(end) => {
                 let job = JobRef { job_id: end.job_id, attempt_id: end.attempt_id };
@@ -111,19 +103,15 @@ impl<H: Handler> Worker<H> {
     }
 
     /// Reports the new health at once.
-    fn on_drain(&mut self, drain: bool, connection: &NodeConnection) -> Result<(), Disconnect> {
+    fn on_drain(&mut self, drain: bool) -> Result<(), Disconnect> {
         if self.admission.set_draining(drain) {
             tracing::info!(drain, "the scheduler changed whether the node drains");
-            self.send_heartbeat(connection)?;
+            self.send_heartbeat()?;
         }
         Ok(())
     }
 
-    fn on_assign(
-        &mut self,
-        assign: JobAssign<'_>,
-        connection: &NodeConnection,
-    ) -> Result<(), Disconnect> {
+    fn on_assign(&mut self, assign: JobAssign<'_>) -> Result<(), Disconnect> {
         let job_ref = JobRef { job_id: assign.job_id, attempt_id: assign.attempt_id };
         let fence = assign.fence;
         let frame_bytes = assign.audio.as_ref().and_then(|audio| audio.frame_bytes());
@@ -134,13 +122,13 @@ impl<H: Handler> Worker<H> {
             }
             _ => report::ack(job_ref, fence),
         };
-        connection.send(response)?;
+        self.send(response)?;
         let cancelled = match result {
             AdmitResult::Accepted(cancelled) => cancelled,
             other => {
                 self.pending_audio = frame_bytes.map(|bytes| PendingAudio { bytes, job: None });
                 return match other {
-                    AdmitResult::AlreadyFinished(result) => connection.send(result),
+                    AdmitResult::AlreadyFinished(result) => self.send(result),
                     _ => Ok(()),
                 };
             }
@@ -153,7 +141,7 @@ impl<H: Handler> Worker<H> {
         let mut job = Job::new(assign);
         match (inline, &mut job.audio) {
             (Some(Err(error)), _) => {
-                return self.finish(job_ref, Err(bad_audio(error.detail)), Some(connection));
+                return self.finish(job_ref, Err(bad_audio(error.detail)));
             }
             (Some(Ok(decoded)), Some(sound)) => sound.bytes = decoded.into(),
             _ => {}
@@ -170,7 +158,7 @@ impl<H: Handler> Worker<H> {
         Ok(())
     }
 
-    fn on_audio(&mut self, audio: Bytes, connection: &NodeConnection) -> Result<(), Disconnect> {
+    fn on_audio(&mut self, audio: Bytes) -> Result<(), Disconnect> {
         let Some(PendingAudio { bytes, job }) = self.pending_audio.take() else {
             match untag(&audio) {
                 Some((job, piece)) => {
@@ -185,7 +173,7 @@ impl<H: Handler> Worker<H> {
         let Some((mut job, cancelled)) = job else { return Ok(()) };
         if audio.len() != bytes {
             let why = format!("{} bytes arrived, {bytes} were announced", audio.len());
-            return self.finish(job.job_ref(), Err(bad_audio(why)), Some(connection));
+            return self.finish(job.job_ref(), Err(bad_audio(why)));
         }
         if let Some(sound) = &mut job.audio {
             sound.bytes = audio;

@@ -11,7 +11,8 @@ use lingua_wire::audio::Audio;
 use lingua_wire::limits::AUDIO_BYTES_MAX;
 use lingua_wire::node::{JobAck, JobDone, JobFail, JobPartial, JobRef, JobResult};
 use lingua_wire::{Message, RawJson, to_json};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Map, Value};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use super::job::{Failure, Output};
@@ -89,14 +90,11 @@ fn done(job: JobRef, fence: Fence, output: Output) -> Result<OutboundMessage, Fa
         let bytes = audio.len();
         return Err(bad(format!("the audio has {bytes} bytes; send at most {AUDIO_BYTES_MAX}")));
     }
-    let result = result_json(&output)?;
-    if result.len() > RESULT_BYTES_MAX {
-        let bytes = result.len();
+    let result = result_json(output)?;
+    let bytes = result.as_str().len();
+    if bytes > RESULT_BYTES_MAX {
         return Err(bad(format!("the result has {bytes} bytes; send at most {RESULT_BYTES_MAX}")));
     }
-    let result = RawJson::new(result).map_err(|error| bad(error.detail))?;
-    // Read it as the scheduler does: what it would refuse is a failure here.
-    JobResult::read(&result).map_err(|error| bad(error.detail))?;
     let JobRef { job_id, attempt_id } = job;
     let message = JobDone {
         job_id,
@@ -110,7 +108,19 @@ fn done(job: JobRef, fence: Fence, output: Output) -> Result<OutboundMessage, Fa
 }
 
 /// The known fields and the further ones; where both have a field, the known one counts.
-fn result_json(output: &Output) -> Result<String, Failure> {
+fn result_json(mut output: Output) -> Result<RawJson, Failure> {
+    #[derive(Serialize)]
+    struct Fields<'a> {
+        #[serde(flatten)]
+        known: JobResult<'a>,
+        #[serde(flatten)]
+        extra: Map<String, Value>,
+    }
+
+    let mut extra = std::mem::take(&mut output.extra);
+    for name in JobResult::FIELDS {
+        extra.remove(name);
+    }
     let known = JobResult {
         text_asr: output.text_asr.as_deref().map(Cow::Borrowed),
         text_translated: output.text_translated.as_deref().map(Cow::Borrowed),
@@ -120,65 +130,11 @@ fn result_json(output: &Output) -> Result<String, Failure> {
             .map(|sound| Audio::in_next_frame(&sound.format, sound.sample_rate, sound.bytes.len())),
         src_lang: output.src_lang.as_deref().map(Cow::Borrowed),
     };
-    if output.extra.is_empty() {
-        return Ok(known.to_raw().as_str().to_owned());
-    }
-    let bad = |error: serde_json::Error| {
-        Failure::permanent(Failure::BAD_OUTPUT).with_detail(error.to_string())
-    };
-    let mut fields = output.extra.clone();
-    // Announced audio without a frame behind it would swallow the audio of another job.
-    fields.remove("tts_audio");
-    if let Value::Object(known) = serde_json::to_value(&known).map_err(bad)? {
-        fields.extend(known);
-    }
-    serde_json::to_string(&fields).map_err(bad)
+    let bad = |detail| Failure::permanent(Failure::BAD_OUTPUT).with_detail(detail);
+    // What the scheduler would refuse is a failure here.
+    known.check().map_err(|error| bad(error.detail))?;
+    RawJson::of(&Fields { known, extra }).map_err(|error| bad(error.detail))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::Sound;
-    use lingua_core::{Attempt, JobId};
-    use lingua_wire::node::NodeMessage;
-
-    const JOB: JobRef = JobRef { job_id: JobId::new(7), attempt_id: Attempt::FIRST };
-
-    fn failure_of(outcome: Result<Output, Failure>) -> (String, String) {
-        let (frames, success) = finished(JOB, Fence(1), outcome);
-        assert!(!success && frames.audio.is_none());
-        let Ok(NodeMessage::JobFail(fail)) = NodeMessage::parse(&frames.text) else {
-            panic!("not a failure: {}", frames.text)
-        };
-        (fail.reason.into_owned(), fail.detail.unwrap_or_default().into_owned())
-    }
-
-    #[test]
-    fn an_output_beyond_the_bounds_fails_instead_of_breaking_the_connection() {
-        let huge = Sound::pcm16(16_000, vec![0; AUDIO_BYTES_MAX + 1]);
-        let (reason, detail) = failure_of(Ok(Output::default().with_speech(huge)));
-        assert_eq!(reason, Failure::BAD_OUTPUT);
-        assert!(detail.contains("2097153"), "{detail}");
-        let long = "x".repeat(RESULT_BYTES_MAX);
-        assert_eq!(failure_of(Ok(Output::translated(long))).0, Failure::BAD_OUTPUT);
-        let rate = Sound { format: "pcm16".into(), sample_rate: None, bytes: Bytes::new() };
-        assert_eq!(failure_of(Ok(Output::default().with_speech(rate))).0, Failure::BAD_OUTPUT);
-    }
-
-    #[test]
-    fn a_reason_that_cannot_be_sent_is_replaced() {
-        for reason in ["", "two\nlines", &"x".repeat(1000)] {
-            assert_eq!(failure_of(Err(Failure::retryable(reason))).0, Failure::UNNAMED);
-        }
-    }
-
-    #[test]
-    fn extra_fields_do_not_replace_known_ones() {
-        let output = Output::translated("yes")
-            .with_extra("text_translated", "no")
-            .with_extra("tts_audio", "no")
-            .with_extra("model", "m1");
-        let json = result_json(&output).unwrap();
-        assert_eq!(json, r#"{"model":"m1","text_translated":"yes"}"#);
-    }
-}
+mod tests;

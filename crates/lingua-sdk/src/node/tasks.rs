@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::sleep;
 
-use super::connection::NodeConnection;
+use super::connection::Outbox;
 use super::error::Disconnect;
 use super::handler::{CancelReason, Context, Handler, PartialText};
 use super::job::{Failure, Job, Output};
@@ -53,7 +53,6 @@ impl<H: Handler> Worker<H> {
     pub(super) fn on_task_ended(
         &mut self,
         ended: Result<HandlerResult, JoinError>,
-        connection: Option<&NodeConnection>,
     ) -> Result<(), Disconnect> {
         let HandlerResult { job, outcome } = match ended {
             Ok(result) => result,
@@ -64,10 +63,10 @@ impl<H: Handler> Worker<H> {
             }
         };
         // Partial texts go before the result.
-        while let (Some(connection), Ok(partial)) = (connection, self.partials.try_recv()) {
-            self.on_partial(&partial, connection)?;
+        while let Ok(partial) = self.partials.try_recv() {
+            self.on_partial(&partial)?;
         }
-        self.finish(job, outcome, connection)
+        self.finish(job, outcome)
     }
 
     /// Frees the slot, keeps the result of the job, and sends it.
@@ -75,25 +74,20 @@ impl<H: Handler> Worker<H> {
         &mut self,
         job: JobRef,
         outcome: Result<Output, Failure>,
-        connection: Option<&NodeConnection>,
     ) -> Result<(), Disconnect> {
         let Some(fence) = self.admission.release(job) else { return Ok(()) };
         let (result, is_success) = report::finished(job, fence, outcome);
         self.stats.count_ended(is_success);
         self.admission.keep_result(job, result.clone());
-        connection.map_or(Ok(()), |connection| connection.send(result))
+        self.send(result)
     }
 
-    pub(super) fn on_partial(
-        &self,
-        partial: &PartialText,
-        connection: &NodeConnection,
-    ) -> Result<(), Disconnect> {
+    pub(super) fn on_partial(&self, partial: &PartialText) -> Result<(), Disconnect> {
         match self.admission.fence(partial.job) {
-            Some(fence) => {
-                connection.send_partial(report::partial(partial.job, fence, &partial.text))
+            Some(fence) if self.outbox.as_ref().is_some_and(Outbox::has_room) => {
+                self.send(report::partial(partial.job, fence, &partial.text))
             }
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 }

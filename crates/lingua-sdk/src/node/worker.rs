@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::admission::Admission;
 use super::backoff::Backoff;
-use super::connection::NodeConnection;
+use super::connection::{NodeConnection, Outbox};
 use super::error::{Disconnect, NodeRunError};
 use super::handler::{Handler, PartialText};
 use super::messages::PendingAudio;
@@ -64,6 +64,8 @@ pub(super) struct Worker<H> {
     pub(super) options: Arc<NodeOptions>,
     pub(super) handler: Arc<H>,
     pub(super) admission: Admission,
+    /// `None` while there is no connection; what is sent then is dropped.
+    pub(super) outbox: Option<Outbox>,
     pub(super) pending_audio: Option<PendingAudio>,
     pub(super) identity: Option<NodeIdentity>,
     pub(super) streams: SoundStreams,
@@ -82,6 +84,7 @@ impl<H: Handler> Worker<H> {
             admission: Admission::new(options.slots, options.health, stats.clone()),
             options: Arc::new(options),
             handler,
+            outbox: None,
             pending_audio: None,
             identity: None,
             streams: SoundStreams::default(),
@@ -135,12 +138,14 @@ impl<H: Handler> Worker<H> {
         let register = options.register(known.or(options.node_id.clone()), self.admission.health());
         let opening = Box::pin(NodeConnection::open(&options, &register));
         let Some(opened) = self.wait_unless_stopped(opening, stop).await else { return Ok(()) };
-        let (mut connection, registered) = opened?;
+        let (mut connection, outbox, registered) = opened?;
         let since = Instant::now();
-        let served = match self.on_registered(registered, &connection) {
+        self.outbox = Some(outbox);
+        let served = match self.on_registered(registered) {
             Ok(()) => self.serve(&mut connection, stop).await,
             Err(error) => Err(error),
         };
+        let outbox = self.outbox.take();
         self.stats.set_connected(false);
         backoff.connected_for(since.elapsed());
         if let Some(job) = self.pending_audio.take().and_then(PendingAudio::into_job) {
@@ -151,16 +156,14 @@ impl<H: Handler> Worker<H> {
             self.admission.cancel(job, "the connection that brought its audio was lost");
         }
         served?;
-        connection.close(STOP_REASON).await;
+        if let Some(outbox) = outbox {
+            connection.close(outbox, STOP_REASON).await;
+        }
         Ok(())
     }
 
     /// Takes the new identity, and sends the results that are not confirmed again.
-    fn on_registered(
-        &mut self,
-        registered: Registered,
-        connection: &NodeConnection,
-    ) -> Result<(), Disconnect> {
+    fn on_registered(&mut self, registered: Registered) -> Result<(), Disconnect> {
         let (shortest, longest) = HEARTBEAT_RANGE;
         let interval = Duration::from_millis(registered.heartbeat_interval_ms);
         let heartbeat_interval = interval.clamp(shortest, longest);
@@ -172,11 +175,11 @@ impl<H: Handler> Worker<H> {
         // Partial texts from before the connection are outdated.
         while self.partials.try_recv().is_ok() {}
         for result in self.admission.unconfirmed() {
-            connection.send(result.clone())?;
+            self.send(result.clone())?;
         }
         if is_again {
             self.stats.count_reconnect();
-            self.send_heartbeat(connection)?;
+            self.send_heartbeat()?;
         }
         Ok(())
     }
@@ -197,20 +200,18 @@ impl<H: Handler> Worker<H> {
                     let frame = frame
                         .map_err(|_| Disconnect::lost("the scheduler was silent for too long"))?;
                     silent_until = Instant::now() + interval * SILENT_INTERVALS_MAX;
-                    self.on_frame(frame?, connection)?;
+                    self.on_frame(frame?)?;
                 }
                 () = sleep_until(heartbeat_at) => {
                     heartbeat_at = Instant::now() + self.jittered(interval);
-                    self.send_heartbeat(connection)?;
+                    self.send_heartbeat()?;
                 }
-                Some(ended) = self.tasks.join_next() => {
-                    self.on_task_ended(ended, Some(connection))?;
-                }
-                Some(partial) = self.partials.recv() => self.on_partial(&partial, connection)?,
+                Some(ended) = self.tasks.join_next() => self.on_task_ended(ended)?,
+                Some(partial) = self.partials.recv() => self.on_partial(&partial)?,
                 phase = stop.next() => {
                     if phase != StopPhase::Expired {
                         self.admission.stop();
-                        self.send_heartbeat(connection)?;
+                        self.send_heartbeat()?;
                     }
                 }
             }
@@ -230,9 +231,7 @@ impl<H: Handler> Worker<H> {
             tokio::select! {
                 out = &mut future => return Some(out),
                 // Without a connection there is none that could be lost.
-                Some(ended) = self.tasks.join_next() => {
-                    self.on_task_ended(ended, None).unwrap_or(());
-                }
+                Some(ended) = self.tasks.join_next() => self.on_task_ended(ended).unwrap_or(()),
                 _ = stop.next() => self.admission.stop(),
             }
         }
@@ -252,9 +251,13 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    pub(super) fn send_heartbeat(&self, connection: &NodeConnection) -> Result<(), Disconnect> {
+    pub(super) fn send(&self, message: OutboundMessage) -> Result<(), Disconnect> {
+        self.outbox.as_ref().map_or(Ok(()), |outbox| outbox.send(message))
+    }
+
+    pub(super) fn send_heartbeat(&self) -> Result<(), Disconnect> {
         let identity = self.identity.as_ref();
-        connection.send(OutboundMessage::new(&Heartbeat {
+        self.send(OutboundMessage::new(&Heartbeat {
             node_id: identity.map(|identity| identity.node_id.clone()),
             epoch: identity.map(|identity| identity.epoch),
             health: Some(self.admission.health()),

@@ -6,7 +6,7 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 
 use crate::bounded;
 use crate::scheduler::{Report, Scheduler, fail, job, tagged};
-use crate::worker::{options, start};
+use crate::worker::{connected, options, start};
 
 /// Audio that follows in the next binary frame.
 fn in_next_frame(bytes: usize) -> Value {
@@ -16,9 +16,7 @@ fn in_next_frame(bytes: usize) -> Value {
 #[tokio::test]
 async fn audio_goes_both_ways() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (_scheduler, mut node, mut peer) = connected(|options| options).await;
         peer.assign_audio(job(1), 1, in_next_frame(4)).await;
         // The acknowledgement does not wait for the audio.
         assert_eq!(peer.next().await, Report::Ack(job(1)));
@@ -37,9 +35,7 @@ async fn audio_goes_both_ways() {
 #[tokio::test]
 async fn audio_inside_the_message_is_the_same_to_the_handler() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (_scheduler, mut node, mut peer) = connected(|options| options).await;
         peer.assign_audio(
             job(1),
             1,
@@ -55,9 +51,7 @@ async fn audio_inside_the_message_is_the_same_to_the_handler() {
 #[tokio::test]
 async fn audio_that_differs_from_its_announcement_fails_only_its_job() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (_scheduler, mut node, mut peer) = connected(|options| options).await;
         peer.assign_audio(job(1), 1, in_next_frame(4)).await;
         peer.send_frame(Frame::binary(vec![1])).await;
         assert_eq!(peer.next().await, Report::Ack(job(1)));
@@ -75,11 +69,8 @@ async fn audio_that_differs_from_its_announcement_fails_only_its_job() {
 #[tokio::test]
 async fn audio_of_a_refused_job_is_ignored() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler).slots(1));
-        let mut peer = scheduler.accept_registered(1).await;
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        let (_scheduler, mut node, mut peer) = connected(|options| options.slots(1)).await;
+        peer.assign_acked(job(1), 1).await;
         peer.assign_audio(job(2), 2, in_next_frame(2)).await;
         peer.send_frame(Frame::binary(vec![9, 9])).await;
         assert_eq!(peer.next().await, fail(job(2), "BUSY"));
@@ -96,15 +87,12 @@ async fn audio_of_a_refused_job_is_ignored() {
 #[tokio::test]
 async fn a_job_that_loses_its_audio_with_the_connection_frees_its_slot() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let node = start(options(&scheduler).slots(1));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (scheduler, node, mut peer) = connected(|options| options.slots(1)).await;
         peer.assign_audio(job(1), 1, in_next_frame(4)).await;
         assert_eq!(peer.next().await, Report::Ack(job(1)));
         drop(peer);
         let mut peer = scheduler.accept_registered(2).await;
-        peer.assign(job(2), 2).await;
-        assert_eq!(peer.next().await, Report::Ack(job(2)));
+        peer.assign_acked(job(2), 2).await;
         assert_eq!(node.stats.most_at_once(), 1);
     })
     .await;
@@ -143,9 +131,7 @@ async fn streamed_audio_reaches_the_handler_while_it_is_spoken() {
 #[tokio::test]
 async fn a_stream_that_breaks_off_cancels_its_job() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler).streaming(true));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (_scheduler, mut node, mut peer) = connected(|options| options.streaming(true)).await;
         peer.assign_audio(job(1), 1, json!({"format": "opus_packets", "stream": true})).await;
         let work = node.work().await;
         peer.send_frame(tagged(job(1), b"ab")).await;
@@ -161,9 +147,7 @@ async fn a_stream_that_breaks_off_cancels_its_job() {
 #[tokio::test]
 async fn an_unconfirmed_result_is_sent_again_with_its_audio() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (scheduler, mut node, mut peer) = connected(|options| options).await;
         peer.assign(job(1), 1).await;
         let speech = Sound::pcm16(8000, vec![5, 6]);
         node.work().await.end(Ok(Output::default().with_speech(speech)));

@@ -155,7 +155,10 @@ async fn a_job_is_sent_as_the_wire_has_it_and_the_answer_read() {
 #[tokio::test]
 async fn a_refusal_is_read_with_its_code_and_its_advice() {
     bounded(async {
-        let body = r#"{"error":"ALL_CANDIDATES_FULL_OR_FAILED","detail":"all are busy","retry_after_ms":250}"#;
+        let body = concat!(
+            r#"{"error":"ALL_CANDIDATES_FULL_OR_FAILED","#,
+            r#""detail":"all are busy","retry_after_ms":250}"#
+        );
         let (url, _asked) = serve(503, body).await;
         let client = Client::new(&url).unwrap();
         let error = client.dispatch(&hello()).await.unwrap_err();

@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 
 use crate::bounded;
 use crate::scheduler::{NEVER_MS, Report, Scheduler, fail, job, named};
-use crate::worker::{options, start};
+use crate::worker::{connected, options, start};
 
 #[tokio::test]
 async fn the_registration_says_what_the_options_say() {
@@ -68,8 +68,7 @@ async fn heartbeats_list_the_running_jobs() {
             "type": "heartbeat", "node_id": "node-1", "epoch": 7, "health": "ready", "running": [],
         });
         assert_eq!(idle, expected);
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        peer.assign_acked(job(1), 1).await;
         assert_eq!(peer.heartbeat().await["running"], json!([named(job(1))]));
         node.work().await.end(Ok(Output::default()));
         peer.done(job(1)).await;
@@ -81,9 +80,7 @@ async fn heartbeats_list_the_running_jobs() {
 #[tokio::test]
 async fn a_result_is_sent_again_until_it_is_confirmed_and_not_after() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (scheduler, mut node, mut peer) = connected(|options| options).await;
         peer.assign(job(1), 1).await;
         node.work().await.end(Ok(Output::translated("one")));
         assert_eq!(peer.next().await, Report::Ack(job(1)));
@@ -98,8 +95,7 @@ async fn a_result_is_sent_again_until_it_is_confirmed_and_not_after() {
         peer.sync().await;
         drop(peer);
         let mut peer = scheduler.accept_registered(4).await;
-        peer.assign(job(3), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(3)));
+        peer.assign_acked(job(3), 1).await;
         assert_eq!((node.stats.reconnects(), node.stats.done()), (3, 1));
     })
     .await;
@@ -108,11 +104,8 @@ async fn a_result_is_sent_again_until_it_is_confirmed_and_not_after() {
 #[tokio::test]
 async fn a_failure_is_sent_again_until_it_is_confirmed_but_a_refusal_is_not() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler).slots(1));
-        let mut peer = scheduler.accept_registered(1).await;
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        let (scheduler, mut node, mut peer) = connected(|options| options.slots(1)).await;
+        peer.assign_acked(job(1), 1).await;
         peer.assign(job(2), 2).await;
         assert_eq!(peer.next().await, fail(job(2), "BUSY"));
         node.work().await.end(Err(Failure::retryable("MODEL_LOAD_FAILED")));
@@ -129,9 +122,7 @@ async fn a_failure_is_sent_again_until_it_is_confirmed_but_a_refusal_is_not() {
 #[tokio::test]
 async fn a_job_goes_on_while_the_connection_is_lost() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (scheduler, mut node, mut peer) = connected(|options| options).await;
         peer.assign(job(1), 1).await;
         let work = node.work().await;
         drop(peer);
@@ -153,8 +144,7 @@ async fn a_scheduler_that_drops_connections_is_tried_again() {
         }
         drop(scheduler.accept().await);
         let mut peer = scheduler.accept_registered(1).await;
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        peer.assign_acked(job(1), 1).await;
         // It was never registered before.
         assert_eq!(node.stats.reconnects(), 0);
         assert!(node.stats.is_connected());
@@ -180,16 +170,13 @@ async fn a_node_leaves_a_silent_scheduler() {
 #[tokio::test]
 async fn pings_are_answered_and_unknown_messages_are_ignored() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let _node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (_scheduler, _node, mut peer) = connected(|options| options).await;
         peer.sync().await;
         for odd in [r#"{"type":"from_the_future","x":1}"#, "no json", r#"{"type":"job_assign"}"#] {
             peer.send_frame(Frame::text(odd)).await;
         }
         peer.send_frame(Frame::binary(vec![0; 10])).await;
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        peer.assign_acked(job(1), 1).await;
     })
     .await;
 }
@@ -197,9 +184,7 @@ async fn pings_are_answered_and_unknown_messages_are_ignored() {
 #[tokio::test]
 async fn a_node_whose_id_was_taken_over_stops() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (_scheduler, mut node, mut peer) = connected(|options| options).await;
         peer.assign(job(1), 1).await;
         let work = node.work().await;
         peer.error("STALE_EPOCH", true).await;
@@ -223,8 +208,7 @@ async fn other_fatal_errors_are_survived() {
         let Report::Register(_) = peer.next().await else { panic!("no registration") };
         peer.error("SCHEDULER_DEPENDENCY_DOWN", true).await;
         let mut peer = scheduler.accept_registered(2).await;
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        peer.assign_acked(job(1), 1).await;
         assert_eq!(node.stats.reconnects(), 1);
     })
     .await;
@@ -233,9 +217,7 @@ async fn other_fatal_errors_are_survived() {
 #[tokio::test]
 async fn a_node_that_the_scheduler_forgot_registers_again() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (scheduler, node, mut peer) = connected(|options| options).await;
         peer.error("STALE_ATTEMPT", false).await;
         peer.sync().await;
         peer.error("NODE_NOT_REGISTERED", false).await;

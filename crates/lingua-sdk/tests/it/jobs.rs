@@ -7,16 +7,13 @@ use serde_json::json;
 
 use crate::bounded;
 use crate::scheduler::{Report, Scheduler, fail, heartbeat_ack, job, named};
-use crate::worker::{options, start};
+use crate::worker::{connected, options, start};
 
 #[tokio::test]
 async fn a_job_is_acknowledged_before_it_is_done() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
-        peer.assign(job(1), 10).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        let (_scheduler, mut node, mut peer) = connected(|options| options).await;
+        peer.assign_acked(job(1), 10).await;
         let work = node.work().await;
         assert_eq!(work.job.text.as_deref(), Some("hello"));
         assert_eq!((work.job.session_id.as_str(), work.job.deadline_ms), ("room-1", Some(5000)));
@@ -38,19 +35,15 @@ async fn a_job_is_acknowledged_before_it_is_done() {
 #[tokio::test]
 async fn a_node_without_a_free_slot_refuses_with_busy() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler).slots(2));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (_scheduler, mut node, mut peer) = connected(|options| options.slots(2)).await;
         for number in 1..=2 {
-            peer.assign(job(number), number as u64).await;
-            assert_eq!(peer.next().await, Report::Ack(job(number)));
+            peer.assign_acked(job(number), number as u64).await;
         }
         peer.assign(job(3), 3).await;
         assert_eq!(peer.next().await, fail(job(3), "BUSY"));
         node.work().await.end(Ok(Output::translated("one")));
         assert!(matches!(peer.next().await, Report::Done { .. }));
-        peer.assign(job(4), 4).await;
-        assert_eq!(peer.next().await, Report::Ack(job(4)));
+        peer.assign_acked(job(4), 4).await;
         assert_eq!((node.stats.most_at_once(), node.stats.refused()), (2, 1));
     })
     .await;
@@ -59,22 +52,17 @@ async fn a_node_without_a_free_slot_refuses_with_busy() {
 #[tokio::test]
 async fn an_old_fence_is_refused_until_a_new_epoch_begins() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let _node = start(options(&scheduler).slots(8));
-        let mut peer = scheduler.accept_registered(1).await;
-        peer.assign(job(1), 10).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        let (scheduler, _node, mut peer) = connected(|options| options.slots(8)).await;
+        peer.assign_acked(job(1), 10).await;
         for old in [9, 10] {
             peer.assign(job(2), old).await;
             assert_eq!(peer.next().await, fail(job(2), "STALE_FENCE"));
         }
         // The same assignment twice is not an old one: a refusal would end the attempt that runs.
-        peer.assign(job(1), 10).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        peer.assign_acked(job(1), 10).await;
         drop(peer);
         let mut peer = scheduler.accept_registered(2).await;
-        peer.assign(job(3), 5).await;
-        assert_eq!(peer.next().await, Report::Ack(job(3)));
+        peer.assign_acked(job(3), 5).await;
     })
     .await;
 }
@@ -82,11 +70,8 @@ async fn an_old_fence_is_refused_until_a_new_epoch_begins() {
 #[tokio::test]
 async fn a_cancellation_reaches_the_handler() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        let (_scheduler, mut node, mut peer) = connected(|options| options).await;
+        peer.assign_acked(job(1), 1).await;
         let work = node.work().await;
         assert!(!work.context.is_cancelled());
         peer.cancel(job(1), "the client left").await;
@@ -106,8 +91,7 @@ async fn a_job_in_the_cancel_list_of_a_heartbeat_ack_is_cancelled() {
         let mut node = start(options(&scheduler));
         let mut peer = scheduler.accept().await;
         peer.register(1, 500).await;
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        peer.assign_acked(job(1), 1).await;
         let work = node.work().await;
         peer.ack = Some(heartbeat_ack(&[job(1)], false));
         assert_eq!(peer.heartbeat().await["running"], json!([named(job(1))]));
@@ -119,11 +103,9 @@ async fn a_job_in_the_cancel_list_of_a_heartbeat_ack_is_cancelled() {
 #[tokio::test]
 async fn a_handler_that_ignores_its_cancellation_is_dropped() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler).cancel_grace(Duration::from_millis(1)));
-        let mut peer = scheduler.accept_registered(1).await;
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        let (_scheduler, mut node, mut peer) =
+            connected(|options| options.cancel_grace(Duration::from_millis(1))).await;
+        peer.assign_acked(job(1), 1).await;
         let work = node.work().await;
         peer.cancel(job(1), "too late").await;
         work.dropped().await;
@@ -138,15 +120,11 @@ async fn a_handler_that_ignores_its_cancellation_is_dropped() {
 #[tokio::test]
 async fn a_handler_that_panics_frees_its_slot() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler).slots(1));
-        let mut peer = scheduler.accept_registered(1).await;
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        let (_scheduler, mut node, mut peer) = connected(|options| options.slots(1)).await;
+        peer.assign_acked(job(1), 1).await;
         drop(node.work().await);
         assert_eq!(peer.next().await, fail(job(1), Failure::PANICKED));
-        peer.assign(job(2), 2).await;
-        assert_eq!(peer.next().await, Report::Ack(job(2)));
+        peer.assign_acked(job(2), 2).await;
     })
     .await;
 }

@@ -6,17 +6,14 @@ use lingua_sdk::Output;
 
 use crate::bounded;
 use crate::scheduler::{NEVER_MS, Report, Scheduler, fail, heartbeat_ack, job};
-use crate::worker::{options, start};
+use crate::worker::{connected, options, start};
 
 #[tokio::test]
 async fn a_draining_node_finishes_its_jobs_and_accepts_no_more() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (_scheduler, mut node, mut peer) = connected(|options| options).await;
         peer.ack = Some(heartbeat_ack(&[], true));
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        peer.assign_acked(job(1), 1).await;
         peer.drain().await;
         assert_eq!(peer.heartbeat().await["health"], "draining");
         peer.assign(job(2), 2).await;
@@ -29,8 +26,7 @@ async fn a_draining_node_finishes_its_jobs_and_accepts_no_more() {
         peer.send(heartbeat_ack(&[], false)).await;
         peer.ack = Some(heartbeat_ack(&[], false));
         assert_eq!(peer.heartbeat().await["health"], "ready");
-        peer.assign(job(3), 3).await;
-        assert_eq!(peer.next().await, Report::Ack(job(3)));
+        peer.assign_acked(job(3), 3).await;
     })
     .await;
 }
@@ -38,9 +34,7 @@ async fn a_draining_node_finishes_its_jobs_and_accepts_no_more() {
 #[tokio::test]
 async fn the_scheduler_repeats_an_order_to_drain_after_a_reconnect() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let _node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (scheduler, _node, mut peer) = connected(|options| options).await;
         peer.ack = Some(heartbeat_ack(&[], true));
         peer.drain().await;
         assert_eq!(peer.heartbeat().await["health"], "draining");
@@ -60,11 +54,8 @@ async fn the_scheduler_repeats_an_order_to_drain_after_a_reconnect() {
 #[tokio::test]
 async fn a_stopping_node_says_bye_after_its_results_are_confirmed() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        let (_scheduler, mut node, mut peer) = connected(|options| options).await;
+        peer.assign_acked(job(1), 1).await;
         let work = node.work().await;
         node.stop();
         assert_eq!(peer.heartbeat().await["health"], "draining");
@@ -84,9 +75,7 @@ async fn a_stopping_node_says_bye_after_its_results_are_confirmed() {
 #[tokio::test]
 async fn an_idle_node_stops_at_once() {
     bounded(async {
-        let scheduler = Scheduler::start().await;
-        let mut node = start(options(&scheduler));
-        let mut peer = scheduler.accept_registered(1).await;
+        let (_scheduler, mut node, mut peer) = connected(|options| options).await;
         peer.sync().await;
         node.stop();
         assert_eq!(peer.next().await, Report::Bye);
@@ -116,8 +105,7 @@ async fn a_stopping_node_cancels_jobs_that_outlast_its_grace() {
         let short = Duration::from_millis(10);
         let mut node = start(options(&scheduler).grace(short).cancel_grace(short));
         let mut peer = scheduler.accept_registered(1).await;
-        peer.assign(job(1), 1).await;
-        assert_eq!(peer.next().await, Report::Ack(job(1)));
+        peer.assign_acked(job(1), 1).await;
         let work = node.work().await;
         node.stop();
         assert_eq!(peer.next().await, Report::Bye);

@@ -141,6 +141,12 @@ impl Peer {
         self.assign_with(job, fence, json!({"text": "hello"})).await;
     }
 
+    /// Assigns a job that translates a text, and waits until the node has acknowledged it.
+    pub(crate) async fn assign_acked(&mut self, job: JobRef, fence: u64) {
+        self.assign(job, fence).await;
+        assert_eq!(self.next().await, Report::Ack(job));
+    }
+
     pub(crate) async fn assign_audio(&mut self, job: JobRef, fence: u64, audio: Value) {
         self.assign_with(job, fence, json!({"audio": audio})).await;
     }

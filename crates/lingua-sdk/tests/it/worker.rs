@@ -10,7 +10,7 @@ use lingua_sdk::{Context, Failure, Handler, Job, Node, NodeOptions, Output, Stat
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Peer, Scheduler};
 
 /// Hands every job to the test and waits for its outcome.
 struct ManualHandler(mpsc::Sender<Work>);
@@ -90,4 +90,14 @@ pub(crate) fn start(options: NodeOptions) -> Running {
         }
     }));
     Running { work, stats, stop: Some(stop), task }
+}
+
+/// A scheduler and a node with these options that is registered there.
+pub(crate) async fn connected(
+    change: impl FnOnce(NodeOptions) -> NodeOptions,
+) -> (Scheduler, Running, Peer) {
+    let scheduler = Scheduler::start().await;
+    let node = start(change(options(&scheduler)));
+    let peer = scheduler.accept_registered(1).await;
+    (scheduler, node, peer)
 }

@@ -36,24 +36,24 @@ pub struct JobResult<'a> {
 }
 
 impl<'a> JobResult<'a> {
+    /// The names of the known fields.
+    pub const FIELDS: [&'static str; 4] = ["text_asr", "text_translated", AUDIO_FIELD, "src_lang"];
+
     /// Reads the known fields of a result.
     pub fn read(raw: &'a RawJson) -> Result<Self, RequestError> {
         let result: Self = read_json(raw.as_str()).map_err(in_result)?;
-        if let Some(audio) = &result.tts_audio {
-            audio.check("result.tts_audio")?;
-        }
+        result.check()?;
         Ok(result)
+    }
+
+    /// Checks the description of the audio.
+    pub fn check(&self) -> Result<(), RequestError> {
+        self.tts_audio.as_ref().map_or(Ok(()), |audio| audio.check("result.tts_audio"))
     }
 
     /// How many bytes the next binary frame must have; `None` if no frame follows.
     pub fn frame_bytes(&self) -> Option<usize> {
         self.tts_audio.as_ref().and_then(Audio::frame_bytes)
-    }
-
-    /// The result as JSON, without further fields.
-    pub fn to_raw(&self) -> RawJson {
-        let text = serde_json::to_string(self).expect("a result has text keys");
-        RawJson::new(text).expect("what was written is JSON")
     }
 }
 
@@ -81,7 +81,7 @@ pub fn embed_audio(raw: &RawJson, audio: &[u8]) -> Result<RawJson, RequestError>
     let mut fields: BTreeMap<Cow<'_, str>, &RawValue> =
         read_json(raw.as_str()).map_err(in_result)?;
     fields.insert(Cow::Borrowed(AUDIO_FIELD), &embedded);
-    RawJson::new(serde_json::to_string(&fields).expect("a map of texts and JSON"))
+    RawJson::of(&fields)
 }
 
 fn in_result(error: RequestError) -> RequestError {

@@ -105,7 +105,7 @@ fn inline_audio_is_decoded_with_or_without_padding() {
 #[case(json!({"audio": {"format": "", "data": "AAAA"}}), "audio.format")]
 #[case(json!({"audio": {"format": "f".repeat(33), "data": "AAAA"}}), "audio.format")]
 #[case(json!({"audio": {"format": "pcm16", "data": "AAAA"}}), "audio.sample_rate")]
-#[case(json!({"audio": {"format": "pcm16", "sample_rate": 0, "data": "AAAA"}}), "audio.sample_rate")]
+#[case(json!({"audio": {"format": "wav", "sample_rate": 0, "data": "AA"}}), "audio.sample_rate")]
 #[case(json!({"audio": {"format": "pcm16", "sample_rate": 9e9, "data": "AAAA"}}),
        "audio.sample_rate")]
 fn a_job_has_exactly_one_payload_within_bounds(
@@ -217,7 +217,7 @@ fn the_bounds_of_the_options_are_inclusive() {
 #[case(b"null", "invalid type: null")]
 #[case(b"7", "invalid type: integer")]
 #[case(b"{\"src_lang\":\"\xff\"}", "not UTF-8")]
-fn what_is_no_object_is_refused(#[case] body: &[u8], #[case] what: &str) {
+fn a_body_that_is_no_object_is_refused(#[case] body: &[u8], #[case] what: &str) {
     let error = parse::<Dispatch<'_>>(body).unwrap_err();
     assert_eq!(error.code, ErrorCode::InvalidRequest);
     assert!(error.detail.contains(what), "{error}");

@@ -53,7 +53,7 @@ fn absurd_slots_are_refused_with_field_and_value(
 #[case("asr_langs", json!("zh"))]
 #[case("nmt_pairs", json!({"zh": "en"}))]
 #[case("language_capabilities", json!("zh"))]
-fn a_bad_field_is_named_in_few_words(#[case] field: &str, #[case] value: serde_json::Value) {
+fn a_bad_field_is_named_in_a_short_message(#[case] field: &str, #[case] value: serde_json::Value) {
     let error = register_with(field, value);
     assert_eq!(error.code, ErrorCode::InvalidRequest, "{error}");
     assert_eq!(error.field, field, "{error}");
@@ -127,7 +127,7 @@ fn a_load_that_leaves_something_out_counts_it_as_idle() {
 }
 
 #[test]
-fn by_http_a_node_has_to_say_who_it_is() {
+fn over_http_a_node_has_to_name_itself() {
     let ack = json!({"job_id": JOB, "attempt_id": 1}).to_string();
     let error = parse::<JobAck>(ack.as_bytes()).unwrap().node().unwrap_err().clone();
     assert_eq!((error.code, error.field.as_str()), (ErrorCode::InvalidRequest, "node_id"));
@@ -174,7 +174,7 @@ fn a_result_that_cannot_be_understood_is_named(
 }
 
 #[test]
-fn what_cannot_be_a_job_is_not_found() {
+fn an_impossible_job_id_is_not_found() {
     for job_id in ["", "job-abc", "job-does-not-exist", "任务"] {
         let body = job_message(json!({ "job_id": job_id }));
         let error = parse::<JobAck>(&body).unwrap_err();

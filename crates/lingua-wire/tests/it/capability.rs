@@ -29,7 +29,7 @@ fn flat() -> serde_json::Value {
 }
 
 #[test]
-fn a_registration_that_says_little_gets_the_defaults() {
+fn fields_left_out_of_a_registration_get_their_defaults() {
     let parts = register(&flat()).unwrap();
     assert_eq!(parts.node, None);
     assert_eq!(parts.health, Health::Ready);
@@ -43,7 +43,7 @@ fn a_registration_that_says_little_gets_the_defaults() {
 }
 
 #[test]
-fn both_shapes_say_the_same() {
+fn both_shapes_give_the_same_profile() {
     let lists = json!({"asr_languages": ["zh"], "semantic_languages": ["zh", "en"],
         "tts_languages": ["en"], "nmt_pairs": [["zh", "en"]]});
     let nested = register(&json!({ "language_capabilities": lists })).unwrap();
@@ -88,7 +88,7 @@ fn services_that_are_not_named_are_on_but_for_tone() {
        ErrorCode::TtsLanguagesRequired, "language_capabilities.tts_languages")]
 #[case(json!({"semantic_langs": ["zh"], "tts_langs": null}),
        ErrorCode::TtsLanguagesRequired, "tts_langs")]
-fn a_list_that_is_missing_or_empty_is_asked_for(
+fn a_missing_or_empty_list_is_refused(
     #[case] body: serde_json::Value,
     #[case] code: ErrorCode,
     #[case] field: &str,
@@ -171,7 +171,12 @@ fn recognition_follows_repair_for_nodes_that_never_named_it() {
 }
 
 fn tag() -> impl Strategy<Value = String> {
-    prop_oneof![8 => "[a-z]{2}", 1 => "[a-zA-Z]{3}", 1 => "[a-z]{2}[-_][A-Za-z]{2}", 1 => any::<String>()]
+    prop_oneof![
+        8 => "[a-z]{2}",
+        1 => "[a-zA-Z]{3}",
+        1 => "[a-z]{2}[-_][A-Za-z]{2}",
+        1 => any::<String>(),
+    ]
 }
 
 fn fields() -> impl Strategy<Value = CapabilityFields> {

@@ -95,7 +95,7 @@ fn a_frame_of_another_length_than_announced_is_refused() {
 }
 
 #[test]
-fn what_is_passed_on_is_json() {
+fn raw_json_must_be_json() {
     assert!(RawJson::new("{\"a\":1}".to_owned()).unwrap().is_object());
     assert_eq!(RawJson::new("{".to_owned()).unwrap_err().code, ErrorCode::InvalidRequest);
 }

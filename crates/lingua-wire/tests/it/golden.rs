@@ -1,10 +1,11 @@
 //! Every message as a file in `golden/`.
 //!
-//! `<message>.json`, or `<message>.<form>.json` where a message has several. Most hold in both
-//! directions: reading the file gives the value, writing the value gives the file. Files of the form
-//! `contract…` and `document…` are written by hand, as other people write them, and are only read.
+//! `<message>.json`, or `<message>.<form>.json` where a message has several. Most are checked in
+//! both directions: reading the file gives the value, writing the value gives the file. Files of
+//! the form `contract…` and `document…` are written by hand, as other people write them, and are
+//! only read.
 //!
-//! Each file is also held against the JSON Schema of its message, in the roles in which the message is used.
+//! Each file is also checked against the JSON Schema of its message.
 //!
 //! `LINGUA_BLESS=1 cargo nextest run -p lingua-wire golden` writes the others anew.
 
@@ -27,7 +28,7 @@ mod scheduler;
 mod session;
 mod view;
 
-/// The files that were looked at, by message.
+/// The files that were checked, by message.
 #[derive(Default)]
 struct Golden {
     seen: BTreeMap<&'static str, BTreeSet<String>>,
@@ -130,5 +131,5 @@ fn golden_files_hold_and_every_message_has_one() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     let used: BTreeSet<String> = golden.seen.into_values().flatten().collect();
-    assert_eq!(on_disk, used, "files that no test looks at");
+    assert_eq!(on_disk, used, "files that no test checks");
 }

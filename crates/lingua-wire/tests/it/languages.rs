@@ -55,7 +55,7 @@ fn spellings_of_a_language_are_one_language(#[case] given: &str, #[case] canonic
 #[case("zh_CN.UTF-8")]
 #[case("de-Latn-CH-1996-baseliti")]
 #[case("z\0")]
-fn what_is_no_language_is_refused_with_field_and_value(#[case] given: &str) {
+fn a_value_that_is_no_language_is_refused_with_its_field(#[case] given: &str) {
     let error = language("tgt_lang", given).unwrap_err();
     assert_eq!(error.code, ErrorCode::InvalidLanguage);
     assert_eq!(error.field, "tgt_lang");
@@ -64,7 +64,7 @@ fn what_is_no_language_is_refused_with_field_and_value(#[case] given: &str) {
 }
 
 #[test]
-fn a_huge_language_is_refused_in_few_words() {
+fn a_huge_language_is_refused_with_a_short_message() {
     for huge in ["z".repeat(10_000_000), "语".repeat(1_000_000), "zh-".repeat(1_000_000)] {
         let error = language("src_lang", &huge).unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidLanguage);

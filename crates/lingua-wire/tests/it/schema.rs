@@ -1,7 +1,7 @@
-//! Holds JSON against a schema.
+//! Checks JSON against a schema.
 //!
-//! Start at [`faults`]. It knows the keywords that our schemas use and fails at any other, so that a
-//! schema cannot ask for something that nobody looks at.
+//! Start at [`faults`]. It knows the keywords that our schemas use and fails at any other, so that
+//! no keyword goes unchecked.
 
 use lingua_wire::client::Dispatch;
 use lingua_wire::node::Register;
@@ -10,7 +10,7 @@ use lingua_wire::view::{JobView, NodeView};
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-/// What is wrong with a value, each with the way to it.
+/// What is wrong with a value, each with its path.
 pub(crate) fn faults(document: &Value, value: &Value) -> Vec<String> {
     let mut found = vec![];
     Check { document, found: &mut found }.hold(document, value, "$");
@@ -78,7 +78,7 @@ impl Check<'_> {
                 }
                 "pattern" => value.as_str().is_none_or(|text| matches(wanted, text)),
                 "components" | "description" | "default" | "format" => true,
-                other => panic!("{at}: nobody looks at {other}"),
+                other => panic!("{at}: the keyword {other} is not checked"),
             };
             if !holds {
                 self.found.push(format!("{at}: {value} is not {keyword} {wanted}"));
@@ -136,7 +136,7 @@ fn matches(pattern: &Value, text: &str) -> bool {
         "^[^:]+:[^:]+$" => {
             text.split_once(':').is_some_and(|(src, tgt)| !src.is_empty() && !tgt.is_empty())
         }
-        other => panic!("nobody knows {other}"),
+        other => panic!("unknown pattern {other}"),
     }
 }
 
