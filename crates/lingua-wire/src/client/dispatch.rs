@@ -1,4 +1,4 @@
-//! A job as a client asks for it.
+//! The body of a request for a job.
 //!
 //! Start at [`Dispatch`]: the body of `POST /v1/dispatch/f2f`, `/v1/translate` and `/v1/explain`.
 //! [`Dispatch::into_spec`] checks it and fills in what was left out.
@@ -13,81 +13,73 @@ use crate::audio::Audio;
 use crate::json::{As, List, text};
 use crate::limits::{CONTEXT_MAX, EXCLUDE_MAX, SERVICES_MAX};
 
-/// A job to be done.
+type ContextList = List<String, CONTEXT_MAX>;
+type ExcludedList = List<NodeId, EXCLUDE_MAX>;
+type ServicesList = List<Service, SERVICES_MAX>;
+
+/// A request for a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Dispatch<'a> {
-    /// The conversation that it belongs to.
+    /// The conversation that the job belongs to.
     #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub session_id: Option<Cow<'a, str>>,
-    /// What is spoken, or `auto`.
+    /// Source language, or `auto`.
     #[serde(borrow)]
     pub src_lang: Cow<'a, str>,
-    /// What it shall become.
+    /// Target language.
     #[serde(borrow)]
     pub tgt_lang: Cow<'a, str>,
-    /// Where the audio lies.
+    /// Address of audio that is stored elsewhere.
     #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub audio_ref: Option<Cow<'a, str>>,
-    /// The audio itself.
+    /// Audio inside the request.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub audio: Option<Audio<'a>>,
-    /// Text instead of audio: nothing has to be recognised.
+    /// Text instead of audio: recognition is skipped.
     #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub text: Option<Cow<'a, str>>,
-    /// Follows the job through all logs; one is made up if it is left out.
+    /// Names the job in all logs; made up if it is left out.
     #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<Cow<'a, str>>,
-    /// With `auto`: it is one of these two languages, and the target is the other one.
+    /// With `auto`: the source is one of these two languages, and the target is the other one.
     #[serde(default, with = "List::<String, 2>", skip_serializing_if = "Option::is_none")]
     pub two_way: Option<Vec<String>>,
-    /// What was said before in this conversation, the oldest first.
-    #[serde(
-        default,
-        with = "List::<String, CONTEXT_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    /// Earlier texts of this conversation, the oldest first.
+    #[serde(default, with = "ContextList", skip_serializing_if = "Option::is_none")]
     pub context: Option<Vec<String>>,
-    /// Wishes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// How the job is to be run.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub options: Option<DispatchOptions>,
 }
 
-/// Wishes about how a job is done.
+/// How a job is to be run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DispatchOptions {
-    /// The answer has to be spoken; not by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Whether the result must include speech (false).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub require_tts: Option<bool>,
-    /// The node that should do it.
+    /// The node that should run the job.
     #[serde(with = "As::<Option<NodeId>>", default, skip_serializing_if = "Option::is_none")]
     pub preferred_node_id: Option<NodeId>,
-    /// Rather fail than go to another node than the preferred one; not by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Whether the job fails if the preferred node cannot take it (false).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
-    /// Nodes that must not do it.
-    #[serde(
-        default,
-        with = "List::<NodeId, EXCLUDE_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    /// Nodes that must not run the job.
+    #[serde(default, with = "ExcludedList", skip_serializing_if = "Option::is_none")]
     pub exclude_node_ids: Option<Vec<NodeId>>,
     /// Segments with one key go to one node while that is possible.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bind_key: Option<String>,
-    /// How long it may wait for a slot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// How long the job may wait for a slot, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
-    /// How long it may take altogether.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// How long the job may take altogether, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// More is more urgent; 0 by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// A higher number is more urgent (0).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// Further services that the node must have.
-    #[serde(
-        default,
-        with = "List::<Service, SERVICES_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    /// Further services that the node must offer.
+    #[serde(default, with = "ServicesList", skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<Service>>,
 }
