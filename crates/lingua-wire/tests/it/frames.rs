@@ -90,7 +90,7 @@ fn audio_of_a_frame_is_put_into_its_result_and_nothing_else_changes() {
 fn a_frame_of_another_length_than_announced_is_refused() {
     let announced = raw(r#"{"tts_audio":{"bytes":3,"format":"opus"}}"#);
     let error = embed_audio(&announced, &[0, 1]).unwrap_err();
-    assert!(error.detail.contains("2 bytes, 3 were announced"), "{error}");
+    assert!(error.detail.contains("2 bytes, but 3 were announced"), "{error}");
     assert_eq!(embed_audio(&raw("{}"), &[]).unwrap_err().field, "result.tts_audio");
 }
 
