@@ -1,7 +1,7 @@
-//! Installs the programs that the tests need, if they are missing.
+//! Installs the programs that the build and the tests need, if they are missing.
 //!
-//! Start at [`install_missing`]. The tests start their own Redis servers and make their own
-//! certificates; `cargo nextest` runs them.
+//! Start at [`install_missing`]. The tests start their own Redis servers, make their own
+//! certificates and send signals; the allocator is built with `make`; tidy asks `git`.
 //!
 //! Invariant: nothing is installed that is already there, and `sudo` is used only by users that are
 //! not root.
@@ -10,40 +10,31 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// A program, and the package that holds it where the names differ.
-const PROGRAMS: [&str; 2] = ["redis-server", "openssl"];
+const PROGRAMS: [&str; 5] = ["redis-server", "openssl", "kill", "make", "git"];
 
-/// A package manager: its program, the commands that install packages, and the name of the package
-/// with `redis-server`.
-struct PackageManager {
-    program: &'static str,
-    commands: &'static [&'static str],
-    redis: &'static str,
-    needs_root: bool,
-}
-
-const PACKAGE_MANAGERS: [PackageManager; 5] = [
-    PackageManager {
-        program: "apt-get",
-        commands: &["update -qq", "install -y --no-install-recommends"],
-        redis: "redis-server",
-        needs_root: true,
-    },
-    PackageManager { program: "dnf", commands: &["install -y"], redis: "redis", needs_root: true },
-    PackageManager { program: "apk", commands: &["add"], redis: "redis", needs_root: true },
-    PackageManager {
-        program: "pacman",
-        commands: &["-Sy --noconfirm --needed"],
-        redis: "redis",
-        needs_root: true,
-    },
-    PackageManager { program: "brew", commands: &["install"], redis: "redis", needs_root: false },
+/// Package managers with the commands that install packages.
+const PACKAGE_MANAGERS: [(&str, &[&str]); 5] = [
+    ("apt-get", &["update -qq", "install -y --no-install-recommends"]),
+    ("dnf", &["install -y"]),
+    ("apk", &["add"]),
+    ("pacman", &["-Sy --noconfirm --needed"]),
+    ("brew", &["install"]),
 ];
+
+/// The package that holds a program.
+fn package(manager: &str, program: &'static str) -> &'static str {
+    match (manager, program) {
+        ("apt-get", "redis-server") => "redis-server",
+        (_, "redis-server") => "redis",
+        ("apt-get" | "apk", "kill") => "procps",
+        (_, "kill") => "procps-ng",
+        (_, other) => other,
+    }
+}
 
 /// Installs what is missing; whether `cargo nextest` can be used.
 pub(crate) fn install_missing() -> anyhow::Result<bool> {
-    let missing: Vec<&'static str> =
-        PROGRAMS.into_iter().filter(|program| !runs(program)).collect();
+    let missing: Vec<&'static str> = PROGRAMS.into_iter().filter(|name| !runs(name)).collect();
     if !missing.is_empty() {
         install(&missing)?;
     }
@@ -58,34 +49,30 @@ pub(crate) fn install_missing() -> anyhow::Result<bool> {
 }
 
 fn install(missing: &[&'static str]) -> anyhow::Result<()> {
-    let names = missing.join(" and ");
-    let Some(manager) = PACKAGE_MANAGERS.iter().find(|manager| runs(manager.program)) else {
-        bail!("{names} missing and no known package manager; install {names}, then try again");
+    let names = missing.join(", ");
+    let manager = PACKAGE_MANAGERS.iter().find(|(manager, _)| runs(manager));
+    let Some((manager, commands)) = manager else {
+        bail!("missing: {names}, and no known package manager; install them, then try again");
     };
-    let packages = missing.iter().map(|program| match *program {
-        "redis-server" => manager.redis,
-        other => other,
-    });
-    let packages: Vec<&str> = packages.collect();
-    for (command, n) in manager.commands.iter().zip(1..) {
+    for (command, n) in commands.iter().zip(1..) {
         let mut words = vec![];
-        if manager.needs_root && !is_root() {
+        if *manager != "brew" && !is_root() {
             words.push("sudo");
         }
-        // With RUNLEVEL=1 Debian installs the program but does not start a service.
-        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1", manager.program]);
+        // With RUNLEVEL=1 Debian installs a server without starting it.
+        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1", manager]);
         words.extend(command.split(' '));
-        if n == manager.commands.len() {
-            words.extend(&packages);
+        if n == commands.len() {
+            words.extend(missing.iter().map(|program| package(manager, program)));
         }
-        println!("setup: {names} missing: {}", words.join(" "));
+        println!("setup: missing: {names}: {}", words.join(" "));
         let status = Command::new(words[0]).args(&words[1..]).status().context(words[0])?;
         if !status.success() {
             bail!("`{}` failed; install {names} yourself, then try again", words.join(" "));
         }
     }
     match missing.iter().find(|program| !runs(program)) {
-        Some(program) => bail!("{} installed no `{program}`", manager.program),
+        Some(program) => bail!("`{program}` is still missing; install it, then try again"),
         None => Ok(()),
     }
 }

@@ -28,7 +28,7 @@ fn finding(path: &Path, line: usize, message: impl Display) -> String {
 /// The files and crates of the workspace; paths are relative to its root.
 #[derive(Debug, Default)]
 struct Workspace {
-    /// Files with their text, which is empty for kinds that no rule reads.
+    /// Files with their text.
     files: BTreeMap<PathBuf, String>,
     packages: Vec<Package>,
 }
@@ -69,12 +69,8 @@ impl Workspace {
             if !absolute.is_file() {
                 continue;
             }
-            let is_read = path.extension().is_some_and(|ext| ext == "rs" || ext == "lua");
-            let text = match is_read || path.extension().is_some_and(|ext| ext == "md") {
-                true => std::fs::read_to_string(&absolute).with_context(|| format!("{path:?}"))?,
-                false => String::new(),
-            };
-            files.insert(path, text);
+            // Files that are not text are only targets of links.
+            files.insert(path, std::fs::read_to_string(&absolute).unwrap_or_default());
         }
         let args = ["metadata", "--format-version", "1", "--no-deps", "--locked"];
         let metadata = output(root, "cargo", &args)?;

@@ -30,7 +30,7 @@ const CHECKERS: usize = 16;
 
 /// What a client knows of its job.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ClientJob {
+pub(crate) struct ChaosJob {
     pub(crate) id: Option<String>,
     pub(crate) sent_ms: u64,
     pub(crate) accepted_ms: Option<u64>,
@@ -64,7 +64,7 @@ pub(crate) struct Clients {
     seed: u64,
     addresses: Arc<[String]>,
     sent: AtomicUsize,
-    pub(crate) facts: Vec<Mutex<ClientJob>>,
+    pub(crate) facts: Vec<Mutex<ChaosJob>>,
 }
 
 impl Clients {

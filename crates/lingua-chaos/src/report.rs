@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use comfy_table::{Table, presets};
 
 use crate::ChaosRun;
-use crate::client::ClientJob;
+use crate::client::ChaosJob;
 use crate::faults::ChaosFault;
 
 /// What is logged during the run.
@@ -62,7 +62,7 @@ fn table(head: &[&str]) -> Table {
 impl ChaosReport {
     pub(crate) fn of(run: &ChaosRun) -> Self {
         let log = run.log.lock();
-        let facts: Vec<ClientJob> =
+        let facts: Vec<ChaosJob> =
             run.clients.facts.iter().map(|facts| facts.lock().clone()).collect();
         let mut text = String::new();
         for (at_ms, line) in &log.lines {
@@ -114,12 +114,12 @@ impl ChaosReport {
 }
 
 /// For each kind of fault: how soon a new job was done, and when all jobs that were open had ended.
-fn recovery(faults: &[(ChaosFault, u64, u64)], facts: &[ClientJob]) -> Table {
+fn recovery(faults: &[(ChaosFault, u64, u64)], facts: &[ChaosJob]) -> Table {
     let mut kinds: BTreeMap<&str, (usize, Vec<u64>, u64)> = BTreeMap::new();
     for &(fault, at_ms, healed_ms) in faults {
         let (count, firsts, last_ms) = kinds.entry(fault.kind()).or_default();
         *count += 1;
-        let is_done = |facts: &&ClientJob| facts.seen.as_ref().is_some_and(|s| s.state == "DONE");
+        let is_done = |facts: &&ChaosJob| facts.seen.as_ref().is_some_and(|s| s.state == "DONE");
         let new = facts.iter().filter(is_done).filter(|facts| facts.sent_ms >= healed_ms);
         firsts.extend(new.filter_map(|facts| Some(facts.ended_ms? - healed_ms)).min());
         let open = facts.iter().filter(|facts| facts.sent_ms <= at_ms);

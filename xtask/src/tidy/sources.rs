@@ -20,18 +20,13 @@ pub(super) fn check(workspace: &Workspace) -> Vec<String> {
     let mut types: BTreeMap<String, String> = BTreeMap::new();
     for (path, text) in workspace.with_extension("rs") {
         findings.extend(too_long(path, text));
-        let mut file = SourceFile { path, types: vec![], test_lines: 0, findings: vec![] };
-        match syn::parse_file(text) {
-            Ok(syntax) if !is_test_path(path) && !is_test_only(&syntax.attrs) => {
-                file.visit_file(&syntax);
-            }
-            Ok(_) => continue,
-            Err(error) => {
-                let line = error.span().start().line;
-                findings.push(finding(path, line, format!("does not parse: {error}")));
-                continue;
-            }
+        // rustc reports what does not parse.
+        let Ok(syntax) = syn::parse_file(text) else { continue };
+        if is_test_path(path) || is_test_only(&syntax.attrs) {
+            continue;
         }
+        let mut file = SourceFile { path, types: vec![], test_lines: 0, findings: vec![] };
+        file.visit_file(&syntax);
         findings.append(&mut file.findings);
         let lines = text.lines().count() - file.test_lines;
         if lines > FILE_LINES_MAX {
@@ -39,12 +34,9 @@ pub(super) fn check(workspace: &Workspace) -> Vec<String> {
         }
         for (name, line) in file.types.into_iter().filter(|_| is_library(path)) {
             let here = format!("{}:{line}", path.display());
-            match types.get(&name) {
-                Some(other) => {
-                    let message = format!("a second public type `{name}`, see {other}");
-                    findings.push(finding(path, line, message));
-                }
-                None => drop(types.insert(name, here)),
+            if let Some(other) = types.insert(name.clone(), here) {
+                let message = format!("a second public type `{name}`, see {other}");
+                findings.push(finding(path, line, message));
             }
         }
     }
@@ -97,7 +89,6 @@ impl<'ast> Visit<'ast> for SourceFile<'_> {
             Item::Type(item) => (&item.attrs, Some((&item.vis, &item.ident))),
             Item::Mod(item) => (&item.attrs, None),
             Item::Impl(item) => (&item.attrs, None),
-            Item::Fn(item) => (&item.attrs, None),
             _ => (&[], None),
         };
         if is_test_only(attributes) {
