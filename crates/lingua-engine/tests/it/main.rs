@@ -2,6 +2,7 @@
 
 mod bus;
 mod failover;
+mod flaky_store;
 mod jobs;
 mod nodes;
 mod operators;
@@ -10,5 +11,6 @@ mod partials;
 mod restart;
 mod session_failover;
 mod sessions;
+mod store_faults;
 mod waiting;
 mod world;

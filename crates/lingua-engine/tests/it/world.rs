@@ -17,7 +17,9 @@ use lingua_store::{Embedded, StoreLimits};
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 
-pub(crate) type Store = Embedded<TokioTimer>;
+use crate::flaky_store::FlakyStore;
+
+pub(crate) type Store = FlakyStore;
 pub(crate) type Engine = Handle<Store, TokioTimer>;
 
 const START_MS: u64 = 1_800_000_000_000;
@@ -38,7 +40,11 @@ impl World {
 
     pub(crate) fn with(change: impl FnOnce(&mut EngineOptions)) -> Self {
         let timer = TokioTimer::starting_at(START_MS);
-        let store = Embedded::new(Default::default(), StoreLimits::default(), timer.clone());
+        let store = FlakyStore::new(Embedded::new(
+            Default::default(),
+            StoreLimits::default(),
+            timer.clone(),
+        ));
         Self::over(store, timer, "instance-1", change)
     }
 

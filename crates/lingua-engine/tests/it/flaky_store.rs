@@ -1,0 +1,116 @@
+//! The embedded store with faults that a test switches on.
+//!
+//! Start at [`FlakyStore::lose_reply`].
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Term};
+use lingua_engine::TokioTimer;
+use lingua_store::contract::*;
+use lingua_store::{Embedded, Result, Store, StoreError};
+use parking_lot::Mutex;
+
+/// Clones share the store and its faults.
+#[derive(Debug, Clone)]
+pub(crate) struct FlakyStore {
+    inner: Embedded<TokioTimer>,
+    is_unreachable: Arc<AtomicBool>,
+    /// The operation whose next reply is lost.
+    lost: Arc<Mutex<Option<&'static str>>>,
+}
+
+impl FlakyStore {
+    pub(crate) fn new(inner: Embedded<TokioTimer>) -> Self {
+        Self { inner, is_unreachable: Arc::default(), lost: Arc::default() }
+    }
+
+    /// Carries out the next call of this operation and loses the reply.
+    pub(crate) fn lose_reply(&self, operation: &'static str) {
+        *self.lost.lock() = Some(operation);
+    }
+
+    /// Lets every call fail, or succeed again.
+    pub(crate) fn set_unreachable(&self, is_unreachable: bool) {
+        self.is_unreachable.store(is_unreachable, Ordering::Relaxed);
+    }
+
+    fn before(&self) -> Result<()> {
+        match self.is_unreachable.load(Ordering::Relaxed) {
+            true => Err(StoreError::Unavailable { detail: "switched off".to_owned() }),
+            false => Ok(()),
+        }
+    }
+
+    fn after<R>(&self, operation: &str, reply: Result<R>) -> Result<R> {
+        match self.lost.lock().take_if(|lost| *lost == operation) {
+            Some(_) => Err(StoreError::TimedOut { waited_ms: 1 }),
+            None => reply,
+        }
+    }
+}
+
+impl Deref for FlakyStore {
+    type Target = Embedded<TokioTimer>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.inner
+    }
+}
+
+macro_rules! forward {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $reply:ty;)*) => {
+        $(
+            async fn $name(&self, $($arg: $type),*) -> Result<$reply> {
+                self.before()?;
+                let reply = Store::$name(&self.inner, $($arg),*).await;
+                self.after(stringify!($name), reply)
+            }
+        )*
+    };
+}
+
+impl Store for FlakyStore {
+    fn identity(&self) -> StoreIdentity {
+        self.inner.identity()
+    }
+
+    fn may_forget(&self) -> bool {
+        self.inner.may_forget()
+    }
+
+    forward! {
+        now_ms() -> u64;
+        assign(request: AssignRequest) -> Place;
+        locate(node: &NodeId) -> Option<Place>;
+        release(node: &NodeId, epoch: Epoch) -> bool;
+        cells() -> Vec<CellId>;
+        register(request: RegisterRequest) -> RegisterReply;
+        heartbeat(request: HeartbeatRequest) -> HeartbeatReply;
+        set_state(place: Place, command: NodeCommand) -> NodeCommandReply;
+        reserve(cell: CellId, request: ReserveRequest) -> ReserveReply;
+        commit(cell: CellId, key: LeaseKey, run_lease_ms: u64) -> CommitReply;
+        finish(cell: CellId, key: LeaseKey) -> Option<Freed>;
+        reap(cell: CellId, limit: usize) -> ReapReply;
+        view(cell: CellId) -> CellRecord;
+        elect(request: ElectRequest) -> ElectReply;
+        resign(instance: &InstanceId, term: Term) -> bool;
+        publish(request: PublishRequest) -> PublishReply;
+        table() -> Option<PublishedTable>;
+        create_job(job: NewJob) -> CreateReply;
+        advance_job(step: AdvanceRequest) -> AdvanceReply;
+        job(job: JobId) -> Option<JobRecord>;
+        jobs(filter: JobFilter) -> Vec<JobRecord>;
+        claim_orphans(heir: &InstanceId, limit: usize) -> Vec<JobRecord>;
+        save_session(request: SaveSessionRequest) -> SaveSessionReply;
+        session(id: &str) -> Option<SessionRecord>;
+        announce(request: AnnounceRequest) -> AnnounceReply;
+        withdraw(instance: &InstanceId, incarnation: Incarnation) -> bool;
+        instances() -> Vec<InstanceRecord>;
+        send(to: &InstanceId, message: Bytes) -> BusDelivery;
+        receive(me: &InstanceId, after: u64, limit: usize) -> Vec<Envelope>;
+        feed_head() -> u64;
+        changes(after: u64, limit: usize) -> Changes;
+    }
+}
