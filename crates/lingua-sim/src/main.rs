@@ -12,7 +12,7 @@ use std::time::Instant;
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use lingua_sim::quality::{self, JOBS_DEFAULT, JOBS_MAX, JOBS_MIN, QualityOptions};
-use lingua_sim::world::{self, Batch, Cast, Progress};
+use lingua_sim::world::{self, WorldBatch, WorldKind, WorldProgress};
 
 /// Simulations of Lingua.
 #[derive(Debug, Parser)]
@@ -62,8 +62,8 @@ struct WorldArgs {
 }
 
 impl WorldArgs {
-    fn cast(&self) -> Cast {
-        if self.speakers { Cast::Speakers } else { Cast::Clients }
+    fn kind(&self) -> WorldKind {
+        if self.speakers { WorldKind::Speakers } else { WorldKind::Clients }
     }
 }
 
@@ -71,9 +71,9 @@ fn main() -> ExitCode {
     let passed = match Args::parse().simulation {
         Simulation::Quality { jobs, seed, json } => measure(QualityOptions { jobs, seed }, json),
         Simulation::World(args) => match args {
-            WorldArgs { seed: Some(seed), .. } => replay(seed, args.cast()),
+            WorldArgs { seed: Some(seed), .. } => replay(seed, args.kind()),
             WorldArgs { seeds, planted: true, .. } => find_planted(seeds),
-            WorldArgs { seeds, from, .. } => search(from, seeds, args.cast()),
+            WorldArgs { seeds, from, .. } => search(from, seeds, args.kind()),
         },
     };
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -88,8 +88,8 @@ fn measure(options: QualityOptions, json: bool) -> bool {
     report.all_goals_met()
 }
 
-fn replay(seed: u64, cast: Cast) -> bool {
-    let outcome = world::run(seed, cast, None);
+fn replay(seed: u64, kind: WorldKind) -> bool {
+    let outcome = world::run(seed, kind, None);
     print!("{}", outcome.trace);
     println!("{}", outcome.report());
     outcome.violation.is_none()
@@ -101,9 +101,9 @@ fn find_planted(seeds: u64) -> bool {
         return false;
     }
     let mut all_found = true;
-    for plant in world::PLANTS {
+    for plant in world::PLANTED_BUGS {
         let found = (1..=seeds).find_map(|seed| {
-            let outcome = world::run(seed, plant.cast, Some(plant.bug));
+            let outcome = world::run(seed, plant.kind, Some(plant.bug));
             outcome.violation.map(|violation| (seed, violation))
         });
         match found {
@@ -127,21 +127,21 @@ fn find_planted(seeds: u64) -> bool {
 
 struct Bar(ProgressBar);
 
-impl Progress for Bar {
+impl WorldProgress for Bar {
     fn one_more(&self) {
         self.0.inc(1);
     }
 }
 
 #[allow(clippy::disallowed_methods, reason = "people want to know how fast it was")]
-fn search(from: u64, seeds: u64, cast: Cast) -> bool {
+fn search(from: u64, seeds: u64, kind: WorldKind) -> bool {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} worlds  {per_sec}  {eta} left");
     let bar =
         Bar(ProgressBar::new(seeds)
             .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let started = Instant::now();
-    let batch = Batch::run(from..from.saturating_add(seeds), cast, threads, None, &bar);
+    let batch = WorldBatch::run(from..from.saturating_add(seeds), kind, threads, None, &bar);
     bar.0.finish_and_clear();
     for failure in &batch.failures {
         println!("{}", failure.report());

@@ -1,56 +1,58 @@
-//! A seeded world: several instances of the real engine over one store, with nodes, clients and a network,
-//! and everything that can go wrong.
+//! A seeded world: several instances of the real engine over one store, with simulated nodes,
+//! clients, network and faults.
 //!
-//! Start at [`run`]. One seed is one world; time is virtual, there is one thread, and chance is split by actor, so
-//! that a seed gives the same trace to the byte.
+//! Start at [`run`]. One seed is one world. Time is virtual, there is one thread, and each actor
+//! has random numbers of its own, so a seed always gives the same trace, byte for byte.
 //!
-//! | file | what |
+//! | file | holds |
 //! |---|---|
-//! | `plan.rs` | what a seed decides beforehand |
-//! | `instance.rs`, `gate.rs` | lives of instances; what holds one up |
-//! | `store.rs`, `oracle.rs` | the store as it is reached; what its answers are held against |
-//! | `network.rs`, `conn.rs` | what becomes of messages; connections of nodes |
-//! | `node.rs`, `client.rs`, `client_job.rs` | processes of nodes; clients; what they ask for |
+//! | `plan.rs`, `rng.rs` | what a seed decides in advance; random numbers of each actor |
+//! | `instance.rs`, `instance_faults.rs` | runs of instances; their faults |
+//! | `store.rs`, `store_checker.rs` | the store with its faults; the rules of the store |
+//! | `network.rs`, `connection.rs` | delays and losses of messages; connections of nodes |
+//! | `node.rs`, `job_audio.rs` | node processes; the input of their jobs |
+//! | `client.rs`, `client_job.rs` | clients; the jobs that they submit |
 //! | `speaker.rs`, `client_connection.rs` | clients of sessions; their connections |
-//! | `marked_audio.rs`, `ear.rs`, `segment_echo.rs` | audio with numbered frames; what nodes return for it |
-//! | `chaos.rs`, `quiet.rs` | the time of faults; the quiet end |
-//! | `checker.rs`, `session_checker.rs` | the rules S1 to S8; those of sessions, S9 and S10 |
-//! | `planted.rs` | bugs on purpose |
-//! | `batch.rs`, `tally.rs`, `trace.rs` | many seeds; numbers; timelines |
+//! | `marked_audio.rs`, `segment_echo.rs` | audio with numbered frames; what nodes return for it |
+//! | `fault_injection.rs`, `recovery.rs` | the time of faults; the end without faults |
+//! | `checker.rs`, `session_checker.rs` | the rules S1 to S8; the rules of sessions, S9 and S10 |
+//! | `facts.rs`, `planted.rs` | what is known of each job; planted bugs |
+//! | `batch.rs`, `tally.rs`, `trace.rs` | many seeds; counts; traces |
 //!
-//! Invariant: nothing here decides anything for the engine; it only sees what a node, a client or a store sees.
+//! Invariant: the world decides nothing for the engine, and sees only what nodes, clients and
+//! stores see.
 
 mod batch;
-mod chaos;
 mod checker;
 mod client;
 mod client_connection;
 mod client_job;
-mod conn;
-mod ear;
+mod connection;
 mod facts;
-mod gate;
+mod fault_injection;
 mod instance;
-mod luck;
+mod instance_faults;
+mod job_audio;
 mod marked_audio;
 mod network;
 mod node;
-mod oracle;
 mod plan;
 mod planted;
-mod quiet;
+mod recovery;
+mod rng;
 mod segment_echo;
 mod session_checker;
 mod speaker;
 mod store;
+mod store_checker;
 mod tally;
 mod trace;
 
-pub use batch::{Batch, Progress};
+pub use batch::{WorldBatch, WorldProgress};
 pub use checker::{Checker, Violation};
-pub use plan::{Cast, Fault};
-pub use planted::{NodeBug, PLANTS, Plant, Where};
-pub use tally::Tally;
+pub use plan::{Fault, WorldKind};
+pub use planted::{NodeBug, PLANTED_BUGS, PlantedBug, PlantedBugCase};
+pub use tally::WorldTally;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -62,47 +64,47 @@ use lingua_store::embedded::LostWrites;
 use lingua_store::{Clock, StoreLimits};
 use parking_lot::Mutex;
 
-use checker::{JobFacts, Watch};
+use checker::{JobFacts, Observer};
 use client_job::ClientJob;
-use instance::Instance;
-use network::{End, Network};
-use oracle::Oracle;
-use plan::{CHAOS_MS, Plan};
+use instance::SimInstance;
+use network::{Endpoint, Network};
+use plan::{CHAOS_MS, WorldPlan};
 use session_checker::SessionChecker;
-use store::Inner;
-use trace::{About, Trace};
+use store::SimStore;
+use store_checker::StoreChecker;
+use trace::{Subject, Trace};
 
-/// The time at which every world begins.
+/// The time at which every world begins, in milliseconds since the epoch.
 const START_MS: u64 = 1_800_000_000_000;
 
-/// How often the world looks at what can only be looked at.
+/// How often the world checks what it can only poll.
 const LOOK_MS: u64 = 200;
 
-/// How long the world runs without faults at first.
+/// How long the world runs before the first fault.
 const WARM_UP_MS: u64 = 500;
 
-/// Lines of a timeline.
+/// The most lines of a timeline.
 const TIMELINE_LINES: usize = 120;
 
-/// What came of a seed.
+/// The result of one world.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct WorldOutcome {
     /// The seed.
     pub seed: u64,
-    /// Who lived in it.
-    pub cast: Cast,
-    /// The first rule that was broken, if one was.
+    /// Whether it had speakers.
+    pub kind: WorldKind,
+    /// The first broken rule; `None` if all rules held.
     pub violation: Option<Violation>,
-    /// What led to it.
+    /// The part of the trace that concerns the violation.
     pub timeline: String,
-    /// Everything that happened.
+    /// The whole trace.
     pub trace: String,
-    /// In numbers.
-    pub tally: Tally,
+    /// Counts of faults and jobs.
+    pub tally: WorldTally,
 }
 
-impl Outcome {
-    /// For people: what is wrong, how it came to that, and how to see it again.
+impl WorldOutcome {
+    /// The violation, its timeline, and the command that repeats it.
     pub fn report(&self) -> String {
         match &self.violation {
             None => format!("seed {} holds all rules\n", self.seed),
@@ -113,20 +115,20 @@ impl Outcome {
                 at_ms % 1000,
                 self.timeline,
                 self.seed,
-                if self.cast == Cast::Speakers { " --speakers" } else { "" },
+                if self.kind == WorldKind::Speakers { " --speakers" } else { "" },
             ),
         }
     }
 }
 
-/// Lives through a seed. If it has wrong clocks, it is lived through with right ones too, and nothing may
-/// differ.
-pub fn run(seed: u64, cast: Cast, bug: Option<Where>) -> Outcome {
-    let plan = Plan::of(seed, cast);
+/// Simulates a seed. If its clocks are skewed, simulates it with correct clocks too: the traces
+/// must be equal.
+pub fn run(seed: u64, kind: WorldKind, bug: Option<PlantedBug>) -> WorldOutcome {
+    let plan = WorldPlan::of(seed, kind);
     let is_skewed = plan.is_skewed();
-    let mut outcome = live(plan.clone(), bug);
+    let mut outcome = simulate(plan.clone(), bug);
     if is_skewed && outcome.violation.is_none() {
-        let right = live(plan.without_skew(), bug);
+        let right = simulate(plan.without_skew(), bug);
         let differs = outcome.trace.lines().zip(right.trace.lines()).find(|(a, b)| a != b);
         let text = match differs {
             Some((a, b)) => {
@@ -135,31 +137,32 @@ pub fn run(seed: u64, cast: Cast, bug: Option<Where>) -> Outcome {
             None if outcome.trace.len() != right.trace.len() => "one run is longer".to_owned(),
             None => return outcome,
         };
-        let about = About::default();
+        let about = Subject::default();
         outcome.violation = Some(Violation { checker: Checker::S8, at_ms: 0, text, about });
     }
     outcome
 }
 
-/// Plants a bug in the code under test, in this thread. Only a build with `--cfg planted_bugs` has them.
+/// Plants a bug in the code under test, in this thread. Only a build with `--cfg planted_bugs` has
+/// them.
 #[cfg(planted_bugs)]
-fn plant(bug: Option<Where>) {
+fn plant(bug: Option<PlantedBug>) {
     lingua_core::planted::plant(match bug {
-        Some(Where::Code(bug)) => Some(bug),
-        Some(Where::Node(_)) | None => None,
+        Some(PlantedBug::Code(bug)) => Some(bug),
+        Some(PlantedBug::Node(_)) | None => None,
     });
 }
 
 #[cfg(not(planted_bugs))]
-fn plant(bug: Option<Where>) {
-    let is_in_code = matches!(bug, Some(Where::Code(_)));
+fn plant(bug: Option<PlantedBug>) {
+    let is_in_code = matches!(bug, Some(PlantedBug::Code(_)));
     assert!(!is_in_code, "{bug:?} needs a build with RUSTFLAGS=\"--cfg planted_bugs\"");
 }
 
-fn live(plan: Plan, bug: Option<Where>) -> Outcome {
+fn simulate(plan: WorldPlan, bug: Option<PlantedBug>) -> WorldOutcome {
     plant(bug);
     let seed = plan.seed;
-    let cast = if plan.speech.is_some() { Cast::Speakers } else { Cast::Clients };
+    let kind = if plan.speech.is_some() { WorldKind::Speakers } else { WorldKind::Clients };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -167,10 +170,10 @@ fn live(plan: Plan, bug: Option<Where>) -> Outcome {
         .expect("a runtime without threads or files");
     let world = runtime.block_on(async move {
         let world = World::new(plan, bug);
-        world.pass_time().await;
+        world.simulate().await;
         world
     });
-    // Tasks hold handles and handles hold the world: both have to go, or no world would ever be freed.
+    // Tasks hold handles and handles hold the world; dropping both frees the world.
     drop(runtime);
     world.instances.lock().clear();
     for sessions in world.sessions.lock().drain(..) {
@@ -185,62 +188,62 @@ fn live(plan: Plan, bug: Option<Where>) -> Outcome {
         None => String::new(),
     };
     let tally = world.tally.lock().clone();
-    Outcome { seed, cast, violation, timeline, trace: trace.into_text(), tally }
+    WorldOutcome { seed, kind, violation, timeline, trace: trace.into_text(), tally }
 }
 
-/// All nodes' processes.
+/// The processes of all nodes.
 #[derive(Debug, Default)]
 struct Processes {
-    present: Vec<Option<node::Seen>>,
+    present: Vec<Option<node::ProcessHandle>>,
     count: u32,
 }
 
-/// Everything there is.
+/// The whole state of a world.
 #[derive(Debug)]
 struct World {
-    plan: Plan,
-    bug: Option<Where>,
+    plan: WorldPlan,
+    bug: Option<PlantedBug>,
     clock: TokioTimer,
-    store: Inner,
-    oracle: Mutex<Oracle>,
-    watch: Mutex<Watch>,
+    store: SimStore,
+    store_checker: Mutex<StoreChecker>,
+    observer: Mutex<Observer>,
     trace: Mutex<Trace>,
     violation: Mutex<Option<Violation>>,
-    tally: Mutex<Tally>,
+    tally: Mutex<WorldTally>,
     network: Mutex<Network>,
-    instances: Mutex<Vec<Instance>>,
-    /// The sessions of all lives of instances.
-    sessions: Mutex<Vec<Sessions<store::FaultyStore, gate::SkewedTimer>>>,
-    /// What clients know of theirs, by number.
+    instances: Mutex<Vec<SimInstance>>,
+    /// The session registries of all runs of instances.
+    sessions: Mutex<Vec<Sessions<store::FaultyStore, instance_faults::SkewedTimer>>>,
+    /// What the clients of sessions know, by session number.
     session_checkers: Mutex<Vec<SessionChecker>>,
     processes: Mutex<Processes>,
     jobs: Mutex<Vec<JobFacts>>,
     begun: Mutex<Vec<bool>>,
-    /// The first job of the quiet end.
+    /// The number of the first job that is sent after the faults.
     last_from: AtomicUsize,
     quiet: AtomicBool,
-    /// Until when the ends of jobs may be delayed by what happened.
+    /// Until when faults may delay the ends of jobs.
     disturbed_until_ms: Mutex<u64>,
-    /// Faults and when they struck.
-    strikes: Mutex<Vec<(Fault, u64)>>,
+    /// Faults and when they were injected.
+    injected: Mutex<Vec<(Fault, u64)>>,
     deaths: Mutex<Vec<(usize, u64)>>,
-    /// From when to when writes were lost, and which.
+    /// Lost writes: from when, until when, and which.
     rollbacks: Mutex<Vec<(u64, u64, LostWrites)>>,
 }
 
 impl World {
-    fn new(plan: Plan, bug: Option<Where>) -> Arc<Self> {
+    fn new(plan: WorldPlan, bug: Option<PlantedBug>) -> Arc<Self> {
         let clock = TokioTimer::starting_at(START_MS);
-        let store = Inner::new(Default::default(), StoreLimits::default(), clock.clone());
-        let instances = (0..plan.instances).map(|_| Instance::default()).collect();
+        let store = SimStore::new(Default::default(), StoreLimits::default(), clock.clone());
+        let instances = (0..plan.instances).map(|_| SimInstance::default()).collect();
         let present = vec![None; plan.nodes.len()];
         Arc::new(Self {
             network: Mutex::new(Network::new(plan.seed)),
             bug,
             clock,
             store,
-            oracle: Mutex::default(),
-            watch: Mutex::default(),
+            store_checker: Mutex::default(),
+            observer: Mutex::default(),
             trace: Mutex::default(),
             violation: Mutex::default(),
             tally: Mutex::default(),
@@ -253,16 +256,16 @@ impl World {
             last_from: AtomicUsize::new(usize::MAX),
             quiet: AtomicBool::new(false),
             disturbed_until_ms: Mutex::default(),
-            strikes: Mutex::default(),
+            injected: Mutex::default(),
             deaths: Mutex::default(),
             rollbacks: Mutex::default(),
             plan,
         })
     }
 
-    /// From the beginning to the end.
-    async fn pass_time(self: &Arc<Self>) {
-        self.note(About::default(), format_args!("{:?}", self.plan.clone().without_skew()));
+    /// Simulates the world from start to end.
+    async fn simulate(self: &Arc<Self>) {
+        self.note(Subject::default(), format_args!("{:?}", self.plan.clone().without_skew()));
         for index in 0..self.plan.instances {
             self.start_instance(index, true);
         }
@@ -270,46 +273,46 @@ impl World {
             self.start_node(node);
         }
         tokio::time::sleep(Duration::from_millis(WARM_UP_MS)).await;
-        let looking = tokio::spawn(Arc::clone(self).look_on());
+        let looking = tokio::spawn(Arc::clone(self).observe());
         let traffic = tokio::spawn(Arc::clone(self).traffic());
         for who in 0..self.plan.speech.as_ref().map_or(0, |speech| speech.speakers) {
             tokio::spawn(speaker::run_speaker(Arc::clone(self), who));
         }
-        chaos::rage(self).await;
+        fault_injection::inject_faults(self).await;
         traffic.abort();
         if !self.has_failed() {
-            quiet::settle(self).await;
+            recovery::check_recovery(self).await;
         }
         looking.abort();
         self.count_outcomes();
     }
 
     async fn traffic(self: Arc<Self>) {
-        let mut luck = luck::Luck::new(self.plan.seed, "traffic");
+        let mut rng = rng::SimRng::new(self.plan.seed, "traffic");
         let until_ms = self.now_ms() + CHAOS_MS;
         while self.now_ms() < until_ms && !self.has_failed() {
             let number = self.next_job();
             let turn = ClientJob::of(&self.plan, number);
-            tokio::spawn(client::speak(Arc::clone(&self), turn));
-            let pause_ms = luck.between(1, 2 * self.plan.job_every_ms);
+            tokio::spawn(client::run_client(Arc::clone(&self), turn));
+            let pause_ms = rng.between(1, 2 * self.plan.job_every_ms);
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         }
     }
 
-    /// Looks at what nobody reports: tables, and jobs that should have ended.
-    async fn look_on(self: Arc<Self>) {
+    /// Polls what nobody reports: pool tables, and jobs that are overdue.
+    async fn observe(self: Arc<Self>) {
         loop {
             tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
-            for life in self.lives() {
-                let Some(table) = life.engine.pools() else { continue };
+            for run in self.runs() {
+                let Some(table) = run.engine.pools() else { continue };
                 let shown = (table.term, table.version);
-                let found = self.watch.lock().shows((life.index, life.number), shown);
+                let found = self.observer.lock().shows((run.index, run.number), shown);
                 if let Some((checker, text)) = found {
-                    self.fail(checker, About::default(), text);
+                    self.fail(checker, Subject::default(), text);
                 }
             }
-            self.look_for_overdue().await;
-            self.look_for_silence();
+            self.check_overdue().await;
+            self.check_session_delays();
         }
     }
 
@@ -317,12 +320,12 @@ impl World {
         self.clock.now_ms()
     }
 
-    fn note(&self, about: About, what: std::fmt::Arguments<'_>) {
+    fn note(&self, about: Subject, what: std::fmt::Arguments<'_>) {
         self.trace.lock().note(self.now_ms() - START_MS, about, what);
     }
 
-    /// A rule was broken. Only the first one counts: what follows may follow from it.
-    fn fail(&self, checker: Checker, about: About, text: String) {
+    /// Records a broken rule. Only the first counts, because later ones may be its consequences.
+    fn fail(&self, checker: Checker, about: Subject, text: String) {
         let mut violation = self.violation.lock();
         if violation.is_none() {
             let at_ms = self.now_ms() - START_MS;
@@ -336,11 +339,11 @@ impl World {
     }
 
     fn has_bug(&self, bug: NodeBug) -> bool {
-        self.bug == Some(Where::Node(bug))
+        self.bug == Some(PlantedBug::Node(bug))
     }
 
-    fn about(&self, job: lingua_core::JobId) -> About {
-        About::job(job.number() as usize)
+    fn about(&self, job: lingua_core::JobId) -> Subject {
+        Subject::job(job.number() as usize)
     }
 
     fn is_quiet(&self) -> bool {
@@ -354,12 +357,12 @@ impl World {
         *until_ms = (*until_ms).min(self.now_ms());
     }
 
-    fn fate(&self, from: End, to: End) -> Vec<u64> {
-        self.network.lock().fate(from, to, self.now_ms())
+    fn delays(&self, from: Endpoint, to: Endpoint) -> Vec<u64> {
+        self.network.lock().delays(from, to, self.now_ms())
     }
 
-    /// When the first copy of a message arrives.
-    fn first_fate(&self, from: End, to: End) -> Option<u64> {
-        self.fate(from, to).first().copied()
+    /// The delay of the first copy of a message; `None` if it is lost.
+    fn delay(&self, from: Endpoint, to: Endpoint) -> Option<u64> {
+        self.delays(from, to).first().copied()
     }
 }

@@ -1,46 +1,46 @@
-//! Many seeds on all cores.
+//! Runs many seeds on several threads.
 //!
-//! Start at [`Batch::run`].
+//! Start at [`WorldBatch::run`].
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::plan::Cast;
-use super::planted::Where;
-use super::tally::Tally;
-use super::{Outcome, run};
+use super::plan::WorldKind;
+use super::planted::PlantedBug;
+use super::tally::WorldTally;
+use super::{WorldOutcome, run};
 
-/// Somebody who is told how far a batch is.
-pub trait Progress: Sync {
-    /// One more seed is done.
+/// Shows the progress of a batch.
+pub trait WorldProgress: Sync {
+    /// Another seed is done.
     fn one_more(&self);
 }
 
-impl Progress for () {
+impl WorldProgress for () {
     fn one_more(&self) {}
 }
 
-/// What came of many seeds.
+/// The results of many seeds.
 #[derive(Debug, Default)]
-pub struct Batch {
-    /// All of them in numbers.
-    pub tally: Tally,
-    /// Those that broke a rule, lowest seed first.
-    pub failures: Vec<Outcome>,
+pub struct WorldBatch {
+    /// The counts of all worlds.
+    pub tally: WorldTally,
+    /// The worlds that broke a rule, lowest seed first.
+    pub failures: Vec<WorldOutcome>,
 }
 
-/// After so many failures the rest is not run: there is enough to look at.
+/// After this many failures the remaining seeds are skipped.
 const FAILURES_MAX: usize = 20;
 
-impl Batch {
-    /// Lives through these seeds on so many threads.
+impl WorldBatch {
+    /// Simulates these seeds.
     pub fn run(
         seeds: std::ops::Range<u64>,
-        cast: Cast,
+        kind: WorldKind,
         threads: usize,
-        bug: Option<Where>,
-        progress: &dyn Progress,
+        bug: Option<PlantedBug>,
+        progress: &dyn WorldProgress,
     ) -> Self {
         let next = AtomicU64::new(seeds.start);
         let enough = AtomicBool::new(false);
@@ -53,7 +53,7 @@ impl Batch {
                         if seed >= seeds.end {
                             return;
                         }
-                        let mut outcome = run(seed, cast, bug);
+                        let mut outcome = run(seed, kind, bug);
                         outcome.trace = String::new();
                         let mut batch = batch.lock();
                         batch.tally.add(&outcome.tally);

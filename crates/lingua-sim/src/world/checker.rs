@@ -1,7 +1,8 @@
-//! What must never happen, judged from outside the engine.
+//! The rules, checked from outside the engine.
 //!
-//! Start at [`Checker`]. The store's answers are judged in `oracle.rs`, sessions in `session_checker.rs`, the quiet end in
-//! `quiet.rs`; here is what nodes, clients and instances are seen to do.
+//! Start at [`Checker`]. This file checks the behaviour of nodes, clients and instances;
+//! `store_checker.rs` checks the replies of the store, `session_checker.rs` sessions, `recovery.rs`
+//! the end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,31 +11,32 @@ use lingua_core::job::JobState;
 use lingua_core::{Epoch, Fence};
 use lingua_engine::node::Assignment;
 
-use super::trace::About;
+use super::trace::Subject;
 
-/// A rule of the world.
+/// The rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Checker {
-    /// No node runs more than its slots.
+    /// No node runs more jobs than it has slots.
     S1,
-    /// Leases never exceed slots; after lost writes nothing is granted before a node has reported, and what it has no
-    /// lease for is taken from it within 5 s of its report.
+    /// Leases never exceed slots. After lost writes a node gets no job before it has reported, and
+    /// it stops work without a lease within 5 s of its report.
     S2,
-    /// Every accepted job ends once, in time, and its client sees one end.
+    /// Every accepted job ends once, in time, and its client sees that one end.
     S3,
     /// Stale attempts, epochs and fences change nothing.
     S4,
-    /// After faults stop nothing is leaked, and all that can be done gets done.
+    /// After the faults nothing is leaked, and every job that can be done is done.
     S5,
-    /// Nothing is granted while the store is unreachable.
+    /// No slot is granted while the store is unreachable.
     S6,
     /// The pool table never goes backwards.
     S7,
-    /// Wrong clocks change no outcome.
+    /// Skewed clocks change nothing.
     S8,
-    /// In a session each segment comes back once, in the order spoken, as what was made of what was said there.
+    /// In a session each segment gets one outcome, in the order spoken, made from its own input.
     S9,
-    /// What a session has accepted comes back in time, whoever dies, and the session is there until it may be gone.
+    /// Accepted segments get an outcome in time, whatever crashes, and a session lives as long as
+    /// promised.
     S10,
 }
 
@@ -44,63 +46,64 @@ impl fmt::Display for Checker {
     }
 }
 
-/// A rule that was broken.
+/// A broken rule.
 #[derive(Debug, Clone)]
 pub struct Violation {
-    /// Which rule.
+    /// The rule.
     pub checker: Checker,
-    /// When, in milliseconds since the world began.
+    /// When it was broken, in milliseconds since the world began.
     pub at_ms: u64,
     /// What happened.
     pub text: String,
-    pub(super) about: About,
+    pub(super) about: Subject,
 }
 
-/// An end that a client has seen.
+/// The end of a job, as its client saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct ObservedEnd {
     pub(super) state: JobState,
     pub(super) attempt: u32,
     pub(super) result: Option<String>,
     pub(super) error: Option<String>,
 }
 
-/// What is known of a job from outside.
+/// What the world knows of a job from outside.
 #[derive(Debug, Clone, Default)]
 pub(super) struct JobFacts {
     pub(super) asked_ms: u64,
     pub(super) accepted_ms: Option<u64>,
-    /// Whether an instance said that it has the job, and not only that the job is there.
+    /// Whether an instance owned the job when it accepted it, rather than finding it in the store.
     pub(super) held: bool,
-    /// The latest time at which its deadline can be.
+    /// The latest possible deadline.
     pub(super) deadline_ms: u64,
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<ObservedEnd>,
     pub(super) seen_ms: u64,
-    /// Lost for good, as only a failover together with a crash may.
+    /// The job was lost, which only a failover together with a crash may do.
     pub(super) excused: bool,
-    /// A segment of a session: its client is told otherwise.
+    /// A segment of a session; its client gets the result over the session.
     pub(super) is_segment: bool,
 }
 
-/// Where segments of a turn were sent, and when last. What was sent in one moment is seen in any order.
+/// When jobs of a bind key were last sent, and to which nodes. Jobs that are sent together may be
+/// observed in any order.
 type Burst = (u64, Vec<(usize, Epoch)>);
 
-/// How long a moment is.
+/// Jobs within this time count as sent together.
 const MOMENT_MS: u64 = 5;
 
-/// What nodes and instances were seen to do.
+/// Checks what nodes and instances do.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
-    /// The highest fence that each process has begun to work with.
+pub(super) struct Observer {
+    /// The last fence of each node process.
     fences: BTreeMap<u32, Fence>,
-    /// Where an instance's life last sent segments of a turn.
+    /// Where a run of an instance last sent jobs of a bind key.
     bound: BTreeMap<(usize, u32, String), Burst>,
-    /// The pool table that an instance's life last showed.
+    /// The pool table that a run of an instance last showed.
     tables: BTreeMap<(usize, u32), (u64, u64)>,
 }
 
-impl Watch {
-    /// A process begins to work.
+impl Observer {
+    /// A node process starts a job.
     pub(super) fn began(
         &mut self,
         process: u32,
@@ -119,14 +122,14 @@ impl Watch {
     /// An instance sends a job to a node.
     pub(super) fn sent(
         &mut self,
-        (instance, life): (usize, u32),
+        (instance, run): (usize, u32),
         (node, epoch): (usize, Epoch),
         assignment: &Assignment,
         now_ms: u64,
     ) -> Option<(Checker, String)> {
         let key = assignment.request.spec.bind_key.as_ref()?;
         let place = (node, epoch);
-        let (last_ms, places) = self.bound.entry((instance, life, key.to_string())).or_default();
+        let (last_ms, places) = self.bound.entry((instance, run, key.to_string())).or_default();
         let is_same_moment = now_ms <= *last_ms + MOMENT_MS;
         *last_ms = now_ms;
         if is_same_moment {

@@ -1,6 +1,6 @@
-//! A client: asks for one job and waits until it has seen the end.
+//! A client: submits one job and waits for its end.
 //!
-//! Start at [`speak`].
+//! Start at [`run_client`].
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,34 +10,34 @@ use lingua_engine::handle::Waited;
 use lingua_engine::request::JobStatus;
 
 use super::World;
-use super::checker::{Checker, Seen};
+use super::checker::{Checker, ObservedEnd};
 use super::client_job::ClientJob;
-use super::instance::Life;
-use super::luck::Luck;
-use super::network::End;
+use super::instance::InstanceRun;
+use super::network::Endpoint;
 use super::node::WRONG;
 use super::plan::Fault;
-use super::trace::About;
+use super::rng::SimRng;
+use super::trace::Subject;
 
-/// How often a client tries to hand in its job.
+/// How often a client tries to submit its job.
 const SUBMIT_TRIES: u32 = 8;
 
-/// How long a client waits for an answer that got lost.
-const PATIENCE_MS: u64 = 3_000;
+/// How long a client waits for a reply that was lost.
+const REPLY_MS: u64 = 3_000;
 
-/// How long it asks to be kept waiting at a time.
+/// How long an instance may hold one request for the end.
 const WAIT_MS: u64 = 1_500;
 
 async fn sleep(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
-/// Asks for a job and waits for its end.
-pub(super) async fn speak(world: Arc<World>, turn: ClientJob) {
-    let mut luck = Luck::new(world.plan.seed, &format!("client {}", turn.number));
-    let about = About::job(turn.number);
-    let Some(at) = submit(&world, &turn, &mut luck).await else {
-        world.note(about, format_args!("{about} was accepted by nobody"));
+/// Submits a job and waits for its end.
+pub(super) async fn run_client(world: Arc<World>, turn: ClientJob) {
+    let mut rng = SimRng::new(world.plan.seed, &format!("client {}", turn.number));
+    let about = Subject::job(turn.number);
+    let Some(at) = submit(&world, &turn, &mut rng).await else {
+        world.note(about, format_args!("{about} was accepted by no instance"));
         return;
     };
     if let Some(ms) = turn.cancel_after_ms {
@@ -45,34 +45,34 @@ pub(super) async fn speak(world: Arc<World>, turn: ClientJob) {
         world.count_fault(Fault::BadClients);
         tokio::spawn(async move {
             sleep(ms).await;
-            world.note(about, format_args!("client calls {about} off"));
-            world.ask(at, |life| async move { life.engine.cancel(id).await }).await;
+            world.note(about, format_args!("client cancels {about}"));
+            world.call_instance(at, |run| async move { run.engine.cancel(id).await }).await;
         });
     }
     if let Some(ms) = turn.gone_ms {
         world.count_fault(Fault::BadClients);
         sleep(ms).await;
     }
-    let view = wait(&world, &turn, &mut luck, at).await;
-    saw(&world, &turn, &view);
+    let view = wait(&world, &turn, &mut rng, at).await;
+    record_end(&world, &turn, &view);
 }
 
-/// Hands a job in; says where it was accepted.
-async fn submit(world: &Arc<World>, turn: &ClientJob, luck: &mut Luck) -> Option<usize> {
-    let about = About::job(turn.number);
+/// Submits a job; gives the instance that accepted it.
+async fn submit(world: &Arc<World>, turn: &ClientJob, rng: &mut SimRng) -> Option<usize> {
+    let about = Subject::job(turn.number);
     let mut at = turn.first_at;
     for tried in 0..SUBMIT_TRIES {
         let request = turn.request.clone();
-        let asked = world.ask(at, |life| async move { life.engine.submit(request).await });
-        let answer = match turn.hangs_up_ms.filter(|_| tried == 0) {
-            // What was asked is dropped wherever it stands, as a server does with a caller that is gone.
+        let call = world.call_instance(at, |run| async move { run.engine.submit(request).await });
+        let reply = match turn.hangs_up_ms.filter(|_| tried == 0) {
+            // The call is dropped wherever it is, as a server does when the client disconnects.
             Some(ms) => {
                 world.count_fault(Fault::BadClients);
-                tokio::time::timeout(Duration::from_millis(ms), asked).await.ok().flatten()
+                tokio::time::timeout(Duration::from_millis(ms), call).await.ok().flatten()
             }
-            None => asked.await,
+            None => call.await,
         };
-        let said = match answer {
+        let refusal = match reply {
             Some(Ok(submitted)) => {
                 world.accepted(turn, !submitted.existed);
                 let existed = if submitted.existed { " already" } else { "" };
@@ -80,44 +80,45 @@ async fn submit(world: &Arc<World>, turn: &ClientJob, luck: &mut Luck) -> Option
                 return Some(at);
             }
             Some(Err(error)) => error.code(),
-            None => "no answer",
+            None => "no reply",
         };
-        world.note(about, format_args!("i{at} has not accepted {about}: {said}"));
-        sleep(luck.between(100, 600)).await;
-        at = elsewhere(world, turn, luck, at);
+        world.note(about, format_args!("i{at} has not accepted {about}: {refusal}"));
+        sleep(rng.between(100, 600)).await;
+        at = other_instance(world, turn, rng, at);
     }
     None
 }
 
-fn elsewhere(world: &World, turn: &ClientJob, luck: &mut Luck, at: usize) -> usize {
-    let any = luck.between(0, world.plan.instances as u64 - 1) as usize;
-    match luck.between(0, 3) {
+fn other_instance(world: &World, turn: &ClientJob, rng: &mut SimRng, at: usize) -> usize {
+    let any = rng.between(0, world.plan.instances as u64 - 1) as usize;
+    match rng.between(0, 3) {
         0 => any,
         1 => turn.home,
         _ => at,
     }
 }
 
-async fn wait(world: &Arc<World>, turn: &ClientJob, luck: &mut Luck, mut at: usize) -> JobStatus {
+async fn wait(world: &Arc<World>, turn: &ClientJob, rng: &mut SimRng, mut at: usize) -> JobStatus {
     let id = turn.request.id;
     loop {
-        let asked = world.ask(at, |life| async move { life.engine.wait_ended(id, WAIT_MS).await });
-        match asked.await {
+        let call =
+            world.call_instance(at, |run| async move { run.engine.wait_ended(id, WAIT_MS).await });
+        match call.await {
             Some(Ok(Waited::Reached(view))) => return view,
             Some(Ok(Waited::NotYet(_))) => {}
             _ => {
-                sleep(luck.between(50, 300)).await;
-                at = elsewhere(world, turn, luck, at);
+                sleep(rng.between(50, 300)).await;
+                at = other_instance(world, turn, rng, at);
             }
         }
     }
 }
 
-fn saw(world: &World, turn: &ClientJob, view: &JobStatus) {
-    let about = About::job(turn.number);
+fn record_end(world: &World, turn: &ClientJob, view: &JobStatus) {
+    let about = Subject::job(turn.number);
     let progress = &view.progress;
     let ended = progress.ended.as_ref();
-    let seen = Seen {
+    let seen = ObservedEnd {
         state: progress.state,
         attempt: progress.attempt.0,
         result: ended
@@ -133,37 +134,36 @@ fn saw(world: &World, turn: &ClientJob, view: &JobStatus) {
             world.fail(Checker::S4, about, text);
         }
     }
-    world.saw(turn.number, seen);
+    world.client_saw(turn.number, seen);
 }
 
 impl World {
-    /// Asks an instance something over the network. No answer if it is dead or dies, or if the question or the
-    /// answer is lost.
-    pub(super) async fn ask<T, F, Fut>(&self, at: usize, question: F) -> Option<T>
+    /// Calls an instance over the network; `None` if it is dead or dies, or if a message is lost.
+    pub(super) async fn call_instance<T, F, Fut>(&self, at: usize, call: F) -> Option<T>
     where
-        F: FnOnce(Life) -> Fut,
+        F: FnOnce(InstanceRun) -> Fut,
         Fut: Future<Output = T>,
     {
-        let Some(there_ms) = self.first_fate(End::Client, End::Instance(at)) else {
-            sleep(PATIENCE_MS).await;
+        let Some(there_ms) = self.delay(Endpoint::Client, Endpoint::Instance(at)) else {
+            sleep(REPLY_MS).await;
             return None;
         };
         sleep(there_ms).await;
-        let life = self.life(at)?;
-        if !life.gate.pass().await {
+        let run = self.run(at)?;
+        if !run.faults.wait_while_paused().await {
             return None;
         }
-        let gate = Arc::clone(&life.gate);
-        let answer = tokio::select! {
+        let faults = Arc::clone(&run.faults);
+        let reply = tokio::select! {
             biased;
-            () = gate.died() => return None,
-            answer = question(life) => answer,
+            () = faults.until_dead() => return None,
+            reply = call(run) => reply,
         };
-        let Some(back_ms) = self.first_fate(End::Instance(at), End::Client) else {
-            sleep(PATIENCE_MS).await;
+        let Some(back_ms) = self.delay(Endpoint::Instance(at), Endpoint::Client) else {
+            sleep(REPLY_MS).await;
             return None;
         };
         sleep(back_ms).await;
-        Some(answer)
+        Some(reply)
     }
 }

@@ -14,10 +14,10 @@ use lingua_engine::session::{
 use tokio::sync::mpsc;
 
 use super::World;
-use super::gate::SkewedTimer;
-use super::instance::Life;
-use super::luck::Luck;
-use super::network::End;
+use super::instance::InstanceRun;
+use super::instance_faults::SkewedTimer;
+use super::network::Endpoint;
+use super::rng::SimRng;
 use super::store::FaultyStore;
 
 /// Most messages in flight in one direction.
@@ -86,34 +86,34 @@ impl SimConnection {
         world: &Arc<World>,
         at: usize,
         first: OpenRequest,
-        luck: &mut Luck,
+        luck: &mut SimRng,
     ) -> Result<Self, OpenError> {
         let mut server_luck = luck.fork();
         let (to, inbox) = mpsc::channel(IN_FLIGHT_MAX);
         let (outbox, from) = mpsc::channel(IN_FLIGHT_MAX);
         let (reply, replied) = tokio::sync::oneshot::channel();
         let server_ended_ms = Arc::new(AtomicU64::new(0));
-        let (me, there) = (End::Client, End::Instance(at));
+        let (me, there) = (Endpoint::Client, Endpoint::Instance(at));
         let (theirs, ended_ms) = (Arc::clone(world), Arc::clone(&server_ended_ms));
-        let Some(there_ms) = world.first_fate(me, there) else {
+        let Some(there_ms) = world.delay(me, there) else {
             sleep(OPEN_TIMEOUT_MS).await;
             return Err(OpenError::NoReply);
         };
         // The server continues whether the client waits or not.
         tokio::spawn(async move {
             sleep(there_ms).await;
-            let Some(life) = theirs.life(at) else { return };
-            if !life.gate.pass().await {
+            let Some(life) = theirs.run(at) else { return };
+            if !life.faults.wait_while_paused().await {
                 return;
             }
-            let gate = Arc::clone(&life.gate);
+            let faults = Arc::clone(&life.faults);
             let opened = tokio::select! {
                 biased;
-                () = gate.died() => return,
+                () = faults.until_dead() => return,
                 opened = tokio::time::timeout(Duration::from_millis(OPEN_MS), open_session(&life, first)) => opened,
             };
             let Ok(opened) = opened else { return };
-            let Some(back_ms) = theirs.first_fate(there, me) else { return };
+            let Some(back_ms) = theirs.delay(there, me) else { return };
             let session = match opened {
                 Ok(session) => session,
                 Err(error) => {
@@ -175,7 +175,7 @@ async fn sleep(ms: u64) {
 
 type Session = ClientConnection<FaultyStore, SkewedTimer>;
 
-async fn open_session(life: &Life, first: OpenRequest) -> Result<Session, SessionRefusal> {
+async fn open_session(life: &InstanceRun, first: OpenRequest) -> Result<Session, SessionRefusal> {
     match first {
         OpenRequest::Start(new) => life.sessions.start(new).await,
         OpenRequest::Resume { id, secret, last_seq } => {
@@ -188,7 +188,7 @@ async fn open_session(life: &Life, first: OpenRequest) -> Result<Session, Sessio
 #[derive(Debug)]
 struct DelayedSender<M> {
     world: Arc<World>,
-    ends: (End, End),
+    ends: (Endpoint, Endpoint),
     last_ms: u64,
     to: mpsc::Sender<(u64, M)>,
 }
@@ -196,7 +196,7 @@ struct DelayedSender<M> {
 impl<M> DelayedSender<M> {
     /// Sends a message after the previous ones; returns false if the connection is broken.
     fn send(&mut self, message: M) -> bool {
-        let Some(delay_ms) = self.world.first_fate(self.ends.0, self.ends.1) else { return false };
+        let Some(delay_ms) = self.world.delay(self.ends.0, self.ends.1) else { return false };
         self.last_ms = self.last_ms.max(self.world.now_ms() + delay_ms);
         self.to.try_send((self.last_ms, message)).is_ok()
     }
@@ -224,7 +224,7 @@ impl<M> DelayedReceiver<M> {
 
 /// The instance's end of a connection.
 struct ServerEnd {
-    life: Life,
+    life: InstanceRun,
     session: Session,
     inbox: DelayedReceiver<ClientFrame>,
     out: Option<DelayedSender<ServerFrame>>,
@@ -232,19 +232,19 @@ struct ServerEnd {
 
 impl ServerEnd {
     /// Forwards frames both ways until either side is gone.
-    async fn serve(mut self, luck: &mut Luck) {
-        let gate = Arc::clone(&self.life.gate);
+    async fn serve(mut self, luck: &mut SimRng) {
+        let faults = Arc::clone(&self.life.faults);
         loop {
             let step = tokio::select! {
                 biased;
-                () = gate.died() => return,
+                () = faults.until_dead() => return,
                 frame = self.inbox.next() => Step::Frame(frame),
                 output = self.session.next() => Step::Output(output),
             };
             tokio::select! {
                 biased;
-                () = gate.died() => return,
-                _ = gate.pass() => {}
+                () = faults.until_dead() => return,
+                _ = faults.wait_while_paused() => {}
             }
             let goes_on = match step {
                 Step::Frame(Some(ClientFrame::Close)) => return,
@@ -253,7 +253,7 @@ impl ServerEnd {
                     let ms = luck.between(0, UNNOTICED_MS);
                     tokio::select! {
                         biased;
-                        () = gate.died() => {}
+                        () = faults.until_dead() => {}
                         () = sleep(ms) => {}
                     }
                     false

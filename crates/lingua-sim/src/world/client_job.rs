@@ -8,8 +8,8 @@ use lingua_core::job::{JobSpec, Payload};
 use lingua_core::{JobId, NodeId};
 use lingua_engine::request::JobRequest;
 
-use super::luck::Luck;
-use super::plan::{Fault, GROUPS, Plan};
+use super::plan::{Fault, GROUPS, WorldPlan};
+use super::rng::SimRng;
 
 /// A job and the behaviour of its client.
 #[derive(Debug, Clone)]
@@ -30,8 +30,8 @@ pub(super) struct ClientJob {
 
 impl ClientJob {
     /// A job of the time in which faults happen.
-    pub(super) fn of(plan: &Plan, number: usize) -> Self {
-        let mut luck = Luck::new(plan.seed, &format!("turn {number}"));
+    pub(super) fn of(plan: &WorldPlan, number: usize) -> Self {
+        let mut luck = SimRng::new(plan.seed, &format!("turn {number}"));
         let home = luck.between(0, plan.instances as u64 - 1) as usize;
         let other = luck.between(0, plan.instances as u64 - 1) as usize;
         let first_at = if luck.permille(150) { other } else { home };

@@ -1,6 +1,6 @@
-//! What the world knows of its jobs and faults, and what it makes of that.
+//! What the world knows of its jobs and faults.
 //!
-//! Start at [`World::look_for_overdue`].
+//! Start at [`World::check_overdue`].
 
 use std::sync::atomic::Ordering;
 
@@ -8,21 +8,21 @@ use lingua_core::{Fence, JobId};
 use lingua_store::Store;
 use lingua_store::embedded::LostWrites;
 
-use super::checker::{Checker, JobFacts, Seen};
+use super::checker::{Checker, JobFacts, ObservedEnd};
 use super::client_job::ClientJob;
 use super::plan::Fault;
-use super::trace::About;
+use super::trace::Subject;
 use super::{World, node};
 
 /// How long after its deadline a job may end.
 const GRACE_MS: u64 = 2_000;
 
-/// How long after a disturbance of store or instances jobs may still be late: the presence of a dead
-/// instance lapses (9 s), the next looks for orphans (3 s), and hears out their nodes (5 s).
+/// How long jobs may be late after a fault of store or instances: the record of a dead instance
+/// expires (9 s), another looks for orphans (3 s) and waits for their nodes (5 s).
 const TAKEOVER_MS: u64 = 17_000;
 
-/// How long after the end was written its client may learn of it: it may be away (5 s), and questions and
-/// answers may be lost.
+/// How long after the end its client may learn of it: it may be away (5 s), and messages may be
+/// lost.
 const DELIVERY_MS: u64 = 25_000;
 
 impl World {
@@ -42,12 +42,12 @@ impl World {
         number
     }
 
-    /// A segment's client has seen a result.
-    pub(super) fn saw_segment(&self, job: usize, seen: Seen) {
+    /// The client of a segment got a result.
+    pub(super) fn saw_segment(&self, job: usize, seen: ObservedEnd) {
         self.jobs.lock()[job].seen = Some(seen);
     }
 
-    /// The store has written down what is to be known of a session.
+    /// The store has saved a session.
     pub(super) fn saved_session(&self, id: &str) {
         let now_ms = self.now_ms();
         let mut session_checkers = self.session_checkers.lock();
@@ -60,28 +60,28 @@ impl World {
         *self.tally.lock().speech.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// Whether the store has forgotten records of sessions since then.
+    /// Whether the store lost session records since then.
     pub(super) fn has_forgotten_sessions_since(&self, ms: u64) -> bool {
         let loses = |lost| matches!(lost, LostWrites::Everything | LostWrites::Cluster);
         self.rollbacks.lock().iter().any(|&(_, at_ms, lost)| loses(lost) && at_ms >= ms)
     }
 
-    /// What sessions have accepted comes back in time, while nothing holds up their connection.
-    pub(super) fn look_for_silence(&self) {
+    /// Checks that accepted segments get an outcome in time, while nothing delays their connection.
+    pub(super) fn check_session_delays(&self) {
         let now_ms = self.now_ms();
         let is_bad = self.network.lock().is_bad(now_ms);
         let mut found = Ok(());
         for checker in self.session_checkers.lock().iter_mut().filter(|checker| !checker.is_over) {
-            let life = checker.at.and_then(|(i, life)| self.life(i).filter(|l| l.number == life));
-            match life {
-                Some(life) if !life.gate.is_paused() && !is_bad => {
+            let run = checker.at.and_then(|(i, run)| self.run(i).filter(|l| l.number == run));
+            match run {
+                Some(run) if !run.faults.is_paused() && !is_bad => {
                     found = found.and(checker.check_overdue(now_ms));
                 }
                 _ => checker.disturbed(now_ms),
             }
         }
         if let Err((checker, text)) = found {
-            self.fail(checker, About::default(), text);
+            self.fail(checker, Subject::default(), text);
         }
     }
 
@@ -93,7 +93,7 @@ impl World {
         facts.deadline_ms = now_ms + turn.request.spec.deadline_ms.unwrap_or(0);
     }
 
-    pub(super) fn saw(&self, job: usize, seen: Seen) {
+    pub(super) fn client_saw(&self, job: usize, seen: ObservedEnd) {
         let now_ms = self.now_ms();
         let facts = {
             let facts = &mut self.jobs.lock()[job];
@@ -102,7 +102,7 @@ impl World {
         };
         let accepted_ms = facts.accepted_ms.unwrap_or(now_ms);
         let mut tally = self.tally.lock();
-        for &(fault, at_ms) in self.strikes.lock().iter() {
+        for &(fault, at_ms) in self.injected.lock().iter() {
             if (accepted_ms..=now_ms).contains(&at_ms) {
                 tally.outlived(fault, now_ms - at_ms, self.plan.seed);
             }
@@ -119,9 +119,9 @@ impl World {
     ) {
         self.begun.lock()[job] = true;
         let slots = self.plan.nodes[node].slots;
-        let found = self.watch.lock().began(process, fence, running, slots);
+        let found = self.observer.lock().began(process, fence, running, slots);
         if let Some((checker, text)) = found {
-            self.fail(checker, About::both(job, node), format!("n{node} {text}"));
+            self.fail(checker, Subject::both(job, node), format!("n{node} {text}"));
         }
     }
 
@@ -129,7 +129,7 @@ impl World {
         self.begun.lock()[job]
     }
 
-    /// Whether a job is of the quiet end.
+    /// Whether a job was sent after the faults.
     pub(super) fn is_last(&self, job: usize) -> bool {
         let is_segment = self.jobs.lock()[job].is_segment;
         job >= self.last_from.load(Ordering::Relaxed) && !is_segment
@@ -145,14 +145,14 @@ impl World {
         jobs[from..].iter().all(|facts| facts.seen.is_some() || facts.is_segment)
     }
 
-    pub(super) fn present(&self) -> Vec<(usize, node::Seen)> {
+    pub(super) fn present(&self) -> Vec<(usize, node::ProcessHandle)> {
         let processes = self.processes.lock();
         let present = processes.present.iter().enumerate();
         present.filter_map(|(node, seen)| Some((node, seen.clone()?))).collect()
     }
 
     pub(super) fn free_slots(&self, home: usize) -> usize {
-        let free = |(node, seen): (usize, node::Seen)| {
+        let free = |(node, seen): (usize, node::ProcessHandle)| {
             let slots = usize::from(self.plan.nodes[node].slots);
             let is_there = seen.at_home.load(Ordering::Relaxed);
             if is_there { slots.saturating_sub(seen.running.load(Ordering::Relaxed)) } else { 0 }
@@ -162,10 +162,10 @@ impl World {
         here.map(free).sum()
     }
 
-    /// A fault strikes and lasts until then.
-    pub(super) fn struck(&self, fault: Fault, until_ms: u64) {
+    /// Records a fault that lasts until `until_ms`.
+    pub(super) fn fault_injected(&self, fault: Fault, until_ms: u64) {
         self.count_fault(fault);
-        self.strikes.lock().push((fault, self.now_ms()));
+        self.injected.lock().push((fault, self.now_ms()));
         if fault.delays_ends() {
             let mut disturbed = self.disturbed_until_ms.lock();
             *disturbed = until_ms.max(*disturbed);
@@ -176,7 +176,8 @@ impl World {
         *self.tally.lock().faults.entry(fault).or_default() += 1;
     }
 
-    /// Whether a job may be gone: its record lost by the store, and whoever knew of it dead, or nobody known to.
+    /// Whether a job may be lost: the store lost its record, and no instance that knew of it
+    /// survived.
     pub(super) fn may_be_lost(&self, facts: &JobFacts) -> bool {
         let deaths = self.deaths.lock();
         self.rollbacks.lock().iter().any(|&(from_ms, at_ms, lost)| {
@@ -191,8 +192,8 @@ impl World {
         self.may_be_lost(&facts)
     }
 
-    /// Jobs end by their deadline, unless the store or their instance could not.
-    pub(super) async fn look_for_overdue(&self) {
+    /// Checks that jobs end by their deadline, except during faults of store or instances.
+    pub(super) async fn check_overdue(&self) {
         let now_ms = self.now_ms();
         let disturbed_ms = *self.disturbed_until_ms.lock();
         for (job, facts) in self.facts() {
@@ -208,7 +209,7 @@ impl World {
             if is_excused {
                 continue;
             }
-            let about = About::job(job);
+            let about = Subject::job(job);
             let record = self.store.job(JobId::new(job as u128)).await.ok().flatten();
             let has_ended = record.as_ref().is_some_and(|r| r.stage.state.is_terminal());
             let is_delivered_late = now_ms > late_ms.max(disturbed_ms + TAKEOVER_MS) + DELIVERY_MS;

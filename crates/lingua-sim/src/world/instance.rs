@@ -1,4 +1,4 @@
-//! Instances: the real engine, in one life after the other.
+//! Instances of the real engine, which are killed, stopped and started again.
 //!
 //! Start at [`World::start_instance`].
 
@@ -15,40 +15,40 @@ use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 
 use super::World;
-use super::gate::{Gate, SkewedTimer};
-use super::luck::Luck;
+use super::instance_faults::{InstanceFaults, SkewedTimer};
+use super::rng::SimRng;
 use super::store::FaultyStore;
-use super::trace::About;
+use super::trace::Subject;
 
-/// The engine as it runs here.
+/// The engine over the simulated store and clock.
 pub(super) type Engine = Handle<FaultyStore, SkewedTimer>;
 
-/// One life of an instance.
+/// One run of an instance, from its start to its end.
 #[derive(Debug, Clone)]
-pub(super) struct Life {
+pub(super) struct InstanceRun {
     pub(super) index: usize,
     pub(super) number: u32,
     pub(super) engine: Engine,
     pub(super) sessions: Sessions<FaultyStore, SkewedTimer>,
-    pub(super) gate: Arc<Gate>,
+    pub(super) faults: Arc<InstanceFaults>,
 }
 
-/// An instance and its present life.
+/// An instance and its current run.
 #[derive(Debug, Default)]
-pub(super) struct Instance {
+pub(super) struct SimInstance {
     lives: u32,
     present: Option<Present>,
 }
 
 #[derive(Debug)]
 struct Present {
-    life: Life,
+    run: InstanceRun,
     stop: Option<oneshot::Sender<()>>,
     running: tokio::task::JoinHandle<()>,
 }
 
 impl World {
-    /// Begins a life of an instance, unless it has one. A new name makes it a stranger to its former self.
+    /// Starts an instance, unless it runs. With a new name, the others take it for a new instance.
     pub(super) fn start_instance(self: &Arc<Self>, index: usize, same_name: bool) {
         let mut instances = self.instances.lock();
         let instance = &mut instances[index];
@@ -58,19 +58,19 @@ impl World {
         instance.lives += 1;
         let number = instance.lives;
         let name = if same_name { format!("i{index}") } else { format!("i{index}-{number}") };
-        let mut luck = Luck::new(self.plan.seed, &format!("instance {index} {number}"));
+        let mut rng = SimRng::new(self.plan.seed, &format!("instance {index} {number}"));
         let name = InstanceId::new(&name).expect("a name of an instance");
-        let mut options = EngineOptions::new(name, luck.number());
+        let mut options = EngineOptions::new(name, rng.number());
         options.times.drain_ms = 2_000;
-        let gate = Gate::new(self.clock.clone());
+        let faults = InstanceFaults::new(self.clock.clone());
         let store = FaultyStore {
             world: Arc::clone(self),
             instance: index,
-            gate: Arc::clone(&gate),
-            luck: Mutex::new(luck),
+            faults: Arc::clone(&faults),
+            rng: Mutex::new(rng),
             born: self.store.identity(),
         };
-        let timer = SkewedTimer { skew_ms: self.plan.skew_ms[index], gate: Arc::clone(&gate) };
+        let timer = SkewedTimer { skew_ms: self.plan.skew_ms[index], faults: Arc::clone(&faults) };
         let service = EngineService::new(options, store, timer, &mut Registry::default());
         let (engine, world) = (service.handle(), Arc::downgrade(self));
         // Without a strong reference: sessions are a part of the world.
@@ -80,43 +80,43 @@ impl World {
         let session_options = self.plan.session_options();
         let sessions = Sessions::new(engine.clone(), session_options, job_ids, Gauge::default());
         self.sessions.lock().push(sessions.clone());
-        let life = Life { index, number, engine, sessions, gate: Arc::clone(&gate) };
+        let run = InstanceRun { index, number, engine, sessions, faults: Arc::clone(&faults) };
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(async move {
             service.run(async move { drop(stopped.await) }).await;
-            // A process that has left the service ends, whatever its tasks still wanted to do.
-            gate.kill();
+            // The process ends with the service, whatever its tasks still do.
+            faults.kill();
         });
-        self.note(About::default(), format_args!("i{index} starts, life {number}"));
-        instance.present = Some(Present { life, stop: Some(stop), running });
+        self.note(Subject::default(), format_args!("i{index} starts, run {number}"));
+        instance.present = Some(Present { run, stop: Some(stop), running });
     }
 
-    /// The present life of an instance, if it has one.
-    pub(super) fn life(&self, index: usize) -> Option<Life> {
+    /// The current run of an instance, if it is alive.
+    pub(super) fn run(&self, index: usize) -> Option<InstanceRun> {
         let instances = self.instances.lock();
         let present = instances.get(index)?.present.as_ref()?;
-        (!present.life.gate.is_dead()).then(|| present.life.clone())
+        (!present.run.faults.is_dead()).then(|| present.run.clone())
     }
 
-    /// All instances that live.
-    pub(super) fn lives(&self) -> Vec<Life> {
-        (0..self.plan.instances).filter_map(|index| self.life(index)).collect()
+    /// The runs of all living instances.
+    pub(super) fn runs(&self) -> Vec<InstanceRun> {
+        (0..self.plan.instances).filter_map(|index| self.run(index)).collect()
     }
 
-    /// Ends a life as a power cut does.
+    /// Kills an instance; whether it was running.
     pub(super) fn kill_instance(&self, index: usize) -> bool {
         let Some(present) = self.instances.lock()[index].present.take() else { return false };
-        present.life.gate.kill();
+        present.run.faults.kill();
         present.running.abort();
-        let number = present.life.number;
-        self.note(About::default(), format_args!("i{index} is dead, life {number}"));
+        let number = present.run.number;
+        self.note(Subject::default(), format_args!("i{index} is dead, run {number}"));
         self.deaths.lock().push((index, self.now_ms()));
         true
     }
 
-    /// Ends a life as a signal does; waits until it has left.
+    /// Stops an instance with a signal and waits for its end; whether it was running.
     pub(super) async fn stop_instance(&self, index: usize) -> bool {
-        let Some(life) = self.life(index) else { return false };
+        let Some(run) = self.run(index) else { return false };
         let stop = match self.instances.lock()[index].present.as_mut() {
             Some(present) => present.stop.take(),
             None => None,
@@ -124,15 +124,15 @@ impl World {
         if stop.is_none() {
             return false;
         }
-        self.note(About::default(), format_args!("i{index} is told to stop"));
+        self.note(Subject::default(), format_args!("i{index} is told to stop"));
         drop(stop);
-        life.gate.died().await;
+        run.faults.until_dead().await;
         let mut instances = self.instances.lock();
-        let is_it = |present: &Present| present.life.number == life.number;
+        let is_it = |present: &Present| present.run.number == run.number;
         if instances[index].present.as_ref().is_some_and(is_it) {
             instances[index].present = None;
             drop(instances);
-            self.note(About::default(), format_args!("i{index} has left"));
+            self.note(Subject::default(), format_args!("i{index} has left"));
             self.deaths.lock().push((index, self.now_ms()));
         }
         true

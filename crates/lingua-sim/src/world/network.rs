@@ -1,33 +1,33 @@
-//! The ways between nodes, clients and instances.
+//! The network between nodes, clients and instances.
 //!
-//! Start at [`Network::fate`]: what becomes of one message. Messages are delayed each on their own, so they
-//! overtake each other in bad times; then they are also lost, doubled or very late.
+//! Start at [`Network::delays`]. While the network is bad, messages are lost, repeated and late,
+//! and they overtake each other.
 
-use super::luck::Luck;
+use super::rng::SimRng;
 
-/// One end of a way.
+/// A sender or receiver of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum Endpoint {
     Node(usize),
     Instance(usize),
     Client,
 }
 
-/// How long a message takes in good times.
+/// The delay of a message in a good network.
 const GOOD_MS: u64 = 2;
 
-/// How late it is at most in bad times if nothing happens to it.
+/// The largest usual delay in a bad network.
 const USUAL_MS: u64 = 4;
 
-/// How late it is at most in bad ones.
+/// The largest delay in a bad network.
 const LATE_MS: u64 = 6_500;
 
 #[derive(Debug)]
 pub(super) struct Network {
-    luck: Luck,
-    blocked: Vec<(End, End, u64)>,
+    rng: SimRng,
+    blocked: Vec<(Endpoint, Endpoint, u64)>,
     bad_until_ms: u64,
-    /// Out of a thousand, in bad times.
+    /// Shares of messages in a bad network, in thousandths.
     lost: u32,
     doubled: u32,
     late: u32,
@@ -35,14 +35,14 @@ pub(super) struct Network {
 
 impl Network {
     pub(super) fn new(seed: u64) -> Self {
-        let mut luck = Luck::new(seed, "network");
+        let mut rng = SimRng::new(seed, "network");
         let (lost, doubled, late) =
-            (luck.between(0, 150) as u32, luck.between(0, 150) as u32, luck.between(0, 150) as u32);
-        Self { luck, blocked: vec![], bad_until_ms: 0, lost, doubled, late }
+            (rng.between(0, 150) as u32, rng.between(0, 150) as u32, rng.between(0, 150) as u32);
+        Self { rng, blocked: vec![], bad_until_ms: 0, lost, doubled, late }
     }
 
-    /// Nothing gets from one end to the other until then.
-    pub(super) fn block(&mut self, from: End, to: End, until_ms: u64) {
+    /// Blocks messages in this direction until `until_ms`.
+    pub(super) fn block(&mut self, from: Endpoint, to: Endpoint, until_ms: u64) {
         self.blocked.push((from, to, until_ms));
     }
 
@@ -59,21 +59,21 @@ impl Network {
         self.bad_until_ms = 0;
     }
 
-    /// When each copy of a message arrives, counted from now; none if it is lost.
-    pub(super) fn fate(&mut self, from: End, to: End, now_ms: u64) -> Vec<u64> {
+    /// The delay of each copy of a message; empty if the message is lost.
+    pub(super) fn delays(&mut self, from: Endpoint, to: Endpoint, now_ms: u64) -> Vec<u64> {
         self.blocked.retain(|block| block.2 > now_ms);
-        // Drawn whatever comes of it, so that a block shifts nobody's luck.
-        let (usual_ms, late_ms) = (self.luck.between(1, USUAL_MS), self.luck.between(1, LATE_MS));
+        // Drawn in any case, so that a block does not change later draws.
+        let (usual_ms, late_ms) = (self.rng.between(1, USUAL_MS), self.rng.between(1, LATE_MS));
         let (lost, doubled, late) = (
-            self.luck.permille(self.lost),
-            self.luck.permille(self.doubled),
-            self.luck.permille(self.late),
+            self.rng.permille(self.lost),
+            self.rng.permille(self.doubled),
+            self.rng.permille(self.late),
         );
         if self.blocked.iter().any(|block| (block.0, block.1) == (from, to)) {
             return vec![];
         }
         if now_ms >= self.bad_until_ms {
-            // A connection keeps the order of what is sent on it.
+            // Equal delays keep the order of messages.
             return vec![GOOD_MS];
         }
         match (lost, doubled, late) {

@@ -1,7 +1,7 @@
-//! A node's process: it takes jobs, works, answers, and misbehaves if it is told to.
+//! The process of a node: it does jobs, and misbehaves if the plan says so.
 //!
-//! Start at [`Process::run`]. It does what the SDK's node does: refuses what it has no room for and what
-//! has an old fence, keeps each result until it is confirmed, and comes back after every broken connection.
+//! Start at [`Process::run`]. As the SDK does, it refuses jobs beyond its slots or with an old
+//! fence, keeps each result until it is confirmed, and reconnects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,61 +16,61 @@ use tokio::sync::mpsc;
 
 use super::World;
 use super::client_job::node_id;
-use super::conn::{Conn, Heard, Word, join};
-use super::ear::Ear;
-use super::luck::Luck;
+use super::connection::{NodeConnection, ProcessEvent, SimNodeMessage, join};
+use super::job_audio::JobAudio;
 use super::plan::{Fault, GROUPS, NodePlan};
 use super::planted::NodeBug;
-use super::trace::About;
+use super::rng::SimRng;
+use super::trace::Subject;
 
-/// Most messages that wait for a process; more are lost.
+/// The most events that wait for a process; more are lost.
 const INBOX_MAX: usize = 1024;
 
-const BEAT_MS: u64 = 5_000;
+const HEARTBEAT_MS: u64 = 5_000;
 const TICK_MS: u64 = 100;
 
-/// How long a process waits for an answer to its registration.
-const JOIN_MS: u64 = 3_000;
+/// How long a process waits for the reply to its registration.
+const REGISTER_MS: u64 = 3_000;
 
-/// How long after having said it a process says a last word again.
-const AGAIN_MS: u64 = 4_000;
+/// How long a process waits for the confirmation of a result before it sends it again.
+const RESEND_MS: u64 = 4_000;
 
-/// How often a node that listens along says what it made of it so far, out of a thousand pieces.
-const PARTS: u32 = 300;
+/// How often a streaming node sends a partial text, per thousand parts of audio.
+const PARTIALS_PERMILLE: u32 = 300;
 
-/// How long a process stays away from home.
+/// How long a process stays connected to another instance than its home.
 const AWAY_MS: u64 = 10_000;
 
-/// What the world sees of a process.
+/// How the world reaches and observes a process.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct ProcessHandle {
     pub(super) number: u32,
-    pub(super) to: mpsc::Sender<Heard>,
+    pub(super) to: mpsc::Sender<ProcessEvent>,
     pub(super) running: Arc<AtomicUsize>,
     pub(super) at_home: Arc<AtomicBool>,
-    /// Another process has its name: it goes when it hears of that.
+    /// Another process has its node id; the process ends when it learns that.
     pub(super) superseded: Arc<AtomicBool>,
 }
 
-/// How things stand between a process and the scheduler.
+/// The connection state of a process.
 #[derive(Debug)]
 enum Link {
-    Away { retry_ms: u64 },
-    Joining { until_ms: u64 },
-    There { conn: Arc<Conn>, since_ms: u64, next_beat_ms: u64, answered_ms: u64 },
+    Disconnected { retry_ms: u64 },
+    Connecting { until_ms: u64 },
+    Connected { conn: Arc<NodeConnection>, since_ms: u64, next_heartbeat_ms: u64, replied_ms: u64 },
 }
 
 #[derive(Debug)]
 struct Work {
     fence: Fence,
     serial: u64,
-    answer: Answer,
-    ear: Ear,
+    behaviour: JobBehaviour,
+    audio: JobAudio,
 }
 
-/// How a job will be answered.
+/// How the node treats a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum JobBehaviour {
     Well,
     Twice,
     WrongAttemptFirst,
@@ -83,60 +83,60 @@ enum Answer {
 }
 
 #[derive(Debug)]
-struct Kept {
-    word: Word,
-    said_ms: u64,
+struct UnconfirmedResult {
+    message: SimNodeMessage,
+    sent_ms: u64,
 }
 
 pub(super) struct Process {
     world: Arc<World>,
     node: usize,
     plan: NodePlan,
-    seen: Seen,
-    inbox: mpsc::Receiver<Heard>,
-    luck: Luck,
+    handle: ProcessHandle,
+    inbox: mpsc::Receiver<ProcessEvent>,
+    rng: SimRng,
     profile: Arc<Profile>,
     link: Link,
     fence_highest: Fence,
     draining: bool,
     running: BTreeMap<LeaseKey, Work>,
-    kept: BTreeMap<LeaseKey, Kept>,
+    unconfirmed: BTreeMap<LeaseKey, UnconfirmedResult>,
     serial: u64,
 }
 
 impl World {
-    /// Starts a process for a node; one that it has is superseded.
+    /// Starts a process for a node; it supersedes the one that the node has.
     pub(super) fn start_node(self: &Arc<Self>, node: usize) {
         let plan = self.plan.nodes[node];
         let mut processes = self.processes.lock();
         let number = processes.count;
         processes.count += 1;
         let (to, inbox) = mpsc::channel(INBOX_MAX);
-        let seen = Seen {
+        let handle = ProcessHandle {
             number,
             to,
             running: Arc::default(),
             at_home: Arc::default(),
             superseded: Arc::default(),
         };
-        if let Some(before) = processes.present[node].replace(seen.clone()) {
+        if let Some(before) = processes.present[node].replace(handle.clone()) {
             before.superseded.store(true, Ordering::Relaxed);
         }
         drop(processes);
-        self.note(About::node(node), format_args!("n{node} starts as process {number}"));
+        self.note(Subject::node(node), format_args!("n{node} starts as process {number}"));
         let process = Process {
             world: Arc::clone(self),
             node,
             plan,
-            seen,
+            handle,
             inbox,
-            luck: Luck::new(self.plan.seed, &format!("process {number}")),
+            rng: SimRng::new(self.plan.seed, &format!("process {number}")),
             profile: profile(plan, self.plan.listens(node)),
-            link: Link::Away { retry_ms: 0 },
+            link: Link::Disconnected { retry_ms: 0 },
             fence_highest: Fence(0),
             draining: false,
             running: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            unconfirmed: BTreeMap::new(),
             serial: 0,
         };
         tokio::spawn(process.run());
@@ -161,14 +161,14 @@ impl Process {
         loop {
             let tick = Duration::from_millis(TICK_MS);
             match tokio::time::timeout(tick, self.inbox.recv()).await {
-                Ok(Some(Heard::Die { loudly })) => {
-                    if let (true, Link::There { conn, .. }) = (loudly, &self.link) {
+                Ok(Some(ProcessEvent::Kill { loudly })) => {
+                    if let (true, Link::Connected { conn, .. }) = (loudly, &self.link) {
                         conn.close();
                     }
                     break;
                 }
-                Ok(Some(heard)) => {
-                    if !self.hear(heard).await {
+                Ok(Some(event)) => {
+                    if !self.handle_event(event).await {
                         break;
                     }
                 }
@@ -177,95 +177,103 @@ impl Process {
             }
             self.tick();
         }
-        self.seen.running.store(0, Ordering::Relaxed);
-        self.seen.at_home.store(false, Ordering::Relaxed);
-        let (node, number) = (self.node, self.seen.number);
-        self.world.note(About::node(node), format_args!("n{node} ends, process {number}"));
+        self.handle.running.store(0, Ordering::Relaxed);
+        self.handle.at_home.store(false, Ordering::Relaxed);
+        let (node, number) = (self.node, self.handle.number);
+        self.world.note(Subject::node(node), format_args!("n{node} ends, process {number}"));
         let mut processes = self.world.processes.lock();
-        if processes.present[node].as_ref().is_some_and(|seen| seen.number == number) {
+        if processes.present[node].as_ref().is_some_and(|handle| handle.number == number) {
             processes.present[node] = None;
         }
     }
 
-    fn note(&self, about: About, what: std::fmt::Arguments<'_>) {
+    fn note(&self, about: Subject, what: std::fmt::Arguments<'_>) {
         self.world.note(about, format_args!("n{} {what}", self.node));
     }
 
-    /// Does what is due.
+    /// Connects, sends heartbeats and repeats results when they are due.
     fn tick(&mut self) {
         let now_ms = self.world.now_ms();
         let is_quiet = self.world.is_quiet();
         match &mut self.link {
-            Link::Away { retry_ms } if now_ms >= *retry_ms => self.connect(now_ms),
-            Link::Joining { until_ms } if now_ms >= *until_ms => {
-                self.link = Link::Away { retry_ms: now_ms };
+            Link::Disconnected { retry_ms } if now_ms >= *retry_ms => self.connect(now_ms),
+            Link::Connecting { until_ms } if now_ms >= *until_ms => {
+                self.link = Link::Disconnected { retry_ms: now_ms };
             }
-            Link::There { conn, since_ms, next_beat_ms, answered_ms } => {
-                let away = conn.life.index != self.plan.home
+            Link::Connected { conn, since_ms, next_heartbeat_ms, replied_ms } => {
+                let away = conn.run.index != self.plan.home
                     && (is_quiet || now_ms > *since_ms + AWAY_MS)
-                    && self.world.life(self.plan.home).is_some();
-                if away || now_ms > *answered_ms + 3 * BEAT_MS {
+                    && self.world.run(self.plan.home).is_some();
+                if away || now_ms > *replied_ms + 3 * HEARTBEAT_MS {
                     conn.close();
-                    self.link = Link::Away { retry_ms: now_ms };
-                } else if now_ms >= *next_beat_ms {
-                    *next_beat_ms = now_ms + BEAT_MS;
-                    conn.say(Word::NodeHeartbeat(self.running.keys().copied().collect()));
+                    self.link = Link::Disconnected { retry_ms: now_ms };
+                } else if now_ms >= *next_heartbeat_ms {
+                    *next_heartbeat_ms = now_ms + HEARTBEAT_MS;
+                    conn.send(SimNodeMessage::NodeHeartbeat(
+                        self.running.keys().copied().collect(),
+                    ));
                     let conn = Arc::clone(conn);
-                    self.say_again(&conn, now_ms, AGAIN_MS);
+                    self.resend_results(&conn, now_ms, RESEND_MS);
                 }
             }
             _ => {}
         }
         let at_home =
-            matches!(&self.link, Link::There { conn, .. } if conn.life.index == self.plan.home);
-        self.seen.at_home.store(at_home, Ordering::Relaxed);
+            matches!(&self.link, Link::Connected { conn, .. } if conn.run.index == self.plan.home);
+        self.handle.at_home.store(at_home, Ordering::Relaxed);
     }
 
     fn connect(&mut self, now_ms: u64) {
-        let anywhere = self.luck.between(0, self.world.plan.instances as u64 - 1) as usize;
+        let anywhere = self.rng.between(0, self.world.plan.instances as u64 - 1) as usize;
         let home = self.plan.home;
-        let goes_home = self.world.is_quiet() || self.world.life(home).is_some();
-        let instance = if goes_home && !self.luck.permille(100) { home } else { anywhere };
+        let goes_home = self.world.is_quiet() || self.world.run(home).is_some();
+        let instance = if goes_home && !self.rng.permille(100) { home } else { anywhere };
         let instance = if self.world.is_quiet() { home } else { instance };
-        let (profile, to) = (Arc::clone(&self.profile), self.seen.to.clone());
+        let (profile, to) = (Arc::clone(&self.profile), self.handle.to.clone());
         join(&self.world, self.node, instance, profile, to);
-        self.link = Link::Joining { until_ms: now_ms + JOIN_MS };
+        self.link = Link::Connecting { until_ms: now_ms + REGISTER_MS };
     }
 
-    /// Says last words again that nobody has confirmed.
-    fn say_again(&mut self, conn: &Arc<Conn>, now_ms: u64, after_ms: u64) {
-        for kept in self.kept.values_mut().filter(|kept| now_ms >= kept.said_ms + after_ms) {
-            kept.said_ms = now_ms;
-            conn.say(kept.word.clone());
+    /// Sends results again that were not confirmed.
+    fn resend_results(&mut self, conn: &Arc<NodeConnection>, now_ms: u64, after_ms: u64) {
+        for unconfirmed in self
+            .unconfirmed
+            .values_mut()
+            .filter(|unconfirmed| now_ms >= unconfirmed.sent_ms + after_ms)
+        {
+            unconfirmed.sent_ms = now_ms;
+            conn.send(unconfirmed.message.clone());
         }
     }
 
-    /// Takes what it heard; says whether it goes on living.
-    async fn hear(&mut self, heard: Heard) -> bool {
+    /// Handles an event; whether the process goes on.
+    async fn handle_event(&mut self, event: ProcessEvent) -> bool {
         let now_ms = self.world.now_ms();
         let epoch = match &self.link {
-            Link::There { conn, .. } => Some(conn.epoch),
+            Link::Connected { conn, .. } => Some(conn.epoch),
             _ => None,
         };
-        match heard {
-            Heard::Joined(None) => {
-                let retry_ms = now_ms + self.luck.between(50, 400);
-                self.link = Link::Away { retry_ms };
+        match event {
+            ProcessEvent::Joined(None) => {
+                let retry_ms = now_ms + self.rng.between(50, 400);
+                self.link = Link::Disconnected { retry_ms };
             }
-            Heard::Joined(Some(conn)) => self.joined(conn, now_ms),
-            Heard::Order(from, order) if epoch == Some(from) => return self.obey(order),
-            Heard::HeartbeatAck(from, beaten) if epoch == Some(from) => {
-                return self.beaten(beaten, now_ms);
+            ProcessEvent::Joined(Some(conn)) => self.joined(conn, now_ms),
+            ProcessEvent::Message(from, message) if epoch == Some(from) => {
+                return self.handle_message(message);
             }
-            Heard::HungUp(from) if epoch == Some(from) => {
-                self.break_off();
-                let retry_ms = now_ms + self.luck.between(0, 300);
-                self.link = Link::Away { retry_ms };
+            ProcessEvent::HeartbeatAck(from, reply) if epoch == Some(from) => {
+                return self.on_heartbeat_reply(reply, now_ms);
             }
-            Heard::Worked(key, serial) => self.worked(key, serial, now_ms),
-            Heard::Pause(until_ms) => {
+            ProcessEvent::Disconnected(from) if epoch == Some(from) => {
+                self.drop_streaming_jobs();
+                let retry_ms = now_ms + self.rng.between(0, 300);
+                self.link = Link::Disconnected { retry_ms };
+            }
+            ProcessEvent::WorkFinished(key, serial) => self.on_work_finished(key, serial, now_ms),
+            ProcessEvent::Pause(until_ms) => {
                 let ms = until_ms.saturating_sub(now_ms);
-                self.note(About::node(self.node), format_args!("does nothing for {ms} ms"));
+                self.note(Subject::node(self.node), format_args!("does nothing for {ms} ms"));
                 while self.world.now_ms() < until_ms && !self.world.is_quiet() {
                     tokio::time::sleep(Duration::from_millis(TICK_MS)).await;
                 }
@@ -275,98 +283,101 @@ impl Process {
         true
     }
 
-    fn joined(&mut self, conn: Arc<Conn>, now_ms: u64) {
-        if let Link::There { conn: known, .. } = &self.link {
+    fn joined(&mut self, conn: Arc<NodeConnection>, now_ms: u64) {
+        if let Link::Connected { conn: known, .. } = &self.link {
             if known.epoch >= conn.epoch {
                 return;
             }
             known.close();
         }
-        self.break_off();
+        self.drop_streaming_jobs();
         self.draining = false;
-        self.say_again(&conn, now_ms, 0);
-        let (since_ms, answered_ms) = (now_ms, now_ms);
-        // Says at once what it runs: after a takeover or a lost store nobody else knows.
-        self.link = Link::There { conn, since_ms, next_beat_ms: now_ms, answered_ms };
+        self.resend_results(&conn, now_ms, 0);
+        let (since_ms, replied_ms) = (now_ms, now_ms);
+        // The first heartbeat reports the running jobs at once: after a failover nobody else knows
+        // them.
+        self.link = Link::Connected { conn, since_ms, next_heartbeat_ms: now_ms, replied_ms };
     }
 
-    fn beaten(
+    fn on_heartbeat_reply(
         &mut self,
-        beaten: Result<lingua_engine::handle::HeartbeatAck, NodeError>,
+        reply: Result<lingua_engine::handle::HeartbeatAck, NodeError>,
         now: u64,
     ) -> bool {
-        match beaten {
-            Ok(beaten) => {
-                self.world.oracle.lock().answered(&node_id(self.node));
-                if let Link::There { answered_ms, .. } = &mut self.link {
-                    *answered_ms = now;
+        match reply {
+            Ok(reply) => {
+                self.world.store_checker.lock().answered(&node_id(self.node));
+                if let Link::Connected { replied_ms, .. } = &mut self.link {
+                    *replied_ms = now;
                 }
-                self.draining = beaten.drain;
-                for key in beaten.cancel {
+                self.draining = reply.drain;
+                for key in reply.cancel {
                     self.drop_work(key, "is told that it has no lease for");
                 }
                 true
             }
             Err(NodeError::Store(_)) => true,
-            Err(_) => self.turned_away(),
+            Err(_) => self.on_unregistered(),
         }
     }
 
-    /// Its registration is not known (any more).
-    fn turned_away(&mut self) -> bool {
-        if let Link::There { conn, .. } = &self.link {
+    /// The scheduler does not know its registration.
+    fn on_unregistered(&mut self) -> bool {
+        if let Link::Connected { conn, .. } = &self.link {
             conn.close();
         }
-        self.break_off();
-        self.link = Link::Away { retry_ms: self.world.now_ms() };
-        !self.seen.superseded.load(Ordering::Relaxed)
+        self.drop_streaming_jobs();
+        self.link = Link::Disconnected { retry_ms: self.world.now_ms() };
+        !self.handle.superseded.load(Ordering::Relaxed)
     }
 
-    fn obey(&mut self, order: ToNode) -> bool {
-        match order {
+    fn handle_message(&mut self, message: ToNode) -> bool {
+        match message {
             ToNode::Assign(assignment) => self.admit(&assignment),
-            // One that hangs is often deaf, too; what a heartbeat answers is heard by another part of it.
+            // Half of the jobs that hang ignore a cancel, too; they end by the reply to a
+            // heartbeat.
             ToNode::Cancel { key, .. } => {
                 let work = self.running.get(&key);
-                let is_deaf =
-                    |work: &Work| work.answer == Answer::Hangs && work.serial.is_multiple_of(2);
+                let is_deaf = |work: &Work| {
+                    work.behaviour == JobBehaviour::Hangs && work.serial.is_multiple_of(2)
+                };
                 if !work.is_some_and(is_deaf) {
                     self.drop_work(key, "is told to stop");
                 }
             }
-            ToNode::Confirmed { key, .. } => drop(self.kept.remove(&key)),
-            ToNode::Sound { key, sound } => self.listen(key, &sound.concat()),
-            ToNode::SoundEnd { key, bytes } => self.heard_all(key, bytes),
+            ToNode::Confirmed { key, .. } => drop(self.unconfirmed.remove(&key)),
+            ToNode::Sound { key, sound } => self.on_audio(key, &sound.concat()),
+            ToNode::SoundEnd { key, bytes } => self.on_audio_end(key, bytes),
             ToNode::Drain => self.draining = true,
-            ToNode::Superseded => return self.turned_away(),
+            ToNode::Superseded => return self.on_unregistered(),
         }
         true
     }
 
-    /// A piece of what is being said; a node that likes to talk says what it made of it so far.
-    fn listen(&mut self, key: LeaseKey, sound: &[u8]) {
+    /// Takes a part of streamed audio, and now and then sends a partial text.
+    fn on_audio(&mut self, key: LeaseKey, sound: &[u8]) {
         let Some(work) = self.running.get_mut(&key) else { return };
-        work.ear.hear(sound);
-        let is_shown = self.luck.permille(PARTS);
-        if is_shown && work.ear.is_open() {
-            let text = work.ear.echo(result(key, work.fence, self.node));
+        work.audio.push(sound);
+        let is_shown = self.rng.permille(PARTIALS_PERMILLE);
+        if is_shown && work.audio.is_open() {
+            let text = work.audio.echo(result(key, work.fence, self.node));
             let fence = work.fence;
-            self.say(Word::Part(key, fence, text));
+            self.send(SimNodeMessage::Partial(key, fence, text));
         }
     }
 
-    /// All was said: the work begins.
-    fn heard_all(&mut self, key: LeaseKey, bytes: usize) {
+    /// The audio is complete: starts the work.
+    fn on_audio_end(&mut self, key: LeaseKey, bytes: usize) {
         let Some(work) = self.running.get_mut(&key) else { return };
-        if work.ear.end(bytes) {
-            let (serial, answer) = (work.serial, work.answer);
-            self.work(key, serial, answer);
+        if work.audio.end(bytes) {
+            let (serial, behaviour) = (work.serial, work.behaviour);
+            self.work(key, serial, behaviour);
         }
     }
 
-    /// Nothing more will come of what is being said: the connection is over.
-    fn break_off(&mut self) {
-        let open = self.running.iter().filter(|(_, work)| work.ear.is_open());
+    /// Drops jobs whose audio was still streaming: the connection is closed.
+    fn drop_streaming_jobs(&mut self) {
+        let open = self.running.iter().filter(|(_, work)| work.audio.is_open());
         for key in open.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.drop_work(key, "hears no more of");
         }
@@ -374,19 +385,19 @@ impl Process {
 
     fn drop_work(&mut self, key: LeaseKey, why: &str) {
         if self.running.remove(&key).is_some() {
-            let about = About::both(key.job.number() as usize, self.node);
+            let about = Subject::both(key.job.number() as usize, self.node);
             self.note(about, format_args!("{why} {about} a{}", key.attempt));
         }
         self.count();
     }
 
     fn count(&self) {
-        self.seen.running.store(self.running.len(), Ordering::Relaxed);
+        self.handle.running.store(self.running.len(), Ordering::Relaxed);
     }
 
-    fn say(&self, word: Word) {
-        if let Link::There { conn, .. } = &self.link {
-            conn.say(word);
+    fn send(&self, message: SimNodeMessage) {
+        if let Link::Connected { conn, .. } = &self.link {
+            conn.send(message);
         }
     }
 
@@ -395,129 +406,134 @@ impl Process {
         let Assignment { job, attempt, fence, .. } = *assignment;
         let key = LeaseKey { job, attempt };
         if self.running.get(&key).is_some_and(|work| work.fence == fence) {
-            return self.say(Word::Acked(key, fence));
+            return self.send(SimNodeMessage::Ack(key, fence));
         }
-        if let Some(kept) = self.kept.get(&key) {
-            return self.say(kept.word.clone());
+        if let Some(unconfirmed) = self.unconfirmed.get(&key) {
+            return self.send(unconfirmed.message.clone());
         }
         let is_stale = fence <= self.fence_highest && !self.world.has_bug(NodeBug::NoFence);
         let is_full = self.running.len() >= usize::from(self.plan.slots) || self.draining;
         let is_full = is_full && !self.world.has_bug(NodeBug::NoAdmission);
         self.fence_highest = self.fence_highest.max(fence);
-        let about = About::both(job.number() as usize, self.node);
+        let about = Subject::both(job.number() as usize, self.node);
         if is_stale || is_full {
             let reason = if is_stale { "STALE_FENCE" } else { "BUSY" };
             self.note(about, format_args!("refuses {about} a{attempt}: {reason}"));
-            return self.say(Word::Failed(key, fence, reason, true));
+            return self.send(SimNodeMessage::Fail(key, fence, reason, true));
         }
-        let answer = self.choose_answer();
-        if answer == Answer::Never {
+        let behaviour = self.choose_behaviour();
+        if behaviour == JobBehaviour::Never {
             return self.note(about, format_args!("ignores {about} a{attempt}"));
         }
-        self.begin(key, fence, answer, Ear::of(assignment));
+        self.begin(key, fence, behaviour, JobAudio::of(assignment));
     }
 
-    fn choose_answer(&mut self) -> Answer {
-        const BAD: [Answer; 9] = [
-            Answer::Twice,
-            Answer::WrongAttemptFirst,
-            Answer::WrongFenceFirst,
-            Answer::LateAck,
-            Answer::NoAck,
-            Answer::Never,
-            Answer::Hangs,
-            Answer::Fails { retryable: true },
-            Answer::Fails { retryable: false },
+    fn choose_behaviour(&mut self) -> JobBehaviour {
+        const BAD: [JobBehaviour; 9] = [
+            JobBehaviour::Twice,
+            JobBehaviour::WrongAttemptFirst,
+            JobBehaviour::WrongFenceFirst,
+            JobBehaviour::LateAck,
+            JobBehaviour::NoAck,
+            JobBehaviour::Never,
+            JobBehaviour::Hangs,
+            JobBehaviour::Fails { retryable: true },
+            JobBehaviour::Fails { retryable: false },
         ];
-        let (is_bad, bad) = (self.luck.permille(200), *self.luck.pick(&BAD));
+        let (is_bad, bad) = (self.rng.permille(200), *self.rng.pick(&BAD));
         if !is_bad || self.world.is_quiet() || !self.world.plan.has(Fault::BadNodes) {
-            return Answer::Well;
+            return JobBehaviour::Well;
         }
         self.world.count_fault(Fault::BadNodes);
         bad
     }
 
-    fn begin(&mut self, key: LeaseKey, fence: Fence, answer: Answer, ear: Ear) {
+    fn begin(&mut self, key: LeaseKey, fence: Fence, behaviour: JobBehaviour, audio: JobAudio) {
         self.serial += 1;
         let serial = self.serial;
-        let is_open = ear.is_open();
-        self.running.insert(key, Work { fence, serial, answer, ear });
+        let is_open = audio.is_open();
+        self.running.insert(key, Work { fence, serial, behaviour, audio });
         self.count();
         let job = key.job.number() as usize;
-        let about = About::both(job, self.node);
+        let about = Subject::both(job, self.node);
         let attempt = key.attempt;
-        self.note(about, format_args!("begins {about} a{attempt} ({answer:?})"));
-        self.world.began(job, self.node, self.seen.number, fence, self.running.len());
-        match answer {
-            Answer::NoAck => {}
-            Answer::LateAck => {
-                if let Link::There { conn, .. } = &self.link {
-                    let (conn, ms) = (Arc::clone(conn), self.luck.between(4_000, 8_000));
+        self.note(about, format_args!("begins {about} a{attempt} ({behaviour:?})"));
+        self.world.began(job, self.node, self.handle.number, fence, self.running.len());
+        match behaviour {
+            JobBehaviour::NoAck => {}
+            JobBehaviour::LateAck => {
+                if let Link::Connected { conn, .. } = &self.link {
+                    let (conn, ms) = (Arc::clone(conn), self.rng.between(4_000, 8_000));
                     tokio::spawn(async move {
                         tokio::time::sleep(Duration::from_millis(ms)).await;
-                        conn.say(Word::Acked(key, fence));
+                        conn.send(SimNodeMessage::Ack(key, fence));
                     });
                 }
             }
-            _ => self.say(Word::Acked(key, fence)),
+            _ => self.send(SimNodeMessage::Ack(key, fence)),
         }
         if !is_open {
-            self.work(key, serial, answer);
+            self.work(key, serial, behaviour);
         }
     }
 
-    /// Works for a while.
-    fn work(&mut self, key: LeaseKey, serial: u64, answer: Answer) {
-        let ms = match answer {
-            Answer::Hangs => return,
-            Answer::LateAck => self.luck.between(5_000, 9_000),
-            _ => self.luck.between(20, 900) * self.luck.between(1, 3),
+    /// Finishes the work after a while.
+    fn work(&mut self, key: LeaseKey, serial: u64, behaviour: JobBehaviour) {
+        let ms = match behaviour {
+            JobBehaviour::Hangs => return,
+            JobBehaviour::LateAck => self.rng.between(5_000, 9_000),
+            _ => self.rng.between(20, 900) * self.rng.between(1, 3),
         };
-        let to = self.seen.to.clone();
+        let to = self.handle.to.clone();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(ms)).await;
-            to.send(Heard::Worked(key, serial)).await.ok();
+            to.send(ProcessEvent::WorkFinished(key, serial)).await.ok();
         });
     }
 
-    fn worked(&mut self, key: LeaseKey, serial: u64, now_ms: u64) {
+    fn on_work_finished(&mut self, key: LeaseKey, serial: u64, now_ms: u64) {
         let Some(work) = self.running.get(&key).filter(|work| work.serial == serial) else {
             return;
         };
-        let (fence, answer) = (work.fence, work.answer);
-        let (is_cut, made) = (work.ear.is_cut(), work.ear.echo(result(key, fence, self.node)));
+        let (fence, behaviour) = (work.fence, work.behaviour);
+        let (is_incomplete, made) =
+            (work.audio.is_incomplete(), work.audio.echo(result(key, fence, self.node)));
         self.running.remove(&key);
         self.count();
-        let about = About::both(key.job.number() as usize, self.node);
+        let about = Subject::both(key.job.number() as usize, self.node);
         self.note(about, format_args!("has worked on {about} a{}", key.attempt));
         let wrong = || WRONG.to_owned();
-        match answer {
-            Answer::WrongAttemptFirst => {
+        match behaviour {
+            JobBehaviour::WrongAttemptFirst => {
                 let other =
-                    if self.luck.permille(500) { key.attempt.0 + 1 } else { key.attempt.0 - 1 };
+                    if self.rng.permille(500) { key.attempt.0 + 1 } else { key.attempt.0 - 1 };
                 let other = LeaseKey { job: key.job, attempt: lingua_core::Attempt(other) };
-                self.say(Word::Done(other, fence, wrong()));
+                self.send(SimNodeMessage::Done(other, fence, wrong()));
             }
-            Answer::WrongFenceFirst => self.say(Word::Done(key, Fence(fence.0 - 1), wrong())),
+            JobBehaviour::WrongFenceFirst => {
+                self.send(SimNodeMessage::Done(key, Fence(fence.0 - 1), wrong()))
+            }
             _ => {}
         }
-        let word = match answer {
-            Answer::Fails { retryable } => Word::Failed(key, fence, "MODEL_LOAD_FAILED", retryable),
-            _ if is_cut => Word::Failed(key, fence, "AUDIO_INCOMPLETE", true),
-            _ => Word::Done(key, fence, made),
+        let message = match behaviour {
+            JobBehaviour::Fails { retryable } => {
+                SimNodeMessage::Fail(key, fence, "MODEL_LOAD_FAILED", retryable)
+            }
+            _ if is_incomplete => SimNodeMessage::Fail(key, fence, "AUDIO_INCOMPLETE", true),
+            _ => SimNodeMessage::Done(key, fence, made),
         };
-        if answer == Answer::Twice {
-            self.say(word.clone());
+        if behaviour == JobBehaviour::Twice {
+            self.send(message.clone());
         }
-        self.say(word.clone());
-        self.kept.insert(key, Kept { word, said_ms: now_ms });
+        self.send(message.clone());
+        self.unconfirmed.insert(key, UnconfirmedResult { message, sent_ms: now_ms });
     }
 }
 
-/// The result of a word that must not count.
+/// The result of a report that must not count.
 pub(super) const WRONG: &str = "wrong";
 
-/// What a node makes of a job; says which attempt it is of.
+/// The result of a job, which names its attempt.
 pub(super) fn result(key: LeaseKey, fence: Fence, node: usize) -> String {
     format!("j{} a{} f{fence} n{node}", key.job.number(), key.attempt)
 }

@@ -1,52 +1,53 @@
-//! What a seed decides before anything happens: how large the world is and what goes wrong in it.
+//! What a seed decides in advance: the size of the world and its faults.
 //!
-//! Start at [`Plan::of`].
+//! Start at [`WorldPlan::of`].
 
 use lingua_core::session::SegmentRules;
 use lingua_engine::session::SessionOptions;
 
-use super::luck::Luck;
+use super::rng::SimRng;
 
 /// How long faults are injected, in milliseconds.
 pub(super) const CHAOS_MS: u64 = 30_000;
 
-/// The directions that are spoken: one for each instance that can be a home.
+/// The languages of each home instance.
 pub(super) const GROUPS: [[&str; 2]; 3] = [["zh", "en"], ["ja", "fr"], ["de", "es"]];
 
-/// Something that goes wrong.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    /// An instance dies and another life of it starts later.
+    /// An instance is killed and started again later.
     InstanceCrash,
-    /// An instance is stopped as a signal does, and started again.
+    /// An instance is stopped with a signal and started again later.
     InstanceStop,
-    /// An instance does nothing for a while and then goes on as if nothing had been.
+    /// An instance is paused and resumed.
     InstancePause,
-    /// The store cannot be reached, by one instance or by all.
+    /// One instance or all of them cannot reach the store.
     StoreCut,
     /// The store is slow for one instance.
     StoreSlow,
-    /// The store's answers get lost, before or after the operation was carried out.
+    /// Calls to the store are lost, before or after the operation was carried out.
     StoreTimeouts,
-    /// The store forgets its last writes, as a failover does.
+    /// The store loses its last writes, as in a failover.
     Rollback,
-    /// A node dies, its connection noticed or not, and comes back later.
+    /// A node is killed, its broken connection noticed or not, and started again later.
     NodeCrash,
-    /// A node does nothing for a while.
+    /// A node is paused and resumed.
     NodePause,
-    /// A second process registers with a node's name.
+    /// A second process registers with the id of a node.
     Takeover,
     /// An operator drains a node and resumes it.
     Drain,
-    /// Messages between a node and its instance get through in one direction only, or in none.
+    /// Messages between a node and an instance are blocked in one direction or both.
     Partition,
-    /// Messages are lost, doubled, late and out of order.
+    /// Messages are lost, repeated, late and out of order.
     BadNetwork,
-    /// So are those between instances, although the store has taken them.
+    /// Bus messages between instances are lost, repeated and late, although the store accepted
+    /// them.
     BadBus,
-    /// Nodes answer late, twice, for the wrong attempt, with the wrong fence, or never.
+    /// Nodes report late, twice, for the wrong attempt, with the wrong fence, or never.
     BadNodes,
-    /// Clients hang up, come back elsewhere, and call off what they asked for.
+    /// Clients disconnect, come back at another instance, and cancel their jobs.
     BadClients,
 }
 
@@ -71,7 +72,7 @@ impl Fault {
         Self::BadClients,
     ];
 
-    /// The name in tables and timelines.
+    /// The name in tables and traces.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InstanceCrash => "instance crash",
@@ -93,7 +94,7 @@ impl Fault {
         }
     }
 
-    /// Whether it can keep a job from ending in time: what the store or the owner cannot do, nobody can.
+    /// Whether it may delay the end of a job beyond its deadline.
     pub(super) fn delays_ends(self) -> bool {
         matches!(
             self,
@@ -108,66 +109,66 @@ impl Fault {
     }
 }
 
-/// A node that the world has.
+/// A node of the world.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NodePlan {
-    /// The instance that it connects to if it can.
+    /// The instance that the node prefers.
     pub(super) home: usize,
     pub(super) slots: u16,
 }
 
-/// Who lives in a world. The same seed has the same nodes, jobs and faults in both.
+/// Whether a world has speakers. Both kinds have the same nodes, jobs and faults for a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cast {
-    /// Clients that ask for jobs.
+pub enum WorldKind {
+    /// Only clients that submit jobs.
     Clients,
-    /// People who speak in sessions, too.
+    /// Also speakers in sessions.
     Speakers,
 }
 
-/// People who speak.
+/// The sessions of a world.
 #[derive(Debug, Clone)]
-pub(super) struct Speech {
+pub(super) struct SpeechPlan {
     pub(super) speakers: usize,
     pub(super) options: SessionOptions,
-    /// Which nodes listen along.
+    /// Which nodes take streamed audio.
     pub(super) listeners: Vec<bool>,
 }
 
-impl Speech {
+impl SpeechPlan {
     fn of(seed: u64, nodes: usize) -> Self {
-        let mut luck = Luck::new(seed, "speech");
+        let mut rng = SimRng::new(seed, "speech");
         let segments = SegmentRules {
-            pause_ms: luck.between(300, 800),
-            segment_max_ms: luck.between(800, 2_500),
+            pause_ms: rng.between(300, 800),
+            segment_max_ms: rng.between(800, 2_500),
             ..SessionOptions::default().segments
         };
         let options = SessionOptions {
             segments,
-            deadline_ms: luck.between(2_000, 6_000),
-            resume_ms: luck.between(3_000, 8_000),
+            deadline_ms: rng.between(2_000, 6_000),
+            resume_ms: rng.between(3_000, 8_000),
             idle_ms: 20_000,
-            open_segments_max: *luck.pick(&[2, 8, 32]),
+            open_segments_max: *rng.pick(&[2, 8, 32]),
             per_token_max: 16,
             ..SessionOptions::default()
         };
-        let share = *luck.pick(&[0, 500, 1000]);
-        let listeners = (0..nodes).map(|_| luck.permille(share)).collect();
-        Self { speakers: luck.between(1, 4) as usize, options, listeners }
+        let share = *rng.pick(&[0, 500, 1000]);
+        let listeners = (0..nodes).map(|_| rng.permille(share)).collect();
+        Self { speakers: rng.between(1, 4) as usize, options, listeners }
     }
 }
 
-/// The world of a seed.
+/// The plan of a world.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct WorldPlan {
     pub(super) seed: u64,
-    /// If anybody speaks.
-    pub(super) speech: Option<Speech>,
+    /// The sessions, if the world has speakers.
+    pub(super) speech: Option<SpeechPlan>,
     pub(super) instances: usize,
     pub(super) nodes: Vec<NodePlan>,
-    /// How far each instance's clock is off, in milliseconds.
+    /// The clock skew of each instance.
     pub(super) skew_ms: Vec<i64>,
-    /// What goes wrong.
+    /// The kinds of faults that are injected.
     pub(super) faults: Vec<Fault>,
     /// Mean time between two faults.
     pub(super) fault_every_ms: u64,
@@ -177,51 +178,51 @@ pub(super) struct Plan {
 
 const HOUR_MS: i64 = 3_600_000;
 
-impl Plan {
+impl WorldPlan {
     /// The plan of a seed.
-    pub(super) fn of(seed: u64, cast: Cast) -> Self {
-        let mut luck = Luck::new(seed, "plan");
-        let instances = luck.between(1, GROUPS.len() as u64) as usize;
+    pub(super) fn of(seed: u64, kind: WorldKind) -> Self {
+        let mut rng = SimRng::new(seed, "plan");
+        let instances = rng.between(1, GROUPS.len() as u64) as usize;
         let mut nodes = vec![];
         for home in 0..instances {
-            for _ in 0..luck.between(1, 4) {
-                nodes.push(NodePlan { home, slots: luck.between(1, 4) as u16 });
+            for _ in 0..rng.between(1, 4) {
+                nodes.push(NodePlan { home, slots: rng.between(1, 4) as u16 });
             }
         }
-        let skewed = luck.permille(500);
+        let skewed = rng.permille(500);
         let skew_ms = (0..instances)
-            .map(|_| luck.between(0, 2 * HOUR_MS as u64) as i64 - HOUR_MS)
+            .map(|_| rng.between(0, 2 * HOUR_MS as u64) as i64 - HOUR_MS)
             .map(|skew_ms| if skewed { skew_ms } else { 0 })
             .collect();
-        let share = *luck.pick(&[150, 350, 700]);
+        let share = *rng.pick(&[150, 350, 700]);
         let mut faults: Vec<Fault> =
-            Fault::ALL.into_iter().filter(|_| luck.permille(share)).collect();
+            Fault::ALL.into_iter().filter(|_| rng.permille(share)).collect();
         if faults.is_empty() {
-            faults.push(*luck.pick(&Fault::ALL));
+            faults.push(*rng.pick(&Fault::ALL));
         }
-        let fault_every_ms = luck.between(400, 3_000);
-        let job_every_ms = luck.between(60, 400);
-        let speech = (cast == Cast::Speakers).then(|| Speech::of(seed, nodes.len()));
+        let fault_every_ms = rng.between(400, 3_000);
+        let job_every_ms = rng.between(60, 400);
+        let speech = (kind == WorldKind::Speakers).then(|| SpeechPlan::of(seed, nodes.len()));
         Self { seed, speech, instances, nodes, skew_ms, faults, fault_every_ms, job_every_ms }
     }
 
-    /// The same world with all clocks right.
+    /// The same world with correct clocks.
     pub(super) fn without_skew(mut self) -> Self {
         self.skew_ms.iter_mut().for_each(|skew_ms| *skew_ms = 0);
         self
     }
 
-    /// Whether any clock is off.
+    /// Whether any clock is skewed.
     pub(super) fn is_skewed(&self) -> bool {
         self.skew_ms.iter().any(|&skew_ms| skew_ms != 0)
     }
 
-    /// How people speak; by default, if nobody does.
+    /// The settings of sessions.
     pub(super) fn session_options(&self) -> SessionOptions {
         self.speech.as_ref().map(|speech| speech.options).unwrap_or_default()
     }
 
-    /// Whether a node listens along. Without speakers it does not matter.
+    /// Whether a node takes streamed audio.
     pub(super) fn listens(&self, node: usize) -> bool {
         self.speech.as_ref().is_none_or(|speech| speech.listeners[node])
     }

@@ -1,58 +1,58 @@
-//! Bugs that are planted to see whether the checkers find them.
+//! Planted bugs, which the checkers must find.
 //!
-//! Start at [`PLANTS`]. Most are in the code under test, at the place of the rule that they break
-//! ([`lingua_core::planted`]); two are in the simulated node.
+//! Start at [`PLANTED_BUGS`]. Two bugs are in the simulated node. The others are in the code under
+//! test ([`lingua_core::planted`]), which contains them only with `--cfg planted_bugs`.
 
 use lingua_core::planted::Bug;
 
 use super::checker::Checker;
-use super::plan::Cast;
+use super::plan::WorldKind;
 
 /// A bug of the simulated node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeBug {
-    /// It takes jobs beyond its slots.
+    /// The node accepts jobs beyond its slots.
     NoAdmission,
-    /// It takes jobs with an old fence.
+    /// The node accepts jobs with an old fence.
     NoFence,
 }
 
-/// Where a bug is.
+/// A planted bug, by its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Where {
+pub enum PlantedBug {
     /// In the code under test.
     Code(Bug),
     /// In the simulated node.
     Node(NodeBug),
 }
 
-/// A planted bug, and what is expected of the checkers.
+/// A planted bug and the checkers that must find it.
 #[derive(Debug, Clone, Copy)]
-pub struct Plant {
+pub struct PlantedBugCase {
     /// The bug.
-    pub bug: Where,
-    /// In whose worlds.
-    pub cast: Cast,
-    /// The checkers of which one must be the first to find it.
+    pub bug: PlantedBug,
+    /// The kind of world that shows it.
+    pub kind: WorldKind,
+    /// One of these checkers must be the first to fail.
     pub found_by: &'static [Checker],
-    /// Within so many seeds, counted from 1.
+    /// The bug must show within this many seeds.
     pub within: u64,
 }
 
-const fn code(bug: Bug, found_by: &'static [Checker], within: u64) -> Plant {
-    Plant { bug: Where::Code(bug), cast: Cast::Clients, found_by, within }
+const fn code(bug: Bug, found_by: &'static [Checker], within: u64) -> PlantedBugCase {
+    PlantedBugCase { bug: PlantedBug::Code(bug), kind: WorldKind::Clients, found_by, within }
 }
 
-const fn node(bug: NodeBug, found_by: &'static [Checker], within: u64) -> Plant {
-    Plant { bug: Where::Node(bug), cast: Cast::Clients, found_by, within }
+const fn node(bug: NodeBug, found_by: &'static [Checker], within: u64) -> PlantedBugCase {
+    PlantedBugCase { bug: PlantedBug::Node(bug), kind: WorldKind::Clients, found_by, within }
 }
 
-const fn session(bug: Bug, found_by: &'static [Checker], within: u64) -> Plant {
-    Plant { bug: Where::Code(bug), cast: Cast::Speakers, found_by, within }
+const fn session(bug: Bug, found_by: &'static [Checker], within: u64) -> PlantedBugCase {
+    PlantedBugCase { bug: PlantedBug::Code(bug), kind: WorldKind::Speakers, found_by, within }
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 27] = [
+pub const PLANTED_BUGS: [PlantedBugCase; 27] = [
     node(NodeBug::NoAdmission, &[Checker::S1], 100),
     node(NodeBug::NoFence, &[Checker::S4], 100),
     code(Bug::ExpiredSlotStaysCounted, &[Checker::S2], 100),

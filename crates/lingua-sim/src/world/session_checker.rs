@@ -23,8 +23,8 @@ use lingua_engine::session::SessionOptions;
 
 use super::checker::Checker;
 use super::node::WRONG;
-use super::oracle::Found;
 use super::segment_echo::SegmentEcho;
+use super::store_checker::BrokenRule;
 
 /// How late an outcome may be.
 const GRACE_MS: u64 = 3_000;
@@ -33,7 +33,7 @@ const GRACE_MS: u64 = 3_000;
 #[derive(Debug, Clone, Copy)]
 struct Item {
     block: usize,
-    /// Speech or text; silence may be left out of results.
+    /// SpeechPlan or text; silence may be left out of results.
     is_speech: bool,
 }
 
@@ -168,7 +168,12 @@ impl SessionChecker {
         item
     }
 
-    pub(super) fn accepted(&mut self, id: SegmentId, job: JobId, now_ms: u64) -> Result<(), Found> {
+    pub(super) fn accepted(
+        &mut self,
+        id: SegmentId,
+        job: JobId,
+        now_ms: u64,
+    ) -> Result<(), BrokenRule> {
         if self.ended.contains(&id) && !self.is_excused {
             return self.wrong(format!("{id} was accepted after it had ended"));
         }
@@ -180,7 +185,7 @@ impl SessionChecker {
         }
     }
 
-    pub(super) fn partial(&self, id: SegmentId, text: &str) -> Result<(), Found> {
+    pub(super) fn partial(&self, id: SegmentId, text: &str) -> Result<(), BrokenRule> {
         if self.ended.contains(&id) && !self.is_excused {
             return self.wrong(format!("a partial text of {id} came after its result: '{text}'"));
         }
@@ -197,7 +202,7 @@ impl SessionChecker {
         id: SegmentId,
         job: Option<JobId>,
         result: Option<&str>,
-    ) -> Result<(), Found> {
+    ) -> Result<(), BrokenRule> {
         let expected = self.last_seq + 1;
         if seq < expected || seq > expected && !self.is_excused {
             return self.wrong(format!("number {seq} ({id}) came instead of {expected}"));
@@ -227,7 +232,7 @@ impl SessionChecker {
         result: &str,
         before: Option<u32>,
         is_neighbour: bool,
-    ) -> Result<(), Found> {
+    ) -> Result<(), BrokenRule> {
         let echo = SegmentEcho::read(result).filter(|_| result != WRONG);
         let Some(echo) = echo.filter(|echo| Some(echo.job) == job && echo.session == self.name)
         else {
@@ -271,7 +276,7 @@ impl SessionChecker {
         to: u32,
         must_arrive: impl Fn(&Item) -> bool,
         id: SegmentId,
-    ) -> Result<(), Found> {
+    ) -> Result<(), BrokenRule> {
         if from >= to {
             return self.wrong(format!("in {id}, {to} came after {from}"));
         }
@@ -285,7 +290,7 @@ impl SessionChecker {
         }
     }
 
-    fn lost_before(&self, first: u32, id: SegmentId) -> Result<(), Found> {
+    fn lost_before(&self, first: u32, id: SegmentId) -> Result<(), BrokenRule> {
         let is_lost = |item: u32| {
             self.items[item as usize].is_speech
                 && self.connection_of(item) == self.connection_of(first)
@@ -302,7 +307,7 @@ impl SessionChecker {
         id: SegmentId,
         items: &[u32],
         echo: &SegmentEcho,
-    ) -> Result<(), Found> {
+    ) -> Result<(), BrokenRule> {
         let blocks: BTreeSet<usize> =
             items.iter().map(|&item| self.items[item as usize].block).collect();
         if self.is_excused {
@@ -331,7 +336,7 @@ impl SessionChecker {
     }
 
     /// The session has ended because its client ended it.
-    pub(super) fn session_ended(&self) -> Result<(), Found> {
+    pub(super) fn session_ended(&self) -> Result<(), BrokenRule> {
         if self.is_excused {
             return Ok(());
         }
@@ -354,7 +359,7 @@ impl SessionChecker {
     }
 
     /// Accepted segments end in time.
-    pub(super) fn check_overdue(&self, now_ms: u64) -> Result<(), Found> {
+    pub(super) fn check_overdue(&self, now_ms: u64) -> Result<(), BrokenRule> {
         let SessionOptions { segments, deadline_ms, .. } = self.options;
         let may_take_ms = deadline_ms + 2 * segments.segment_max_ms + segments.pause_ms + GRACE_MS;
         let late = self.accepted.iter().find(|(_, (_, since_ms))| {
@@ -374,7 +379,7 @@ impl SessionChecker {
     }
 
     /// An instance replied that there is no such session, this long after the connection broke.
-    pub(super) fn not_found(&self, away_ms: u64) -> Result<(), Found> {
+    pub(super) fn not_found(&self, away_ms: u64) -> Result<(), BrokenRule> {
         if self.is_excused || self.has_lost_request || away_ms >= self.options.resume_ms {
             return Ok(());
         }
@@ -382,7 +387,7 @@ impl SessionChecker {
         Err((Checker::S10, text))
     }
 
-    fn wrong(&self, what: String) -> Result<(), Found> {
+    fn wrong(&self, what: String) -> Result<(), BrokenRule> {
         Err((Checker::S9, format!("{}: {what}", self.name)))
     }
 }

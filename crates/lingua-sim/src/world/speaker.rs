@@ -14,14 +14,14 @@ use lingua_engine::session::{
 };
 
 use super::World;
-use super::checker::{Checker, Seen};
+use super::checker::{Checker, ObservedEnd};
 use super::client_connection::{ClientFrame, OpenError, OpenRequest, ServerFrame, SimConnection};
-use super::luck::Luck;
 use super::marked_audio::{self, FRAME_MS, RATE};
-use super::oracle::Found;
 use super::plan::{CHAOS_MS, Fault, GROUPS};
+use super::rng::SimRng;
 use super::session_checker::SessionChecker;
-use super::trace::About;
+use super::store_checker::BrokenRule;
+use super::trace::Subject;
 
 /// How long a client waits for the rest after it has ended its session.
 const END_TIMEOUT_MS: u64 = 20_000;
@@ -57,7 +57,7 @@ enum ConnectionEnd {
 
 /// Uses one session after the other until faults stop.
 pub(super) async fn run_speaker(world: Arc<World>, who: usize) {
-    let mut luck = Luck::new(world.plan.seed, &format!("speaker {who}"));
+    let mut luck = SimRng::new(world.plan.seed, &format!("speaker {who}"));
     let until_ms = world.now_ms() + CHAOS_MS;
     sleep(luck.between(0, 2_000)).await;
     while world.now_ms() < until_ms && !world.is_quiet() && !world.has_failed() {
@@ -79,7 +79,7 @@ struct SpeakerClient {
     plan: SessionPlan,
     secret: SecretHash,
     token: SecretHash,
-    luck: Luck,
+    luck: SimRng,
     script: VecDeque<Step>,
     is_ending: bool,
     sent_ms: u64,
@@ -87,7 +87,7 @@ struct SpeakerClient {
 }
 
 impl SpeakerClient {
-    fn new(world: &Arc<World>, who: usize, mut luck: Luck) -> Self {
+    fn new(world: &Arc<World>, who: usize, mut luck: SimRng) -> Self {
         let home = luck.between(0, world.plan.instances as u64 - 1) as usize;
         let two_way = luck.permille(400);
         let mut secret = [0; 32];
@@ -143,14 +143,14 @@ impl SpeakerClient {
     }
 
     fn note(&self, what: std::fmt::Arguments<'_>) {
-        self.world.note(About::default(), format_args!("s{} {what}", self.number));
+        self.world.note(Subject::default(), format_args!("s{} {what}", self.number));
     }
 
     /// Passes something to the checker; a fault that it finds fails the world.
-    fn check(&self, check: impl FnOnce(&mut SessionChecker) -> Result<(), Found>) {
+    fn check(&self, check: impl FnOnce(&mut SessionChecker) -> Result<(), BrokenRule>) {
         let found = check(&mut self.world.session_checkers.lock()[self.number]);
         if let Err((checker, text)) = found {
-            self.world.fail(checker, About::default(), text);
+            self.world.fail(checker, Subject::default(), text);
         }
     }
 
@@ -187,7 +187,7 @@ impl SpeakerClient {
                 self.note(format_args!("is refused at i{at}: {}", error.code()));
                 if let SessionRefusal::TooManySessions { scope, .. } = error {
                     let text = format!("s{} is refused: {scope} has too many", self.number);
-                    self.world.fail(Checker::S5, About::default(), text);
+                    self.world.fail(Checker::S5, Subject::default(), text);
                 }
                 None
             }
@@ -267,7 +267,7 @@ impl SpeakerClient {
         let first = OpenRequest::Resume { id: format!("s{other}").into(), secret, last_seq: 0 };
         if SimConnection::open(&self.world, at, first, &mut self.luck).await.is_ok() {
             let text = format!("i{at} resumed s{other} for a client without its secret");
-            self.world.fail(Checker::S9, About::default(), text);
+            self.world.fail(Checker::S9, Subject::default(), text);
         }
     }
 
@@ -441,7 +441,7 @@ impl SpeakerClient {
                 let result = ended.and_then(|ended| ended.result.as_ref());
                 let result = result.map(|result| result.as_str().trim_matches('"').to_owned());
                 let (state, attempt) = (view.progress.state, view.progress.attempt.0);
-                let seen = Seen { state, attempt, result: result.clone(), error: None };
+                let seen = ObservedEnd { state, attempt, result: result.clone(), error: None };
                 self.world.saw_segment(view.id.number() as usize, seen);
                 (Some(view.id), Some(result.unwrap_or_default()))
             }
@@ -461,7 +461,7 @@ impl SpeakerClient {
 
 /// Adds an utterance: with or without `turn_start`, pauses, and `turn_end`.
 fn plan_utterance(
-    luck: &mut Luck,
+    luck: &mut SimRng,
     script: &mut VecDeque<Step>,
     who: Option<Speaker>,
     is_bad: bool,

@@ -1,9 +1,9 @@
-//! The store as an instance reaches it: late, lossy, sometimes not at all.
+//! The store as an instance reaches it, with delays, losses and outages.
 //!
-//! Start at [`FaultyStore::call`]. Behind it is one embedded store for all instances; every operation that
-//! gets there is carried out at once and held against the [`Oracle`](super::oracle::Oracle).
+//! Start at [`FaultyStore::call`]. All instances share one embedded store. The
+//! [`StoreChecker`](super::store_checker::StoreChecker) checks every operation that is carried out.
 //!
-//! Invariant: no answer gets through while the way is cut, nor after the store became another one.
+//! Invariant: no reply arrives during an outage, or after the identity of the store changed.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,128 +23,131 @@ use lingua_store::{Embedded, Result, Store, StoreError};
 use parking_lot::Mutex;
 
 use super::World;
-use super::gate::Gate;
-use super::luck::Luck;
-use super::oracle::CellOp;
-use super::trace::About;
+use super::instance_faults::InstanceFaults;
+use super::rng::SimRng;
+use super::store_checker::CellOp;
+use super::trace::Subject;
 
-/// The store behind all ways.
-pub(super) type Inner = Embedded<TokioTimer>;
+/// The store that all instances share.
+pub(super) type SimStore = Embedded<TokioTimer>;
 
-/// How long an instance waits for an answer.
-const ANSWER_MS: u64 = 1_500;
+/// How long an instance waits for a reply.
+const REPLY_MS: u64 = 1_500;
 
-/// How long a call takes in good times, at most, each way.
+/// The largest usual delay of a call, in each direction.
 const USUAL_MS: u64 = 2;
 
-/// How late a request can arrive once more.
+/// The largest delay of a repeated request.
 const REPEAT_MS: u64 = 3_000;
 
-/// How late a letter between instances can be.
-const LATE_LETTER_MS: u64 = 7_000;
+/// The largest delay of a bus message.
+const LATE_MESSAGE_MS: u64 = 7_000;
 
-/// How often a waiting reader looks whether its connection still stands.
-const LISTEN_MS: u64 = 1_000;
+/// How often a blocking read checks its connection.
+const CHECK_MS: u64 = 1_000;
 
-/// One instance's way to the store.
+/// The store as one run of an instance reaches it.
 #[derive(Debug)]
 pub(super) struct FaultyStore {
     pub(super) world: Arc<World>,
     pub(super) instance: usize,
-    pub(super) gate: Arc<Gate>,
-    pub(super) luck: Mutex<Luck>,
-    /// The life of the store in which this instance began.
+    pub(super) faults: Arc<InstanceFaults>,
+    pub(super) rng: Mutex<SimRng>,
+    /// The identity of the store when this run started.
     pub(super) born: StoreIdentity,
 }
 
-/// What becomes of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Answered,
+enum CallOutcome {
+    Replied,
     LostBefore,
     LostAfter,
 }
 
 impl FaultyStore {
-    fn draw(&self) -> (u64, u64, Fate) {
-        let way = self.gate.way();
+    fn draw(&self) -> (u64, u64, CallOutcome) {
+        let link = self.faults.store_link();
         let now_ms = self.world.now_ms();
-        let mut luck = self.luck.lock();
-        let (mut there_ms, mut back_ms) = (luck.between(0, USUAL_MS), luck.between(0, USUAL_MS));
-        let (is_lost, is_before) = (luck.permille(way.lossy_ms.1), luck.permille(400));
-        if now_ms < way.slow_ms.0 {
-            there_ms += luck.between(0, way.slow_ms.1);
-            back_ms += luck.between(0, way.slow_ms.1);
+        let mut rng = self.rng.lock();
+        let (mut there_ms, mut back_ms) = (rng.between(0, USUAL_MS), rng.between(0, USUAL_MS));
+        let (is_lost, is_before) = (rng.permille(link.lossy_ms.1), rng.permille(400));
+        if now_ms < link.slow_ms.0 {
+            there_ms += rng.between(0, link.slow_ms.1);
+            back_ms += rng.between(0, link.slow_ms.1);
         }
-        let fate = match (is_lost && now_ms < way.lossy_ms.0, is_before) {
-            (false, _) => Fate::Answered,
-            (true, true) => Fate::LostBefore,
-            (true, false) => Fate::LostAfter,
+        let outcome = match (is_lost && now_ms < link.lossy_ms.0, is_before) {
+            (false, _) => CallOutcome::Replied,
+            (true, true) => CallOutcome::LostBefore,
+            (true, false) => CallOutcome::LostAfter,
         };
-        (there_ms, back_ms, fate)
+        (there_ms, back_ms, outcome)
     }
 
-    /// Whether the connection that stood in this life of the store has broken.
-    fn is_broken(&self, life: StoreIdentity) -> bool {
-        self.gate.way().is_cut(self.world.now_ms()) || self.world.store.identity() != life
+    /// Whether a connection that was made when the store had this identity is broken.
+    fn is_broken(&self, identity: StoreIdentity) -> bool {
+        self.faults.store_link().is_cut(self.world.now_ms())
+            || self.world.store.identity() != identity
     }
 
     async fn wait(&self, ms: u64) {
         if ms > 0 {
             tokio::time::sleep(Duration::from_millis(ms)).await;
         }
-        self.gate.pass_or_stay().await;
+        self.faults.wait_while_paused_or_dead().await;
     }
 
     async fn call<R, F, Fut>(&self, operation: F) -> Result<R>
     where
-        F: FnOnce(Inner) -> Fut + Send,
+        F: FnOnce(SimStore) -> Fut + Send,
         Fut: Future<Output = Result<R>> + Send,
         R: Send,
     {
-        // A request belongs to the connection on which it is made, however long the instance is held up before it sends it.
-        let life = self.world.store.identity();
+        // A request belongs to the connection of its start, even if the instance is paused before
+        // it sends.
+        let identity = self.world.store.identity();
         self.wait(0).await;
-        let (there_ms, back_ms, fate) = self.draw();
+        let (there_ms, back_ms, outcome) = self.draw();
         self.wait(there_ms).await;
-        if self.is_broken(life) {
+        if self.is_broken(identity) {
             self.wait(USUAL_MS).await;
-            return Err(StoreError::Unavailable { detail: "the way is cut".to_owned() });
+            return Err(StoreError::Unavailable { detail: "the store is unreachable".to_owned() });
         }
-        if fate == Fate::LostBefore {
-            self.wait(ANSWER_MS).await;
-            return Err(StoreError::TimedOut { waited_ms: ANSWER_MS });
+        if outcome == CallOutcome::LostBefore {
+            self.wait(REPLY_MS).await;
+            return Err(StoreError::TimedOut { waited_ms: REPLY_MS });
         }
         self.world.tally.lock().operations += 1;
         let reply = operation(self.world.store.clone()).await;
-        if fate == Fate::LostAfter {
-            self.wait(ANSWER_MS).await;
-            return Err(StoreError::TimedOut { waited_ms: ANSWER_MS });
+        if outcome == CallOutcome::LostAfter {
+            self.wait(REPLY_MS).await;
+            return Err(StoreError::TimedOut { waited_ms: REPLY_MS });
         }
         self.wait(back_ms).await;
-        if self.is_broken(life) {
+        if self.is_broken(identity) {
             return Err(StoreError::TimedOut { waited_ms: back_ms });
         }
         reply
     }
 
-    /// A call that is judged by what it did to a cell.
+    /// A call whose effect on a cell is checked.
     async fn on_cell<R, F, Fut>(&self, cell: CellId, op: CellOp, operation: F) -> Result<R>
     where
-        F: FnOnce(Inner) -> Fut + Send,
+        F: FnOnce(SimStore) -> Fut + Send,
         Fut: Future<Output = Result<R>> + Send,
         R: Send,
     {
         let (world, born) = (Arc::clone(&self.world), self.born);
-        self.call(|store| async move { world.judge(store, born, cell, op, operation).await }).await
+        self.call(|store| async move { world.checked(store, born, cell, op, operation).await })
+            .await
     }
 
-    /// In bad times a request that was carried out arrives once more, long after.
-    fn finish_again(&self, cell: CellId, key: LeaseKey) {
+    /// While replies are lost, a request may be carried out a second time, much later.
+    fn repeat_finish(&self, cell: CellId, key: LeaseKey) {
         let ms = {
-            let mut luck = self.luck.lock();
-            let (ms, is_repeated) = (luck.between(10, REPEAT_MS), luck.permille(300));
-            let is_bad = self.world.now_ms() < self.gate.way().lossy_ms.0;
+            let mut rng = self.rng.lock();
+            let (ms, is_repeated) = (rng.between(10, REPEAT_MS), rng.permille(300));
+            let is_bad = self.world.now_ms() < self.faults.store_link().lossy_ms.0;
             if !is_bad || !is_repeated {
                 return;
             }
@@ -154,22 +157,22 @@ impl FaultyStore {
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(ms)).await;
             let (store, op) = (world.store.clone(), CellOp::Finish(key));
-            let again =
-                world.judge(store, born, cell, op, |s| async move { s.finish(cell, key).await });
-            again.await.ok();
+            let repeated =
+                world.checked(store, born, cell, op, |s| async move { s.finish(cell, key).await });
+            repeated.await.ok();
         });
     }
 
-    /// When the copies of a letter to another instance arrive. A store has taken it and forgets it, or a reader that died
-    /// between reading and confirming has it read again.
-    fn letter_fate(&self) -> Vec<u64> {
-        let (until_ms, share) = self.gate.way().bad_bus_ms;
+    /// The delays of the copies of a bus message: the store may lose it, or deliver it a second
+    /// time.
+    fn bus_delays(&self) -> Vec<u64> {
+        let (until_ms, share) = self.faults.store_link().bad_bus_ms;
         if self.world.now_ms() >= until_ms {
             return vec![0];
         }
-        let mut luck = self.luck.lock();
-        let (is_bad, late_ms) = (luck.permille(share), luck.between(1, LATE_LETTER_MS));
-        match (is_bad, luck.between(0, 2)) {
+        let mut rng = self.rng.lock();
+        let (is_bad, late_ms) = (rng.permille(share), rng.between(1, LATE_MESSAGE_MS));
+        match (is_bad, rng.between(0, 2)) {
             (false, _) => vec![0],
             (true, 0) => vec![],
             (true, 1) => vec![0, late_ms],
@@ -177,58 +180,60 @@ impl FaultyStore {
         }
     }
 
-    /// Waits for something that may take for ever, as long as the connection stands.
-    async fn listen<R, F, Fut>(&self, operation: F) -> Result<R>
+    /// A blocking read, which lasts as long as its connection.
+    async fn read_blocking<R, F, Fut>(&self, operation: F) -> Result<R>
     where
-        F: Fn(Inner) -> Fut + Send + Sync,
+        F: Fn(SimStore) -> Fut + Send + Sync,
         Fut: Future<Output = Result<R>> + Send,
         R: Send,
     {
         self.wait(0).await;
-        let life = self.world.store.identity();
+        let identity = self.world.store.identity();
         loop {
-            if self.is_broken(life) {
+            if self.is_broken(identity) {
                 self.wait(USUAL_MS).await;
-                return Err(StoreError::Unavailable { detail: "the way is cut".to_owned() });
+                return Err(StoreError::Unavailable {
+                    detail: "the store is unreachable".to_owned(),
+                });
             }
-            let limit = Duration::from_millis(LISTEN_MS);
-            let heard = tokio::time::timeout(limit, operation(self.world.store.clone())).await;
+            let limit = Duration::from_millis(CHECK_MS);
+            let reply = tokio::time::timeout(limit, operation(self.world.store.clone())).await;
             self.wait(0).await;
-            match heard {
-                Ok(_) if self.is_broken(life) => {}
+            match reply {
+                Ok(_) if self.is_broken(identity) => {}
                 Ok(reply) => return reply,
                 Err(_) => {}
             }
         }
     }
 
-    fn note(&self, about: About, what: std::fmt::Arguments<'_>) {
+    fn note(&self, about: Subject, what: std::fmt::Arguments<'_>) {
         self.world.note(about, format_args!("i{} {what}", self.instance));
     }
 }
 
 impl World {
-    /// Carries out an operation on a cell and holds what it did against the rules.
-    async fn judge<R, F, Fut>(
+    /// Carries out an operation on a cell and checks its effect.
+    async fn checked<R, F, Fut>(
         &self,
-        store: Inner,
+        store: SimStore,
         born: StoreIdentity,
         cell: CellId,
         op: CellOp,
         operation: F,
     ) -> Result<R>
     where
-        F: FnOnce(Inner) -> Fut + Send,
+        F: FnOnce(SimStore) -> Fut + Send,
         Fut: Future<Output = Result<R>> + Send,
         R: Send,
     {
-        // Nothing comes between these: the embedded store never waits.
+        // No other operation runs between these, because the embedded store never waits.
         let before = store.view(cell).await?;
         let reply = operation(store.clone()).await;
         let after = store.view(cell).await?;
-        let found = self.oracle.lock().cell(&op, (born, store.identity()), &before, &after);
+        let found = self.store_checker.lock().cell(&op, (born, store.identity()), &before, &after);
         if let Err((checker, text)) = found {
-            self.fail(checker, About::default(), text);
+            self.fail(checker, Subject::default(), text);
         }
         reply
     }
@@ -304,7 +309,7 @@ impl Store for FaultyStore {
     async fn finish(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
         let op = CellOp::Finish(key);
         let freed = self.on_cell(cell, op, |s| async move { s.finish(cell, key).await }).await;
-        self.finish_again(cell, key);
+        self.repeat_finish(cell, key);
         let about = self.world.about(key.job);
         let what = match &freed {
             Ok(Some(_)) => "freed",
@@ -338,7 +343,7 @@ impl Store for FaultyStore {
         self.call(|s| async move {
             let me = candidate.instance.clone();
             let election = s.elect(candidate).await?;
-            world.oracle.lock().elected(&me, &election);
+            world.store_checker.lock().elected(&me, &election);
             Ok(election)
         })
         .await
@@ -354,9 +359,9 @@ impl Store for FaultyStore {
         self.call(|s| async move {
             let (me, term) = (table.instance.clone(), table.term);
             let reply = s.publish(table).await?;
-            let found = world.oracle.lock().published(&me, term, reply);
+            let found = world.store_checker.lock().published(&me, term, reply);
             if let Err((checker, text)) = found {
-                world.fail(checker, About::default(), text);
+                world.fail(checker, Subject::default(), text);
             }
             Ok(reply)
         })
@@ -374,7 +379,7 @@ impl Store for FaultyStore {
             .call(|s| async move {
                 let reply = s.create_job(job).await?;
                 let found = match reply {
-                    CreateReply::Created => world.oracle.lock().created(id, s.identity()),
+                    CreateReply::Created => world.store_checker.lock().created(id, s.identity()),
                     CreateReply::Exists(_) => Ok(()),
                 };
                 if let Err((checker, text)) = found {
@@ -400,7 +405,7 @@ impl Store for FaultyStore {
             .call(|s| async move {
                 let reply = s.advance_job(step).await?;
                 if reply == AdvanceReply::Advanced {
-                    let found = world.oracle.lock().advanced(id, to);
+                    let found = world.store_checker.lock().advanced(id, to);
                     if let Err((checker, text)) = found
                         && !world.may_have_lost(id)
                     {
@@ -438,7 +443,7 @@ impl Store for FaultyStore {
             for record in claimed.iter().flatten() {
                 let about = world.about(record.id);
                 world.note(about, format_args!("i{i} claimed {about}: {}", record.stage));
-                // As far as the store knows, its owner is dead.
+                // As far as the store knows, the owner is dead.
                 world.deaths.lock().push((i, world.now_ms()));
             }
             claimed
@@ -469,7 +474,7 @@ impl Store for FaultyStore {
                 Ok(reply)
             })
             .await;
-        self.note(About::default(), format_args!("wrote {id} over {replaces}{over}: {reply:?}"));
+        self.note(Subject::default(), format_args!("wrote {id} over {replaces}{over}: {reply:?}"));
         reply
     }
 
@@ -484,7 +489,7 @@ impl Store for FaultyStore {
 
     async fn send(&self, to: &InstanceId, message: Bytes) -> Result<BusDelivery> {
         let to = to.clone();
-        let copies_ms = self.letter_fate();
+        let copies_ms = self.bus_delays();
         self.call(|s| async move {
             let mut delivery = BusDelivery::Sent;
             for ms in copies_ms {
@@ -505,7 +510,7 @@ impl Store for FaultyStore {
 
     async fn receive(&self, me: &InstanceId, after: u64, limit: usize) -> Result<Vec<Envelope>> {
         let me = me.clone();
-        self.listen(|s| {
+        self.read_blocking(|s| {
             let me = me.clone();
             async move { s.receive(&me, after, limit).await }
         })
@@ -517,6 +522,6 @@ impl Store for FaultyStore {
     }
 
     async fn changes(&self, after: u64, limit: usize) -> Result<Changes> {
-        self.listen(|s| async move { s.changes(after, limit).await }).await
+        self.read_blocking(|s| async move { s.changes(after, limit).await }).await
     }
 }

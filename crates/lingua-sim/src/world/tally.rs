@@ -1,4 +1,4 @@
-//! What happened in one world or in many, in numbers.
+//! Counts of what happened in one world or in many.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,27 @@ use comfy_table::{Table, presets};
 
 use super::plan::Fault;
 
-/// Counts that add up over worlds.
+/// Counts that are summed over worlds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct WorldTally {
     /// Worlds.
     pub worlds: u64,
     /// Simulated time.
     pub sim_ms: u64,
     /// How often each fault was injected.
     pub faults: BTreeMap<Fault, u64>,
-    /// The longest time from a fault until every job that was open when it struck had ended, with the seed.
+    /// The longest time from a fault until every job that was open then had ended, with the seed.
     pub worst_ms: BTreeMap<Fault, (u64, u64)>,
     /// Jobs by outcome.
     pub outcomes: BTreeMap<String, u64>,
-    /// What became of sessions and segments.
+    /// Outcomes of sessions and segments.
     pub speech: BTreeMap<String, u64>,
-    /// Operations that the store carried out, each of them judged.
+    /// Store operations, each of them checked.
     pub operations: u64,
 }
 
-impl Tally {
-    /// Adds another one.
+impl WorldTally {
+    /// Adds the counts of other worlds.
     pub fn add(&mut self, other: &Self) {
         self.worlds += other.worlds;
         self.sim_ms += other.sim_ms;
@@ -46,7 +46,7 @@ impl Tally {
         }
     }
 
-    /// Jobs, however they ended.
+    /// The number of jobs.
     pub fn jobs(&self) -> u64 {
         self.outcomes.values().sum()
     }
@@ -56,7 +56,7 @@ impl Tally {
         *known = (*known).max((ms, seed));
     }
 
-    /// For people.
+    /// The counts as tables.
     pub fn table(&self) -> String {
         let mut faults = Table::new();
         faults.load_style(presets::UTF8_FULL_CONDENSED);
@@ -64,7 +64,7 @@ impl Tally {
         for fault in Fault::ALL {
             let count = self.faults.get(&fault).copied().unwrap_or(0);
             let (worst_ms, seed) = self.worst_ms.get(&fault).copied().unwrap_or_default();
-            // What is in the nature of nodes and clients strikes at no certain moment.
+            // Bad nodes and clients act at no certain time.
             let (worst, seed) = match worst_ms {
                 0 => ("–".to_owned(), "–".to_owned()),
                 ms => (format!("{:.1} s", ms as f64 / 1000.0), seed.to_string()),

@@ -1,20 +1,20 @@
-//! Everything that happened, as text.
+//! The trace of a world, as text.
 //!
-//! Start at [`Trace::note`]. The text is what two runs of one seed are compared by, so nothing may be in it
-//! that differs between machines: no addresses, no wall time, no order of a hash map.
+//! Start at [`Trace::note`]. Two runs of a seed are compared by their traces, so a trace holds
+//! nothing that differs between machines: no addresses, no wall time, no order of a hash map.
 
 use std::fmt::{self, Write as _};
 
-/// What a line is about.
+/// The job and node that a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct About {
+pub(super) struct Subject {
     /// A job, by its number.
     pub(super) job: Option<usize>,
     /// A node, by its number.
     pub(super) node: Option<usize>,
 }
 
-impl About {
+impl Subject {
     pub(super) fn job(job: usize) -> Self {
         Self { job: Some(job), node: None }
     }
@@ -27,14 +27,14 @@ impl About {
         Self { job: Some(job), node: Some(node) }
     }
 
-    /// Whether a line is of interest to somebody who asks about `self`.
+    /// Whether a line belongs to the timeline of `self`.
     fn wants(self, line: Self) -> bool {
         let same = |a: Option<usize>, b: Option<usize>| a.is_some() && a == b;
         line == Self::default() || same(self.job, line.job) || same(self.node, line.node)
     }
 }
 
-impl fmt::Display for About {
+impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.job, self.node) {
             (Some(job), _) => write!(f, "j{job}"),
@@ -44,23 +44,23 @@ impl fmt::Display for About {
     }
 }
 
-/// The lines so far.
+/// The trace so far.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     text: String,
-    lines: Vec<(usize, About)>,
+    lines: Vec<(usize, Subject)>,
 }
 
 impl Trace {
-    /// Writes a line.
-    pub(super) fn note(&mut self, at_ms: u64, about: About, what: fmt::Arguments<'_>) {
+    /// Adds a line.
+    pub(super) fn note(&mut self, at_ms: u64, about: Subject, what: fmt::Arguments<'_>) {
         self.lines.push((self.text.len(), about));
         // Writing to a string cannot fail.
         writeln!(self.text, "{:>7}.{:03} {what}", at_ms / 1000, at_ms % 1000).ok();
     }
 
-    /// The last lines that are of interest to somebody who asks about this.
-    pub(super) fn timeline(&self, about: About, most: usize) -> String {
+    /// The last lines about this job or node.
+    pub(super) fn timeline(&self, about: Subject, most: usize) -> String {
         let wanted: Vec<usize> =
             (0..self.lines.len()).filter(|&i| about.wants(self.lines[i].1)).collect();
         let from = wanted.len().saturating_sub(most);

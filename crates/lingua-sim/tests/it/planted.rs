@@ -4,22 +4,22 @@
 
 use lingua_core::planted::Bug::*;
 use lingua_sim::world::NodeBug::*;
-use lingua_sim::world::Where::{Code, Node};
-use lingua_sim::world::{self, Checker, PLANTS, Plant, Where};
+use lingua_sim::world::PlantedBug::{Code, Node};
+use lingua_sim::world::{self, Checker, PLANTED_BUGS, PlantedBug, PlantedBugCase};
 
 #[test]
 fn every_checker_has_a_planted_bug_that_only_it_is_trusted_to_find() {
     use Checker::{S1, S2, S3, S4, S5, S6, S7, S8, S9, S10};
     for checker in [S1, S2, S3, S4, S5, S6, S7, S8, S9, S10] {
-        let finds = |plant: &&Plant| plant.found_by == [checker];
-        assert!(PLANTS.iter().find(finds).is_some(), "{checker} has found nothing yet");
+        let finds = |plant: &&PlantedBugCase| plant.found_by == [checker];
+        assert!(PLANTED_BUGS.iter().find(finds).is_some(), "{checker} has found nothing yet");
     }
 }
 
-fn assert_found(bug: Where) {
-    let plant = PLANTS.iter().find(|plant| plant.bug == bug).expect("it is in the list");
+fn assert_found(bug: PlantedBug) {
+    let plant = PLANTED_BUGS.iter().find(|plant| plant.bug == bug).expect("it is in the list");
     let found =
-        (1..=plant.within).find_map(|seed| world::run(seed, plant.cast, Some(bug)).violation);
+        (1..=plant.within).find_map(|seed| world::run(seed, plant.kind, Some(bug)).violation);
     let found = found.unwrap_or_else(|| panic!("{bug:?} was not found in {} seeds", plant.within));
     assert!(plant.found_by.contains(&found.checker), "{bug:?} was found by {}", found.checker);
 }
@@ -36,8 +36,8 @@ macro_rules! planted {
         #[test]
         fn every_planted_bug_has_its_test() {
             let tested = [$($bug),*];
-            assert!(PLANTS.iter().all(|plant| tested.contains(&plant.bug)));
-            assert_eq!(tested.len(), PLANTS.len());
+            assert!(PLANTED_BUGS.iter().all(|plant| tested.contains(&plant.bug)));
+            assert_eq!(tested.len(), PLANTED_BUGS.len());
         }
     };
 }

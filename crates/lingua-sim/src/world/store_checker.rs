@@ -1,7 +1,7 @@
-//! Holds every answer of the store against the rules, from outside.
+//! Checks every operation of the store against the rules, from outside.
 //!
-//! Start at [`Oracle::cell`]: it gets a cell before and after one operation and says what should not have
-//! happened. It knows the contract and nothing of how a store keeps it.
+//! Start at [`StoreChecker::cell`]: it compares a cell before and after one operation. It knows the
+//! contract and nothing of the implementation.
 //!
 //! | rule | checker |
 //! |---|---|
@@ -22,7 +22,7 @@ use lingua_store::contract::{
 
 use super::checker::Checker;
 
-/// What was asked of a cell.
+/// An operation on a cell.
 #[derive(Debug, Clone)]
 pub(super) enum CellOp {
     Register(Place),
@@ -34,56 +34,56 @@ pub(super) enum CellOp {
     Reap,
 }
 
-/// What is wrong.
-pub(super) type Found = (Checker, String);
+/// The rule and what broke it.
+pub(super) type BrokenRule = (Checker, String);
 
-/// How long after its report a node may work on what it has no lease for.
+/// How long after its report a node may run a job without a lease.
 const REPAIRED_MS: u64 = 5_000;
 
-/// So many answers that reached the node are enough: the first may be to a report from before.
+/// After this many replies the node must have stopped; the first may belong to an older report.
 const ANSWERS_ENOUGH: u32 = 2;
 
-/// Work without a lease: what a failover took from the store, and not from the node.
+/// A job that a node runs without a lease, because a failover lost the lease.
 #[derive(Debug)]
 struct Unleased {
-    life: u64,
+    identity: u64,
     since_ms: u64,
-    /// How often the node heard from its instance since.
+    /// Replies that reached the node since then.
     answers: u32,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Oracle {
+pub(super) struct StoreChecker {
     fences: BTreeMap<CellId, Fence>,
-    /// In which life of the store each node last gave a sign of life.
+    /// The store identity at the last report of each node.
     reported: BTreeMap<NodeId, u64>,
-    /// What nodes reported to work on without a lease.
+    /// Jobs that nodes reported and that have no lease.
     unleased: BTreeMap<(NodeId, LeaseKey), Unleased>,
-    /// In which life of the store each job was made.
+    /// The store identity at the creation of each job.
     made: BTreeMap<JobId, u64>,
     ends: BTreeMap<JobId, Stage>,
     term: Option<(Term, InstanceId)>,
 }
 
-impl Oracle {
-    /// The store forgot its last writes.
-    /// Ends that nobody was told of are forgotten with it.
+impl StoreChecker {
+    /// The store lost its last writes. Ends that no client has seen may change.
     pub(super) fn rolled_back(&mut self, was_told: impl Fn(JobId) -> bool) {
         self.term = None;
         self.ends.retain(|&job, _| was_told(job));
     }
 
-    /// Judges one operation on a cell, by an instance that began in the life `born` of the store.
+    /// Checks one operation on a cell, by an instance that started when the store had the identity
+    /// `born`.
     pub(super) fn cell(
         &mut self,
         op: &CellOp,
-        (born, life): (StoreIdentity, StoreIdentity),
+        (born, identity): (StoreIdentity, StoreIdentity),
         before: &CellRecord,
         after: &CellRecord,
-    ) -> Result<(), Found> {
+    ) -> Result<(), BrokenRule> {
         counts(after, before)?;
-        self.note_report(op, life, after);
-        self.repairs(op, life, after)?;
+        self.note_report(op, identity, after);
+        self.repairs(op, identity, after)?;
         touches_only_its_own(op, before, after)?;
         let CellOp::Reserve(key) = op else { return Ok(()) };
         let Some(lease) = find(after, key.job).filter(|lease| lease.key == *key) else {
@@ -92,24 +92,24 @@ impl Oracle {
         if before.leases.iter().any(|held| is_same(held, lease)) {
             return Ok(());
         }
-        self.granted(lease, (born, life), before, after)
+        self.granted(lease, (born, identity), before, after)
     }
 
-    fn note_report(&mut self, op: &CellOp, life: StoreIdentity, after: &CellRecord) {
+    fn note_report(&mut self, op: &CellOp, identity: StoreIdentity, after: &CellRecord) {
         let (CellOp::Register(place) | CellOp::Heartbeat(place, _)) = op else { return };
         let node = after.nodes.iter().find(|node| node.place == *place);
         if let Some(node) = node.filter(|node| node.heartbeat_ms == after.now_ms) {
-            self.reported.insert(node.node.clone(), life.0);
+            self.reported.insert(node.node.clone(), identity.0);
         }
     }
 
-    /// What a node works on and has no lease for is taken from it by the answer to its report.
+    /// The reply to a report must end jobs without a lease.
     fn repairs(
         &mut self,
         op: &CellOp,
-        life: StoreIdentity,
+        identity: StoreIdentity,
         after: &CellRecord,
-    ) -> Result<(), Found> {
+    ) -> Result<(), BrokenRule> {
         let CellOp::Heartbeat(place, running) = op else { return Ok(()) };
         let Some(node) = after.nodes.iter().find(|node| node.place == *place) else {
             return Ok(());
@@ -123,10 +123,10 @@ impl Oracle {
             running.iter().filter(|key| !has_lease(key)).copied().collect();
         self.unleased.retain(|(who, key), _| *who != node.node || unleased.contains(key));
         for key in unleased {
-            let now = Unleased { life: life.0, since_ms: after.now_ms, answers: 0 };
+            let now = Unleased { identity: identity.0, since_ms: after.now_ms, answers: 0 };
             let known = self.unleased.entry((node.node.clone(), key)).or_insert(now);
-            if known.life != life.0 {
-                *known = Unleased { life: life.0, since_ms: after.now_ms, answers: 0 };
+            if known.identity != identity.0 {
+                *known = Unleased { identity: identity.0, since_ms: after.now_ms, answers: 0 };
             }
             let since_ms = after.now_ms - known.since_ms;
             if since_ms >= REPAIRED_MS && known.answers >= ANSWERS_ENOUGH {
@@ -140,7 +140,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// An answer to a report has reached its node.
+    /// A reply to a report has reached its node.
     pub(super) fn answered(&mut self, node: &NodeId) {
         for ((who, _), unleased) in &mut self.unleased {
             unleased.answers += u32::from(who == node);
@@ -150,10 +150,10 @@ impl Oracle {
     fn granted(
         &mut self,
         lease: &LeaseRecord,
-        (born, life): (StoreIdentity, StoreIdentity),
+        (born, identity): (StoreIdentity, StoreIdentity),
         before: &CellRecord,
         after: &CellRecord,
-    ) -> Result<(), Found> {
+    ) -> Result<(), BrokenRule> {
         let highest = self.fences.entry(after.cell).or_default();
         if lease.fence <= *highest {
             let text = format!("fence {} after {highest}", lease.fence);
@@ -171,11 +171,11 @@ impl Oracle {
             let text = format!("{:?} was granted on {}: {was:?}", lease.key, node.node);
             return Err((Checker::S4, text));
         }
-        // An instance that began after the writes were lost cannot know.
-        let knows = born != life;
-        if knows && self.reported.get(&node.node) != Some(&life.0) {
+        // An instance that started after the writes were lost cannot know of the loss.
+        let knows = born != identity;
+        if knows && self.reported.get(&node.node) != Some(&identity.0) {
             let text = format!(
-                "{:?} was granted on {} before it reported to the new life of the store",
+                "{:?} was granted on {} before it reported to the new identity of the store",
                 lease.key, node.node
             );
             return Err((Checker::S2, text));
@@ -183,18 +183,22 @@ impl Oracle {
         Ok(())
     }
 
-    /// A job was written down anew.
-    pub(super) fn created(&mut self, job: JobId, life: StoreIdentity) -> Result<(), Found> {
-        match self.made.insert(job, life.0) {
-            Some(before) if before == life.0 => {
+    /// Checks a created job.
+    pub(super) fn created(
+        &mut self,
+        job: JobId,
+        identity: StoreIdentity,
+    ) -> Result<(), BrokenRule> {
+        match self.made.insert(job, identity.0) {
+            Some(before) if before == identity.0 => {
                 Err((Checker::S3, format!("{job} was made a second time")))
             }
             _ => Ok(()),
         }
     }
 
-    /// A job was moved. What was lost may be written again, but not otherwise.
-    pub(super) fn advanced(&mut self, job: JobId, to: Stage) -> Result<(), Found> {
+    /// Checks a job's end. A lost end may be written again, but not another one.
+    pub(super) fn advanced(&mut self, job: JobId, to: Stage) -> Result<(), BrokenRule> {
         if !to.state.is_terminal() {
             return Ok(());
         }
@@ -216,7 +220,7 @@ impl Oracle {
         me: &InstanceId,
         term: Term,
         reply: PublishReply,
-    ) -> Result<(), Found> {
+    ) -> Result<(), BrokenRule> {
         let PublishReply::Published(version) = reply else { return Ok(()) };
         match &self.term {
             Some(present) if *present != (term, me.clone()) => {
@@ -229,9 +233,9 @@ impl Oracle {
     }
 }
 
-/// Counts are the sizes of sets, and nobody has more than fits. A node that shrank may have more until
-/// it has worked them off.
-fn counts(after: &CellRecord, before: &CellRecord) -> Result<(), Found> {
+/// `used` is the number of leases and at most the number of slots. A node that reduced its slots
+/// may keep its leases until they end.
+fn counts(after: &CellRecord, before: &CellRecord) -> Result<(), BrokenRule> {
     for node in &after.nodes {
         let leases = after.leases.iter().filter(|lease| lease.slot == node.place.slot).count();
         let max = usize::from(node.profile.slots_max());
@@ -248,7 +252,11 @@ fn counts(after: &CellRecord, before: &CellRecord) -> Result<(), Found> {
     Ok(())
 }
 
-fn touches_only_its_own(op: &CellOp, before: &CellRecord, after: &CellRecord) -> Result<(), Found> {
+fn touches_only_its_own(
+    op: &CellOp,
+    before: &CellRecord,
+    after: &CellRecord,
+) -> Result<(), BrokenRule> {
     let now_ms = after.now_ms;
     let wrong = |lease: &LeaseRecord, what: &str| {
         let text = format!("{op:?} {what} the lease {:?} on slot {}", lease.key, lease.slot);
@@ -299,7 +307,7 @@ fn stale_beats_change_nothing(
     op: &CellOp,
     before: &CellRecord,
     after: &CellRecord,
-) -> Result<(), Found> {
+) -> Result<(), BrokenRule> {
     let CellOp::Heartbeat(place, _) = op else { return Ok(()) };
     let is_known = before.nodes.iter().any(|node| node.place == *place);
     match is_known || before.nodes == after.nodes {
@@ -312,8 +320,8 @@ fn find(view: &CellRecord, job: JobId) -> Option<&LeaseRecord> {
     view.leases.iter().find(|lease| lease.key.job == job)
 }
 
-/// Whether it is one lease, however often it was renewed. An attempt can have a second one after its first has
-/// expired.
+/// Whether both are the same lease, renewed or not. An attempt may get a second lease after its
+/// first has expired.
 fn is_same(a: &LeaseRecord, b: &LeaseRecord) -> bool {
     (a.key, a.fence) == (b.key, b.fence)
 }

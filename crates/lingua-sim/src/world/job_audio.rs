@@ -1,6 +1,7 @@
-//! What a node hears of a job: all of it with the order, or piece by piece while it is being said.
+//! The input of a job on a node: whole with the assignment, or streamed while it is spoken.
 //!
-//! Start at [`Ear::of`]. It does what the SDK's node does: what ends with another number of bytes than it was told is not whole.
+//! Start at [`JobAudio::of`]. As in the SDK, audio is incomplete if its length differs from the
+//! announced number of bytes.
 
 use lingua_engine::node::Assignment;
 use std::sync::Arc;
@@ -9,16 +10,16 @@ use lingua_core::job::JobSpec;
 
 use super::segment_echo::SegmentEcho;
 
-/// What was heard of a job so far.
+/// The input that has arrived so far.
 #[derive(Debug)]
-pub(super) struct Ear {
+pub(super) struct JobAudio {
     spec: Arc<JobSpec>,
     sound: Vec<u8>,
-    /// It has all come; not if pieces got lost.
+    /// Set at the end of the stream: whether all of it arrived.
     end: Option<bool>,
 }
 
-impl Ear {
+impl JobAudio {
     pub(super) fn of(assignment: &Assignment) -> Self {
         let request = &assignment.request;
         let whole = (!assignment.stream).then(|| request.audio()).flatten();
@@ -26,24 +27,24 @@ impl Ear {
         Self { spec: Arc::clone(&request.spec), sound, end: (!assignment.stream).then_some(true) }
     }
 
-    /// Whether more is to come.
+    /// Whether the stream is still open.
     pub(super) fn is_open(&self) -> bool {
         self.end.is_none()
     }
 
-    /// Whether something got lost.
-    pub(super) fn is_cut(&self) -> bool {
+    /// Whether a part was lost.
+    pub(super) fn is_incomplete(&self) -> bool {
         self.end == Some(false)
     }
 
-    /// More of it comes.
-    pub(super) fn hear(&mut self, sound: &[u8]) {
+    /// Appends a part.
+    pub(super) fn push(&mut self, sound: &[u8]) {
         if self.is_open() {
             self.sound.extend_from_slice(sound);
         }
     }
 
-    /// That was all, so many bytes; says whether it was open until now.
+    /// Ends the stream of this many bytes; whether it was open.
     pub(super) fn end(&mut self, bytes: usize) -> bool {
         let was_open = self.is_open();
         if was_open {
@@ -52,7 +53,7 @@ impl Ear {
         was_open
     }
 
-    /// What it makes of it, behind its name.
+    /// The result for this input, after a name.
     pub(super) fn echo(&self, name: String) -> String {
         match SegmentEcho::of(&self.spec, &self.sound) {
             Some(echo) => format!("{name} {echo}"),

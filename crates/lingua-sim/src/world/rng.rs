@@ -1,17 +1,16 @@
-//! Chance, split by name.
+//! Random numbers, one stream for each actor.
 //!
-//! Invariant: each actor has a stream of its own, so that one actor more or less does not shift what the
-//! others draw.
+//! Invariant: an additional actor does not change the numbers that the others draw.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// A stream of random numbers that belongs to one actor.
+/// The random numbers of one actor.
 #[derive(Debug, Clone)]
-pub(super) struct Luck(ChaCha8Rng);
+pub(super) struct SimRng(ChaCha8Rng);
 
-impl Luck {
-    /// The stream of this actor in the world of this seed.
+impl SimRng {
+    /// The stream of this actor in this world.
     pub(super) fn new(seed: u64, who: &str) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -19,7 +18,7 @@ impl Luck {
         Self(rng)
     }
 
-    /// A stream for somebody who is made by this one.
+    /// A stream for an actor that this one creates.
     pub(super) fn fork(&mut self) -> Self {
         Self(ChaCha8Rng::seed_from_u64(self.number()))
     }
@@ -34,12 +33,12 @@ impl Luck {
         self.0.random_range(low..=high)
     }
 
-    /// True so many times out of a thousand.
+    /// True with this probability, in thousandths.
     pub(super) fn permille(&mut self, permille: u32) -> bool {
         self.0.random_range(0..1000) < permille
     }
 
-    /// One of these, which must not be empty.
+    /// One element of a list that is not empty.
     pub(super) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.0.random_range(0..of.len())]
     }

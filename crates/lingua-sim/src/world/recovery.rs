@@ -1,7 +1,7 @@
-//! The quiet end: when faults have stopped, nothing may be left behind and everything must work.
+//! The end of a world: after the faults nothing may be leaked and every job must be done.
 //!
-//! Start at [`settle`]. It heals the world, waits until the longest lease must be over, looks for leaks, sends more
-//! jobs than there are slots, and wants every one of them done.
+//! Start at [`check_recovery`]. It ends all faults, waits longer than the longest lease, looks for
+//! leaks, and sends more jobs than there are slots, which must all be done.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,33 +13,33 @@ use lingua_store::contract::JobFilter;
 
 use super::World;
 use super::checker::Checker;
-use super::client::speak;
+use super::client::run_client;
 use super::client_job::{ClientJob, LAST_MS};
-use super::trace::About;
+use super::trace::Subject;
 
 /// The longest lease (15 s) and ten seconds more.
 const SETTLE_MS: u64 = 25_000;
 
-/// How long a slot may be free while a job that fits waits.
+/// How long a slot may stay free while a job waits for it.
 const IDLE_MS: u64 = 1_500;
 
 const STEP_MS: u64 = 100;
 
-/// How late an order may be at most.
+/// The largest delay of a request to drain.
 const LATE_ORDER_MS: u64 = 15_000;
 
 async fn sleep(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
-/// Ends all faults and judges what is left.
-pub(super) async fn settle(world: &Arc<World>) {
+/// Ends all faults and checks the world.
+pub(super) async fn check_recovery(world: &Arc<World>) {
     heal(world);
     for node in 0..world.plan.nodes.len() {
         let world = Arc::clone(world);
         tokio::spawn(async move {
             world.resume(node).await;
-            // An order to drain may still be on its way.
+            // A request to drain may still arrive.
             sleep(LATE_ORDER_MS).await;
             world.resume(node).await;
         });
@@ -65,7 +65,7 @@ pub(super) async fn settle(world: &Arc<World>) {
     records_run_out(world).await;
 }
 
-/// Nothing is kept of sessions whose instance died with them, either.
+/// Session records of dead instances expire, too.
 async fn records_run_out(world: &World) {
     let Some(speech) = &world.plan.speech else { return };
     let keep_ms = speech.options.idle_ms + speech.options.resume_ms;
@@ -74,17 +74,17 @@ async fn records_run_out(world: &World) {
     for session in 0..sessions {
         if let Ok(Some(_)) = world.store.session(&format!("s{session}")).await {
             let text = format!("the store still knew s{session} at the end");
-            world.fail(Checker::S5, About::default(), text);
+            world.fail(Checker::S5, Subject::default(), text);
         }
     }
 }
 
 fn heal(world: &Arc<World>) {
-    world.note(About::default(), format_args!("! all faults stop"));
+    world.note(Subject::default(), format_args!("! all faults stop"));
     world.begin_quiet();
     world.network.lock().heal();
-    for life in world.lives() {
-        life.gate.heal();
+    for run in world.runs() {
+        run.faults.heal();
     }
     for index in 0..world.plan.instances {
         world.start_instance(index, true);
@@ -92,7 +92,7 @@ fn heal(world: &Arc<World>) {
     start_nodes(world);
 }
 
-/// Starts every node that has no process: one may have died of an order that it heard late.
+/// Starts every node that has no process; a late message may have ended one.
 fn start_nodes(world: &Arc<World>) {
     for node in 0..world.plan.nodes.len() {
         if world.processes.lock().present[node].is_none() {
@@ -103,7 +103,7 @@ fn start_nodes(world: &Arc<World>) {
 
 async fn look_for_leaks(world: &World, when: &str) {
     let store = &world.store;
-    let leaked = |about: About, what: String| {
+    let leaked = |about: Subject, what: String| {
         world.fail(Checker::S5, about, format!("{when} {what}"));
     };
     for cell in store.cells().await.unwrap_or_default() {
@@ -121,34 +121,34 @@ async fn look_for_leaks(world: &World, when: &str) {
             leaked(about, format!("{about} was still {stage}, owned by {owner}"));
         }
     }
-    for life in world.lives() {
-        let open = life.engine.open_jobs();
+    for run in world.runs() {
+        let open = run.engine.open_jobs();
         if open > 0 {
-            leaked(About::default(), format!("i{} still had {open} open jobs", life.index));
+            leaked(Subject::default(), format!("i{} still had {open} open jobs", run.index));
         }
     }
     for checker in world.session_checkers.lock().iter().filter(|checker| !checker.is_over) {
-        leaked(About::default(), format!("{} had not ended", checker.name));
+        leaked(Subject::default(), format!("{} had not ended", checker.name));
     }
-    for life in world.lives() {
-        let (sessions, tokens) = (life.sessions.len(), life.sessions.tokens());
+    for run in world.runs() {
+        let (sessions, tokens) = (run.sessions.len(), run.sessions.tokens());
         if sessions + tokens > 0 {
-            let text = format!("i{} still had {sessions} sessions of {tokens} tokens", life.index);
-            leaked(About::default(), text);
+            let text = format!("i{} still had {sessions} sessions of {tokens} tokens", run.index);
+            leaked(Subject::default(), text);
         }
     }
     for (node, process) in world.present() {
         let running = process.running.load(Ordering::Relaxed);
         if running > 0 {
-            leaked(About::node(node), format!("n{node} still ran {running} jobs"));
+            leaked(Subject::node(node), format!("n{node} still ran {running} jobs"));
         }
         if !process.at_home.load(Ordering::Relaxed) {
-            leaked(About::node(node), format!("n{node} was not connected"));
+            leaked(Subject::node(node), format!("n{node} was not connected"));
         }
     }
 }
 
-/// More jobs than slots, everywhere at once.
+/// Sends more jobs than there are slots; all of them must be done.
 async fn all_gets_done(world: &Arc<World>) {
     let homes = 0..world.plan.instances;
     let mut waiting: Vec<Vec<usize>> = vec![vec![]; world.plan.instances];
@@ -158,7 +158,7 @@ async fn all_gets_done(world: &Arc<World>) {
         for _ in 0..2 * slots + 2 {
             let number = world.next_job();
             waiting[home].push(number);
-            tokio::spawn(speak(
+            tokio::spawn(run_client(
                 Arc::clone(world),
                 ClientJob::last(number, home, world.plan.instances),
             ));
@@ -175,7 +175,7 @@ async fn all_gets_done(world: &Arc<World>) {
                 let (job, count) = (jobs[0], jobs.len());
                 show_nodes(world).await;
                 let text = format!("{count} jobs of i{home} wait although {free} slots are free");
-                return world.fail(Checker::S5, About::job(job), text);
+                return world.fail(Checker::S5, Subject::job(job), text);
             }
         }
         if world.has_failed() || world.all_seen() {
@@ -183,7 +183,7 @@ async fn all_gets_done(world: &Arc<World>) {
         }
     }
     for (job, facts) in world.facts().into_iter().filter(|(job, _)| world.is_last(*job)) {
-        let about = About::job(job);
+        let about = Subject::job(job);
         match facts.seen {
             Some(seen) if seen.state == JobState::Done => {}
             Some(seen) => {
@@ -202,7 +202,7 @@ async fn all_gets_done(world: &Arc<World>) {
     }
 }
 
-/// Writes into the trace what the store thinks of every node.
+/// Writes the store's view of every node into the trace.
 async fn show_nodes(world: &World) {
     for cell in world.store.cells().await.unwrap_or_default() {
         let Ok(view) = world.store.view(cell).await else { continue };
@@ -210,12 +210,12 @@ async fn show_nodes(world: &World) {
             let (id, state, used) = (node.node, node.state, node.used);
             let left_ms = node.fresh_until_ms as i64 - view.now_ms as i64;
             let what = format_args!("{cell} {id}: {state}, {used} used, fresh for {left_ms} ms");
-            world.note(About::default(), what);
+            world.note(Subject::default(), what);
         }
     }
 }
 
-/// What a client was told is what the store says, for ever.
+/// The store still has the end that each client saw.
 async fn ends_are_final(world: &World) {
     for (job, facts) in world.facts() {
         let Some(seen) = &facts.seen else { continue };
@@ -225,7 +225,7 @@ async fn ends_are_final(world: &World) {
         let same =
             stage.is_some_and(|stage| (stage.state, stage.attempt.0) == (seen.state, seen.attempt));
         if !same && !world.may_be_lost(&facts) {
-            let about = About::job(job);
+            let about = Subject::job(job);
             let (state, attempt) = (seen.state, seen.attempt);
             let text = format!(
                 "the client saw {about} end as {state} in attempt {attempt}, the store says {stage:?}"

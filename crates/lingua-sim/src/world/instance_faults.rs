@@ -1,7 +1,7 @@
-//! What holds an instance up: death, pauses, and its way to the store.
+//! The faults of one run of an instance: death, pauses, a bad connection to the store.
 //!
-//! Start at [`Gate`]. All time that an instance sees and every call that it makes go through its gate, so
-//! that a dead instance does nothing any more although its tasks are still in memory.
+//! Start at [`InstanceFaults`]. Every timer and every store call of an instance waits here, so a
+//! dead instance does nothing although its tasks are still in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,43 +11,43 @@ use lingua_store::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, SetOnce};
 
-/// How the way to the store is at the moment.
+/// The state of the connection to the store. Times are absolute, in milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Way {
-    /// Unreachable from and until then.
+pub(super) struct StoreLink {
+    /// Unreachable from the first time to the second.
     pub(super) cut_ms: (u64, u64),
-    /// Slow until then, by up to so much for each call.
+    /// Slow until the first time, by up to the second for each direction of a call.
     pub(super) slow_ms: (u64, u64),
-    /// Until then, so many of a thousand answers get lost.
+    /// Until this time, this many of a thousand replies are lost.
     pub(super) lossy_ms: (u64, u32),
-    /// Until then, so many of a thousand messages to other instances get lost, come twice, or come late.
+    /// Until this time, this many of a thousand bus messages are lost, repeated or late.
     pub(super) bad_bus_ms: (u64, u32),
 }
 
-impl Way {
+impl StoreLink {
     pub(super) fn is_cut(&self, now_ms: u64) -> bool {
         (self.cut_ms.0..self.cut_ms.1).contains(&now_ms)
     }
 }
 
-/// One life of an instance, as the world holds it up. Times are of the world.
+/// The faults of one run of an instance.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct InstanceFaults {
     clock: TokioTimer,
-    way: Mutex<Way>,
+    link: Mutex<StoreLink>,
     paused_until_ms: Mutex<u64>,
     dead: SetOnce<()>,
     healed: Notify,
 }
 
-impl Gate {
+impl InstanceFaults {
     pub(super) fn new(clock: TokioTimer) -> Arc<Self> {
-        let (way, paused_until_ms) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { clock, way, paused_until_ms, dead: SetOnce::new(), healed: Notify::new() })
+        let (link, paused_until_ms) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { clock, link, paused_until_ms, dead: SetOnce::new(), healed: Notify::new() })
     }
 
     pub(super) fn kill(&self) {
-        // Nobody dies twice.
+        // A second kill changes nothing.
         self.dead.set(()).ok();
     }
 
@@ -55,8 +55,8 @@ impl Gate {
         self.dead.initialized()
     }
 
-    /// Waits for the end of this life.
-    pub(super) async fn died(&self) {
+    /// Waits until the run is dead.
+    pub(super) async fn until_dead(&self) {
         self.dead.wait().await;
     }
 
@@ -69,23 +69,23 @@ impl Gate {
         *self.paused_until_ms.lock() > self.clock.now_ms()
     }
 
-    pub(super) fn way(&self) -> Way {
-        *self.way.lock()
+    pub(super) fn store_link(&self) -> StoreLink {
+        *self.link.lock()
     }
 
-    pub(super) fn change_way(&self, change: impl FnOnce(&mut Way)) {
-        change(&mut self.way.lock());
+    pub(super) fn change_store_link(&self, change: impl FnOnce(&mut StoreLink)) {
+        change(&mut self.link.lock());
     }
 
-    /// Ends everything that holds it up, except death.
+    /// Ends all faults except death.
     pub(super) fn heal(&self) {
         *self.paused_until_ms.lock() = 0;
-        *self.way.lock() = Way::default();
+        *self.link.lock() = StoreLink::default();
         self.healed.notify_waiters();
     }
 
-    /// Waits out a pause; says whether the instance still lives.
-    pub(super) async fn pass(&self) -> bool {
+    /// Waits while the instance is paused; whether it is still alive.
+    pub(super) async fn wait_while_paused(&self) -> bool {
         loop {
             if self.is_dead() {
                 return false;
@@ -102,30 +102,30 @@ impl Gate {
         }
     }
 
-    /// As [`pass`](Self::pass), for the instance's own tasks: the dead never get through.
-    pub(super) async fn pass_or_stay(&self) {
-        if !self.pass().await {
+    /// The same for the instance's own tasks: in a dead instance it never returns.
+    pub(super) async fn wait_while_paused_or_dead(&self) {
+        if !self.wait_while_paused().await {
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// The clock of an instance: off by a constant, and held up with it.
+/// The clock of an instance: skewed by a constant, and paused with the instance.
 #[derive(Debug, Clone)]
 pub(super) struct SkewedTimer {
     pub(super) skew_ms: i64,
-    pub(super) gate: Arc<Gate>,
+    pub(super) faults: Arc<InstanceFaults>,
 }
 
 impl Clock for SkewedTimer {
     fn now_ms(&self) -> u64 {
-        self.gate.clock.now_ms().saturating_add_signed(self.skew_ms)
+        self.faults.clock.now_ms().saturating_add_signed(self.skew_ms)
     }
 }
 
 impl Timer for SkewedTimer {
     async fn sleep(&self, ms: u64) {
         tokio::time::sleep(Duration::from_millis(ms)).await;
-        self.gate.pass_or_stay().await;
+        self.faults.wait_while_paused_or_dead().await;
     }
 }

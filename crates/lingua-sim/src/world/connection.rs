@@ -1,0 +1,281 @@
+//! The connection of a node process to a run of an instance.
+//!
+//! Start at [`join`]. It does what the server does for a socket, over the simulated network: it
+//! forwards messages, refuses stale results, closes silent connections, and reports the end of the
+//! connection to the engine once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lingua_core::job::AttemptReport;
+use lingua_core::{Epoch, Fence, Health, Load, Profile};
+use lingua_engine::NodeError;
+use lingua_engine::handle::{HeartbeatAck, NodeHeartbeat, NodeRegistration};
+use lingua_engine::node::ToNode;
+use lingua_store::contract::LeaseKey;
+use tokio::sync::{mpsc, watch};
+
+use super::World;
+use super::client_job::node_id;
+use super::instance::InstanceRun;
+use super::network::Endpoint;
+use super::trace::Subject;
+
+/// A node that sends nothing for this long is disconnected.
+const SILENCE_MS: u64 = 15_000;
+
+/// How long an assignment may wait behind an earlier message to the same node.
+const QUEUED_MS: u64 = 20;
+
+/// An event for a node process.
+#[derive(Debug)]
+pub(super) enum ProcessEvent {
+    Joined(Option<Arc<NodeConnection>>),
+    Message(Epoch, ToNode),
+    HeartbeatAck(Epoch, Result<HeartbeatAck, NodeError>),
+    /// The connection of this epoch was closed.
+    Disconnected(Epoch),
+    /// The work with this serial number is finished.
+    WorkFinished(LeaseKey, u64),
+    /// Pauses the process until this time.
+    Pause(u64),
+    /// Kills the process; `loudly` if the instance notices the broken connection.
+    Kill {
+        loudly: bool,
+    },
+}
+
+/// A message of a node.
+#[derive(Debug, Clone)]
+pub(super) enum SimNodeMessage {
+    NodeHeartbeat(Vec<LeaseKey>),
+    Ack(LeaseKey, Fence),
+    Done(LeaseKey, Fence, String),
+    Fail(LeaseKey, Fence, &'static str, bool),
+    Partial(LeaseKey, Fence, String),
+}
+
+/// A connection that was registered.
+#[derive(Debug)]
+pub(super) struct NodeConnection {
+    world: Arc<World>,
+    pub(super) run: InstanceRun,
+    node: usize,
+    pub(super) epoch: Epoch,
+    received_ms: AtomicU64,
+    /// When the last audio message arrives; audio keeps its order.
+    audio_ms: AtomicU64,
+    open: watch::Sender<bool>,
+    to: mpsc::Sender<ProcessEvent>,
+}
+
+/// Tries to connect a node process to an instance; the process gets the result, unless it is lost.
+pub(super) fn join(
+    world: &Arc<World>,
+    node: usize,
+    instance: usize,
+    profile: Arc<Profile>,
+    to: mpsc::Sender<ProcessEvent>,
+) {
+    let world = Arc::clone(world);
+    tokio::spawn(async move {
+        let (me, there) = (Endpoint::Node(node), Endpoint::Instance(instance));
+        let Some(delay_ms) = world.delay(me, there) else { return };
+        sleep(delay_ms).await;
+        let Some(run) = world.run(instance) else {
+            to.try_send(ProcessEvent::Joined(None)).ok();
+            return;
+        };
+        if !run.faults.wait_while_paused().await {
+            return;
+        }
+        let (outbox, inbox) = mpsc::channel(run.engine.options().bounds.outbox_max);
+        let health = Health::Ready;
+        let registration =
+            NodeRegistration { node: node_id(node), profile, health, version: None, outbox };
+        let registered = tokio::select! {
+            biased;
+            () = run.faults.until_dead() => return,
+            registered = run.engine.register(registration) => registered,
+        };
+        let conn = registered.ok().map(|registered| {
+            let (open, received_ms) = (watch::Sender::new(true), AtomicU64::new(world.now_ms()));
+            let (world, epoch) = (Arc::clone(&world), registered.place.epoch);
+            let (audio_ms, to) = (AtomicU64::new(0), to.clone());
+            Arc::new(NodeConnection { world, run, node, epoch, received_ms, audio_ms, open, to })
+        });
+        if let Some(conn) = &conn {
+            let (i, epoch) = (instance, conn.epoch);
+            world.note(Subject::node(node), format_args!("i{i} registered n{node} epoch {epoch}"));
+            tokio::spawn(Arc::clone(conn).serve(inbox));
+        }
+        let Some(delay_ms) = world.delay(there, me) else { return };
+        sleep(delay_ms).await;
+        to.try_send(ProcessEvent::Joined(conn)).ok();
+    });
+}
+
+async fn sleep(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+impl NodeConnection {
+    /// The process closes the connection, and the instance notices.
+    pub(super) fn close(&self) {
+        self.open.send_replace(false);
+    }
+
+    /// Forwards messages of the instance until the connection ends.
+    async fn serve(self: Arc<Self>, mut inbox: mpsc::Receiver<ToNode>) {
+        let mut open = self.open.subscribe();
+        loop {
+            let received_ms = self.received_ms.load(Ordering::Relaxed);
+            let left_ms = (received_ms + SILENCE_MS).saturating_sub(self.world.now_ms());
+            if left_ms == 0 {
+                break;
+            }
+            tokio::select! {
+                biased;
+                () = self.run.faults.until_dead() => {
+                    self.send_event(ProcessEvent::Disconnected(self.epoch));
+                    return;
+                }
+                _ = open.wait_for(|open| !open) => break,
+                order = inbox.recv() => match order {
+                    Some(ToNode::Superseded) => {
+                        self.send_event(ProcessEvent::Message(self.epoch, ToNode::Superseded));
+                        break;
+                    }
+                    Some(order) => self.forward(order),
+                    None => break,
+                },
+                () = sleep(left_ms) => {}
+            }
+        }
+        self.close();
+        self.send_event(ProcessEvent::Disconnected(self.epoch));
+        self.run.faults.wait_while_paused().await;
+        self.run.engine.disconnect(&node_id(self.node), self.epoch).await.ok();
+    }
+
+    fn forward(&self, order: ToNode) {
+        if let ToNode::Assign(assignment) = &order {
+            let (run, node) = (&self.run, self.node);
+            let job = assignment.job.number() as usize;
+            let about = Subject::both(job, node);
+            let (attempt, fence) = (assignment.attempt, assignment.fence);
+            self.world.note(
+                about,
+                format_args!("i{} sends {about} a{attempt} fence {fence} to n{node}", run.index),
+            );
+            let link = run.faults.store_link();
+            let now_ms = self.world.now_ms();
+            if link.is_cut(now_ms) && now_ms > link.cut_ms.0 + QUEUED_MS {
+                let text = format!("i{} sent {about} without a store", run.index);
+                self.world.fail(super::Checker::S6, about, text);
+            }
+            let who = (run.index, run.number);
+            let found =
+                self.world.observer.lock().sent(who, (node, self.epoch), assignment, now_ms);
+            if let Some((checker, text)) = found {
+                self.world.fail(checker, about, text);
+            }
+        }
+        if matches!(order, ToNode::Sound { .. } | ToNode::SoundEnd { .. }) {
+            return self.forward_audio(order);
+        }
+        // Each copy of a message has a delay of its own.
+        for delay_ms in
+            self.world.delays(Endpoint::Instance(self.run.index), Endpoint::Node(self.node))
+        {
+            self.deliver(delay_ms, ProcessEvent::Message(self.epoch, order.clone()));
+        }
+    }
+
+    /// Audio may be lost but is neither repeated nor reordered: it has no sequence numbers.
+    fn forward_audio(&self, order: ToNode) {
+        let ends = (Endpoint::Instance(self.run.index), Endpoint::Node(self.node));
+        let Some(delay_ms) = self.world.delay(ends.0, ends.1) else { return };
+        let now_ms = self.world.now_ms();
+        let at_ms = self.audio_ms.load(Ordering::Relaxed).max(now_ms + delay_ms);
+        self.audio_ms.store(at_ms, Ordering::Relaxed);
+        self.deliver(at_ms - now_ms, ProcessEvent::Message(self.epoch, order));
+    }
+
+    fn send_event(&self, event: ProcessEvent) {
+        if let Some(delay_ms) =
+            self.world.delay(Endpoint::Instance(self.run.index), Endpoint::Node(self.node))
+        {
+            self.deliver(delay_ms, event);
+        }
+    }
+
+    fn deliver(&self, delay_ms: u64, event: ProcessEvent) {
+        let to = self.to.clone();
+        tokio::spawn(async move {
+            sleep(delay_ms).await;
+            // A process that is gone or whose inbox is full gets nothing.
+            to.try_send(event).ok();
+        });
+    }
+
+    /// Sends a message to the instance over the network.
+    pub(super) fn send(self: &Arc<Self>, message: SimNodeMessage) {
+        for delay_ms in
+            self.world.delays(Endpoint::Node(self.node), Endpoint::Instance(self.run.index))
+        {
+            let (conn, message) = (Arc::clone(self), message.clone());
+            tokio::spawn(async move {
+                sleep(delay_ms).await;
+                if conn.run.faults.wait_while_paused().await && *conn.open.borrow() {
+                    conn.received_ms.store(conn.world.now_ms(), Ordering::Relaxed);
+                    conn.handle(message).await;
+                }
+            });
+        }
+    }
+
+    async fn handle(&self, message: SimNodeMessage) {
+        let engine = &self.run.engine;
+        let report = |key: LeaseKey, fence| AttemptReport {
+            attempt: key.attempt,
+            node: node_id(self.node),
+            fence: Some(fence),
+        };
+        let (key, handled) = match message {
+            SimNodeMessage::NodeHeartbeat(running) => {
+                let (node, epoch) = (node_id(self.node), Some(self.epoch));
+                let (health, load, profile) = (Some(Health::Ready), Load::default(), None);
+                let beat = NodeHeartbeat { node, epoch, health, load, running, profile };
+                let beaten = engine.heartbeat(beat).await;
+                self.send_event(ProcessEvent::HeartbeatAck(self.epoch, beaten));
+                return;
+            }
+            SimNodeMessage::Ack(key, fence) => {
+                engine.acked(key.job, report(key, fence), false).await.ok();
+                return;
+            }
+            SimNodeMessage::Partial(key, fence, text) => {
+                engine.partial(key.job, report(key, fence), &text);
+                return;
+            }
+            SimNodeMessage::Done(key, fence, result) => {
+                (key, engine.done(key.job, report(key, fence), result, false).await)
+            }
+            SimNodeMessage::Fail(key, fence, reason, retryable) => {
+                let reason = reason.to_owned();
+                let report = report(key, fence);
+                (key, engine.failed(key.job, report, reason, retryable, false).await)
+            }
+        };
+        // The job itself confirms a report that it accepted; a report is not confirmed while the
+        // store is down.
+        if handled.is_err_and(|error| !matches!(error, NodeError::Store(_))) {
+            self.send_event(ProcessEvent::Message(
+                self.epoch,
+                ToNode::Confirmed { key, accepted: false },
+            ));
+        }
+    }
+}
