@@ -27,7 +27,7 @@ use crate::simulated::{SimulatedHandler, StopSwitch, node_url, until_registered}
 mod load;
 mod stats;
 
-use load::{ClientLoad, ClientMode};
+use load::ClientLoad;
 use stats::{ClientStats, StatsSetup};
 
 /// Languages for private use.
@@ -75,13 +75,6 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 impl BenchArgs {
-    fn mode(&self) -> ClientMode {
-        match self.rate {
-            Some(per_s) => ClientMode::Open { per_s },
-            None => ClientMode::Closed { clients: self.concurrency },
-        }
-    }
-
     fn body(&self) -> Bytes {
         Bytes::from(to_json(&Dispatch {
             src_lang: self.src.as_str().into(),
@@ -165,13 +158,21 @@ async fn measure(
         until: start + WARM_UP + length,
     };
     tokio::select! {
-        () = load.run(args.mode()) => {}
+        () = load.run(args.concurrency, args.rate) => {}
         () = show_progress(args.target.json, &stats, start, WARM_UP + length) => {}
         () = stop_signal() => {}
     }
     let seconds = start.elapsed().saturating_sub(WARM_UP).min(length).as_secs_f64();
     let stats = std::mem::replace(&mut *stats.lock(), ClientStats::new()?);
-    Ok((stats, StatsSetup { mode: args.mode(), seconds, nodes: args.nodes.into() }))
+    Ok((
+        stats,
+        StatsSetup {
+            clients: args.concurrency,
+            rate: args.rate,
+            seconds,
+            nodes: args.nodes.into(),
+        },
+    ))
 }
 
 /// Draws a bar until it is dropped.

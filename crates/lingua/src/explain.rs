@@ -74,8 +74,8 @@ fn report(reply: &ExplainResponse, colours: bool) -> String {
     let ExplainResponse { pool, policy, capable, free, .. } = reply;
     let outcome = match (&reply.chosen, &reply.error) {
         (Some(node), _) => format!("{node} would get it"),
-        (None, Some(error)) => format!("nobody would get it: {error}"),
-        (None, None) => "nobody would get it".to_owned(),
+        (None, Some(error)) => format!("no node would get it: {error}"),
+        (None, None) => "no node would get it".to_owned(),
     };
     let mut rows = TextTable::new(&["", "NODE", "VERDICT", ">SCORE", ">CELL", "WHY"], colours);
     for node in &reply.nodes {

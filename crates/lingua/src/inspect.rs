@@ -54,8 +54,8 @@ pub(crate) async fn run(args: InspectArgs) -> anyhow::Result<()> {
     config.store.url = args.store.unwrap_or(config.store.url);
     if config.store.url == store::EMBEDDED {
         bail!(
-            "the embedded store is inside the scheduler's process; use 'lingua nodes' or 'lingua jobs', \
-             or give a shared store with --store"
+            "the embedded store is inside the scheduler's process; use 'lingua nodes' or \
+             'lingua jobs', or give a shared store with --store"
         );
     }
     let options = store::redis_options(&config)?;

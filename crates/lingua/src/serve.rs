@@ -117,9 +117,9 @@ async fn serve_on<S: Store>(
 ) -> anyhow::Result<()> {
     let listen = &config.server.listen;
     let listener = bind(listen).await.with_context(|| {
-        format!("cannot listen on {listen}; is another lingua running? choose another address with --listen")
+        format!("cannot listen on {listen}: is another lingua running? give another --listen")
     })?;
-    let address = listener.local_addr().context("cannot tell where it listens")?;
+    let address = listener.local_addr().context("the listener has no address")?;
     let mut registry = Registry::with_prefix("lingua");
     let options = engine_options(&config, address.to_string())?;
     let service = EngineService::new(options, store, timer, &mut registry);

@@ -78,9 +78,9 @@ impl Handler for SimulatedHandler {
         }
         let source = match (job.text, job.audio_ref) {
             (Some(text), _) => text,
-            (None, Some(place)) => format!("what is said in {place}"),
+            (None, Some(place)) => format!("the speech in {place}"),
             (None, None) if audio_bytes > 0 => format!("{audio_bytes} bytes of speech"),
-            (None, None) => "what is said".to_owned(),
+            (None, None) => "some speech".to_owned(),
         };
         let output = Output::translated(format!("[{}] {source}", job.tgt_lang)).with_asr(source);
         Ok(match job.options.require_tts && audio_bytes > 0 {

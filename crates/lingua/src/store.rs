@@ -28,9 +28,7 @@ impl AnyStore {
         let store = RedisStore::open(options).map_err(bad_settings)?;
         match store.ping().await {
             Ok(()) => tracing::info!(url, "connected to the shared store"),
-            Err(error) => {
-                tracing::warn!(url, %error, "the shared store does not answer; new jobs are refused until it does")
-            }
+            Err(error) => tracing::warn!(url, %error, "the shared store does not answer yet"),
         }
         Ok(Self::Redis(store))
     }

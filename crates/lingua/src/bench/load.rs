@@ -25,15 +25,6 @@ const LAST_REPLIES_MAX: Duration = Duration::from_secs(5);
 /// The error code of a job that was not sent because too many were under way.
 const NOT_SENT: &str = "TOO_MANY_OPEN";
 
-/// How clients behave.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum ClientMode {
-    /// Each client sends a job when the one before has ended.
-    Closed { clients: u32 },
-    /// Jobs are sent at a rate, whatever happens to those before.
-    Open { per_s: f64 },
-}
-
 /// The jobs to send, and when.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientLoad {
@@ -45,10 +36,11 @@ pub(crate) struct ClientLoad {
 }
 
 impl ClientLoad {
-    pub(crate) async fn run(&self, mode: ClientMode) {
-        match mode {
-            ClientMode::Closed { clients } => self.run_closed(clients).await,
-            ClientMode::Open { per_s } => self.run_open(per_s).await,
+    /// Sends jobs at a rate, or else with so many clients that each send one job at a time.
+    pub(crate) async fn run(&self, clients: u32, rate: Option<f64>) {
+        match rate {
+            Some(per_s) => self.run_open(per_s).await,
+            None => self.run_closed(clients).await,
         }
     }
 

@@ -7,7 +7,6 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::load::ClientMode;
 use crate::screen::{TextTable, cell, number};
 
 /// Longer latencies count as two minutes.
@@ -19,7 +18,9 @@ const ERRORS_MAX: usize = 32;
 /// How the load was made.
 #[derive(Debug)]
 pub(crate) struct StatsSetup {
-    pub(crate) mode: ClientMode,
+    pub(crate) clients: u32,
+    /// Jobs a second; absent if each client sends one job at a time.
+    pub(crate) rate: Option<f64>,
     pub(crate) seconds: f64,
     pub(crate) nodes: u32,
 }
@@ -73,9 +74,9 @@ impl ClientStats {
     }
 
     pub(crate) fn table(&self, setup: &StatsSetup, colours: bool) -> String {
-        let mode = match setup.mode {
-            ClientMode::Closed { clients } => format!("{clients} clients, each one job at a time"),
-            ClientMode::Open { per_s } => format!("{per_s} jobs/s"),
+        let mode = match setup.rate {
+            None => format!("{} clients, each one job at a time", setup.clients),
+            Some(per_s) => format!("{per_s} jobs/s"),
         };
         let headings = [
             ">JOBS/S",
@@ -104,20 +105,13 @@ impl ClientStats {
     }
 
     pub(crate) fn json(&self, setup: &StatsSetup) -> Value {
-        let (clients, rate) = match setup.mode {
-            ClientMode::Closed { clients } => (Some(clients), None),
-            ClientMode::Open { per_s } => (None, Some(per_s)),
-        };
+        let StatsSetup { clients, rate, seconds, nodes } = setup;
+        let (done, failed) = (self.done(), self.failed());
         json!({
-            "concurrency": clients,
-            "rate": rate,
-            "seconds": setup.seconds,
-            "nodes": setup.nodes,
-            "done": self.done(),
-            "failed": self.failed(),
-            "jobs_per_s": self.jobs_per_s(setup),
+            "concurrency": rate.is_none().then_some(clients), "rate": rate,
+            "seconds": seconds, "nodes": nodes, "done": done, "failed": failed,
+            "jobs_per_s": self.jobs_per_s(setup), "errors": self.errors,
             "latency_ms": BTreeMap::from(self.latencies()),
-            "errors": self.errors,
         })
     }
 }
@@ -126,8 +120,7 @@ impl ClientStats {
 mod tests {
     use super::*;
 
-    const SETUP: StatsSetup =
-        StatsSetup { mode: ClientMode::Closed { clients: 9 }, seconds: 2.0, nodes: 3 };
+    const SETUP: StatsSetup = StatsSetup { clients: 9, rate: None, seconds: 2.0, nodes: 3 };
 
     fn stats() -> ClientStats {
         let mut stats = ClientStats::new().unwrap();
