@@ -1,9 +1,9 @@
 //! What a node can do, and whether that is enough for a job.
 //!
-//! Start at [`Capabilities::missing`]: the rule in its plainest form. A node serves a directed pair if
-//! it recognises the source, repairs it, translates source to target and, if the job wants speech,
-//! speaks the target. The cell's index ([`Roster`](crate::Roster)) answers the same question for
-//! all nodes at once; a property test holds the two together.
+//! Start at [`Capabilities::missing`]: the rule in its plainest form. A node serves a directed pair
+//! if it recognises the source, repairs it, translates source to target and, if the job wants
+//! speech, speaks the target. The cell's index ([`Roster`](crate::Roster)) answers the same
+//! question for all nodes at once; a property test holds the two together.
 //!
 //! Invariant: the three language lists are never empty and never longer than [`LANGS_MAX`].
 

@@ -1,8 +1,8 @@
 //! The names and numbers that identify things.
 //!
 //! Start at [`NodeId`] for names that people choose (bounded, checked once, cheap to clone) and at
-//! [`JobId`] for ids that Lingua makes. The numbers ([`Epoch`], [`Fence`], [`Attempt`], [`Term`]) are
-//! separate types so that the compiler refuses to compare a fence with an epoch.
+//! [`JobId`] for ids that Lingua makes. The numbers ([`Epoch`], [`Fence`], [`Attempt`], [`Term`])
+//! are separate types so that the compiler refuses to compare a fence with an epoch.
 //!
 //! Invariant: a value of these types is well-formed; nothing downstream checks it again.
 

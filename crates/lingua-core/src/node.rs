@@ -1,8 +1,8 @@
 //! A node as the scheduler sees it: its profile, its health, its load.
 //!
 //! Start at [`Profile`] (what a registration says) and [`NodeState`] (what follows from the node's
-//! own health and the operator's command). Load is kept in thousandths so that every store computes with
-//! the same whole numbers.
+//! own health and the operator's command). Load is kept in thousandths so that every store computes
+//! with the same whole numbers.
 
 use std::fmt;
 
@@ -232,8 +232,9 @@ impl Profile {
         self.accepts_public
     }
 
-    /// How many different pairs the node serves, on a scale that adds 10 for each doubling. Selection
-    /// prefers the less flexible of two equal nodes, so that the others stay free for rarer pairs.
+    /// How many different pairs the node serves, on a scale that adds 10 for each doubling.
+    /// Selection prefers the less flexible of two equal nodes, so that the others stay free for
+    /// rarer pairs.
     pub fn flexibility(&self, rule: SemanticRule) -> u8 {
         let pairs = self.capabilities.pair_count(rule).max(1);
         (10.0 * (pairs as f64).log2()).round() as u8

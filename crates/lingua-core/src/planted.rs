@@ -1,12 +1,12 @@
 //! Deliberate bugs that show whether the simulation's checkers find them.
 //!
-//! Start at [`is`]: each rule that a checker guards asks it whether to break that rule. Only a build
-//! with `RUSTFLAGS="--cfg planted_bugs"` has the bugs, and only the tests of `lingua-sim` are built
-//! so; the server and the program refuse to compile with it. In every other build [`is`] is a
+//! Start at [`is`]: each rule that a checker guards asks it whether to break that rule. Only a
+//! build with `RUSTFLAGS="--cfg planted_bugs"` has the bugs, and only the tests of `lingua-sim` are
+//! built so; the server and the program refuse to compile with it. In every other build [`is`] is a
 //! constant `false` and the question compiles away.
 //!
-//! Invariants: a thread has at most one bug, and none until `plant` is called. No bug stands in code
-//! that checks tokens, secrets or owners.
+//! Invariants: a thread has at most one bug, and none until `plant` is called. No bug stands in
+//! code that checks tokens, secrets or owners.
 
 /// A bug that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -13,8 +13,8 @@
 //! | `index.rs` | which nodes recognise, repair, translate and speak what |
 //! | `explain.rs` | the same steps as `select.rs`, written down for people |
 //!
-//! Invariants: enrolling and removing a node costs time linear in its languages, a heartbeat constant
-//! time. Time and random numbers come in as arguments.
+//! Invariants: enrolling and removing a node costs time linear in its languages, a heartbeat
+//! constant time. Time and random numbers come in as arguments.
 
 use std::sync::Arc;
 

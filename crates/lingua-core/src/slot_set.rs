@@ -155,7 +155,8 @@ mod tests {
         fn behaves_like_a_set_of_numbers(mask in any::<u128>(), other in any::<u128>()) {
             let (a, b) = (SlotSet::from_mask(mask), SlotSet::from_mask(other));
             let listed: Vec<usize> = a.iter().map(Slot::index).collect();
-            let expected: Vec<usize> = (0..CELL_NODES_MAX).filter(|&i| mask >> i & 1 == 1).collect();
+            let is_set = |i: &usize| mask >> i & 1 == 1;
+            let expected: Vec<usize> = (0..CELL_NODES_MAX).filter(is_set).collect();
             prop_assert_eq!(&listed, &expected);
             prop_assert_eq!(a.len(), expected.len());
             prop_assert_eq!(a.first().map(Slot::index), expected.first().copied());

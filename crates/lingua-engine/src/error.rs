@@ -37,6 +37,9 @@ pub enum NodeError {
     /// Nobody here knows it.
     #[error("this node is not registered here; register again")]
     NotRegistered,
+    /// It polls for jobs, but is connected over WebSocket.
+    #[error("this node is connected over WebSocket; register over HTTP to poll for jobs")]
+    NotPolling,
     /// A later registration of the same node is in force.
     #[error("a later registration of this node is in force (epoch {current}); register again")]
     StaleEpoch {
@@ -58,7 +61,7 @@ impl NodeError {
     /// The error code that users see.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NotRegistered => "NODE_NOT_REGISTERED",
+            Self::NotRegistered | Self::NotPolling => "NODE_NOT_REGISTERED",
             Self::StaleEpoch { .. } => "STALE_EPOCH",
             Self::NoSuchJob => "JOB_NOT_FOUND",
             Self::Refused(refusal) => refusal.code(),

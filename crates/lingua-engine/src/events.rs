@@ -1,52 +1,52 @@
-//! What happens, for whoever wants to watch.
+//! Events for clients that watch.
 
 use std::sync::Arc;
 
 use lingua_core::job::JobState;
 use lingua_core::{Attempt, Epoch, JobId, NodeId, Term};
 
-/// Something that happened.
+/// Something that happened in the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineEvent {
-    /// A node came, went, or is in another state.
+    /// A node registered, left, or changed its state.
     Node {
-        /// Who.
+        /// The name of the node.
         node: NodeId,
-        /// Which incarnation.
+        /// Its current epoch.
         epoch: Epoch,
     },
-    /// A job moved.
+    /// A job changed its state.
     Job {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// Which try.
+        /// Its current attempt.
         attempt: Attempt,
-        /// Where to.
+        /// Its new state.
         state: JobState,
-        /// Its node, if it has one.
+        /// The node of the attempt, if it has one.
         node: Option<NodeId>,
     },
-    /// A node has a part of a job's text.
+    /// A node has a partial text of a job.
     Partial {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Which try.
+        /// The attempt that the text is from.
         attempt: Attempt,
-        /// Where the job stands.
+        /// The job's state.
         state: JobState,
-        /// The node.
+        /// The node that sent the text.
         node: NodeId,
         /// The text so far.
         text: Arc<str>,
     },
-    /// A new pool table is out.
+    /// A new pool table was published.
     Pools {
         /// Its version.
         version: u64,
     },
     /// Another instance leads.
     Leader {
-        /// In this term.
+        /// The term of its leadership.
         term: Term,
     },
 }

@@ -1,10 +1,11 @@
-//! What the edge calls: for nodes, for clients, for operators.
+//! The calls of the server: for clients, nodes and operators.
 //!
-//! Start at [`Handle::submit`] for a job's way in and at [`Handle::register`] for a node's.
+//! Start at [`Handle::submit`] for a job and at [`Handle::register`] for a node.
 
 mod jobs;
 mod nodes;
 mod operators;
+mod reports;
 
 use std::sync::Arc;
 
@@ -17,10 +18,12 @@ use crate::options::EngineOptions;
 use crate::state::EngineState;
 
 pub use jobs::{Submitted, Waited};
-pub use nodes::{HeartbeatAck, NodeHeartbeat, NodeRegistration, PARTIAL_BYTES_MAX, RegisteredNode};
+pub(crate) use nodes::changed_profile;
+pub use nodes::{HeartbeatAck, NodeHeartbeat, NodeRegistration, RegisteredNode};
 pub use operators::{Cluster, NodeExplanation};
+pub use reports::PARTIAL_BYTES_MAX;
 
-/// An instance, as the edge sees it. Clones are the same instance.
+/// An instance, as the server sees it. Clones are the same instance.
 #[derive(Debug)]
 pub struct Handle<S, T> {
     pub(crate) shared: Arc<EngineState<S, T>>,
@@ -33,7 +36,7 @@ impl<S, T> Clone for Handle<S, T> {
 }
 
 impl<S: Store, T: Timer> Handle<S, T> {
-    /// How it is set up.
+    /// The settings of this instance.
     pub fn options(&self) -> &EngineOptions {
         &self.shared.options
     }
@@ -43,7 +46,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         self.shared.now_ms()
     }
 
-    /// What happens from now on.
+    /// The events from now on.
     pub fn events(&self) -> broadcast::Receiver<EngineEvent> {
         self.shared.events.subscribe()
     }
@@ -58,7 +61,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         self.shared.live.len()
     }
 
-    /// Whether the store answers, and can be written: one that is full or has become a replica can only be read.
+    /// Whether the store can be written. One that is full or has become a replica can only be read.
     pub async fn is_ready(&self) -> bool {
         if self.shared.is_stopping() {
             return false;

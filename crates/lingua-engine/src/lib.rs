@@ -1,35 +1,48 @@
-//! What a scheduler instance does: it keeps nodes, runs jobs, lets them wait, and leads if it must.
+//! The engine of a scheduler instance: it registers nodes, runs jobs and sessions, and leads if it
+//! is elected.
 //!
-//! | module | what |
+//! | module | what it holds |
 //! |---|---|
-//! | [`options`] | how it is set up |
-//! | [`service`] | [`EngineService`]: the background work; made together with its [`Handle`] |
-//! | [`handle`] | [`Handle`]: what the edge calls for nodes, clients and operators |
-//! | [`request`] | what a job asks for, and what came of it |
+//! | **entry** | |
+//! | [`options`] | [`EngineOptions`]: the settings of an instance |
+//! | [`service`] | [`EngineService`]: the background work, made together with its [`Handle`] |
+//! | [`handle`] | [`Handle`]: the calls for clients, nodes and operators |
+//! | `state` | what all parts of an instance share |
+//! | **jobs** | |
+//! | [`request`] | a job request, its progress and its end |
 //! | `job_spec_codec` | the bytes of a job's spec, with a version |
-//! | [`node`] | the nodes that are connected here |
-//! | `runner` | one job's life: the core's state machine, its effects, its timers |
-//! | `live_jobs` | the jobs that run here: sending them messages, and waiting for them |
+//! | `runner` | runs one job: the core's state machine, its effects, its timers |
+//! | `live_jobs` | the jobs that run here: sending them messages, waiting for them |
 //! | `queue` | jobs that wait for a slot |
-//! | `routes` | which cells to ask first |
-//! | [`bus`] | jobs here on nodes of other instances, and the other way round |
-//! | `amends` | jobs that nobody runs, ends that the store forgot |
-//! | `doubt` | nodes that have to report before they get jobs |
-//! | [`session`] | people who speak: turns, segments, results in order |
-//! | [`speech`] | what is being said, while it is being said |
-//! | `one_way_nodes` | nodes that serve only one direction of a two-way session |
-//! | [`table`] | the pool table that the leader publishes |
-//! | [`events`] | what happens, for whoever wants to watch |
-//! | [`metrics`] | what is counted |
+//! | `routes` | which cells are asked for a slot first |
+//! | `binding`, `one_way_nodes` | which node a job should or cannot go to |
+//! | `cost` | how long a job takes on a node, learned from its reports |
+//! | **nodes** | |
+//! | [`node`] | the nodes that are connected here, and the messages to them |
+//! | `mailbox` | messages to nodes without WebSocket, until they poll |
+//! | `failover_guard` | nodes that must send a heartbeat before they get jobs |
+//! | **instances** | |
+//! | `bus` | jobs here on nodes of other instances, and the other way round |
+//! | `upkeep` | presence, expired leases, jobs of dead instances |
+//! | `reconcile` | jobs without a runner, ends that the store has forgotten |
+//! | `leader`, [`table`] | leadership, and the pool table that the leader publishes |
+//! | `change_feed` | follows the store's changes |
+//! | **sessions** | |
+//! | [`session`] | speakers: turns, segments, results in order |
+//! | [`speech`] | audio of a speaker who still speaks |
+//! | **watching** | |
+//! | [`events`], [`metrics`] | events and metrics |
 //!
-//! Start at [`handle::Handle::submit`], then `runner`.
+//! Start at [`handle::Handle::submit`], then `runner`. What happens when a node dies is in
+//! [`handle::Handle::disconnect`] (its connection closed) and `upkeep` (its heartbeats stopped).
 //!
-//! Architecture invariants: the engine knows the [`Store`](lingua_store::Store) contract and no store
-//! in particular; time comes from a [`Timer`]; the wire format is the edge's business. A job's state is
-//! written to the store before it is acted upon.
+//! Architecture invariants: the engine knows the [`Store`](lingua_store::Store) contract and no
+//! store in particular; time comes from a [`Timer`]; it does not know the wire format. A job's
+//! state is written to the store before it is acted upon.
 
 mod binding;
-pub mod bus;
+mod bus;
+mod change_feed;
 pub mod clock;
 mod cost;
 pub mod error;
@@ -37,7 +50,9 @@ pub mod events;
 mod failover_guard;
 pub mod handle;
 mod job_spec_codec;
+mod leader;
 mod live_jobs;
+mod mailbox;
 pub mod metrics;
 pub mod node;
 mod one_way_nodes;

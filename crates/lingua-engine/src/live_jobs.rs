@@ -14,6 +14,7 @@ use hashbrown::HashMap;
 use lingua_core::job::{AttemptReport, Refusal};
 use lingua_core::{Attempt, InstanceId, JobId};
 use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
 use crate::queue::Wake;
@@ -67,7 +68,8 @@ impl NodeReport {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum ReportKind {
     Acked,
     Done {

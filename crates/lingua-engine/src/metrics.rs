@@ -1,11 +1,17 @@
-//! What is counted, by the names of the contract.
+//! The engine's metrics. Their names are part of the contract with users.
+//!
+//! Start at [`EngineMetrics`].
+
+use std::sync::atomic::AtomicU64;
 
 use lingua_core::job::{Cause, JobState};
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+use crate::table::PoolTable;
 
 /// One label with a value from a fixed list.
 pub type Label = [(&'static str, &'static str); 1];
@@ -13,46 +19,43 @@ pub type Label = [(&'static str, &'static str); 1];
 /// Labels that are made at run time; their number is bounded by the pool table.
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
-/// Counts by one label.
-pub(crate) type Counts = ByLabel<Counter, fn() -> Counter>;
+/// Counters by one label.
+pub(crate) type Counts = ByLabel<Counter>;
 
 /// Durations by one label.
-pub(crate) type Durations = ByLabel<Histogram, fn() -> Histogram>;
+pub(crate) type Durations = ByLabel<Histogram>;
 
-/// A metric for each value of a label. All values are known from the start: each has a place of its own,
-/// so that counting needs neither a hash nor a lock, and shows as 0 before it happens.
-#[derive(Debug)]
-pub(crate) struct ByLabel<M, C> {
-    family: Family<Label, M, C>,
+/// A metric for each value of a label. All values are known from the start, so that counting needs
+/// neither a hash nor a lock, and a value shows as 0 before it first happens.
+#[derive(Debug, Clone)]
+pub(crate) struct ByLabel<M> {
+    family: Family<Label, M, fn() -> M>,
     by_value: Vec<(&'static str, M)>,
 }
 
-impl<M: Clone, C: MetricConstructor<M>> ByLabel<M, C> {
-    fn new(name: &'static str, values: &[&'static str], constructor: C) -> Self {
-        let family = Family::new_with_constructor(constructor);
-        let place = |&value: &&'static str| (value, family.get_or_create_owned(&[(name, value)]));
-        let by_value = values.iter().map(place).collect();
+impl<M: Clone> ByLabel<M> {
+    fn new(label: &'static str, values: &[&'static str], constructor: fn() -> M) -> Self {
+        let family: Family<Label, M, fn() -> M> = Family::new_with_constructor(constructor);
+        let metric = |&value: &&'static str| (value, family.get_or_create_owned(&[(label, value)]));
+        let by_value = values.iter().map(metric).collect();
         Self { family, by_value }
     }
 
     fn get(&self, value: &'static str) -> Option<&M> {
-        let same = |known: &str| known.len() == value.len() && known == value;
-        let found = self.by_value.iter().find(|(known, _)| same(known));
-        debug_assert!(found.is_some(), "{value} is not on the list");
+        let found = self.by_value.iter().find(|(known, _)| *known == value);
+        debug_assert!(found.is_some(), "{value} is not a value of this label");
         found.map(|(_, metric)| metric)
     }
 }
 
 impl Counts {
+    pub(crate) fn count(&self, value: &'static str) {
+        self.count_many(value, 1);
+    }
+
     pub(crate) fn count_many(&self, value: &'static str, many: u64) {
         if let Some(counter) = self.get(value) {
             counter.inc_by(many);
-        }
-    }
-
-    pub(crate) fn count(&self, value: &'static str) {
-        if let Some(counter) = self.get(value) {
-            counter.inc();
         }
     }
 }
@@ -65,16 +68,12 @@ impl Durations {
     }
 }
 
-/// How a job can end.
-const ENDS: [JobState; 3] = [JobState::Done, JobState::Failed, JobState::Cancelled];
-
-/// What asking a cell for a slot can come to.
 const RESERVE_OUTCOMES: [&str; 6] = ["granted", "duplicate", "stale", "full", "none", "pin_lost"];
-
-/// What sending a job can come to.
 const DISPATCH_OUTCOMES: [&str; 2] = ["sent", "send_failed"];
-
-/// Why a word of a node does not count.
+const BUS_OUTCOMES: [&str; 4] = ["sent", "received", "undelivered", "dropped"];
+const STAGES: [&str; 4] = ["queue", "ack", "run", "total"];
+const OPERATIONS: [&str; 7] =
+    ["create_job", "advance_job", "reserve", "commit", "finish", "register", "heartbeat"];
 const REJECTIONS: [&str; 7] = [
     "stale_attempt",
     "stale_epoch",
@@ -85,132 +84,115 @@ const REJECTIONS: [&str; 7] = [
     "partial_dropped",
 ];
 
-/// What becomes of messages between instances.
-const BUS: [&str; 4] = ["sent", "received", "undelivered", "dropped"];
+fn counts(label: &'static str, values: &[&'static str]) -> Counts {
+    ByLabel::new(label, values, Counter::default)
+}
 
-/// The stages of a job that are timed.
-const STAGES: [&str; 4] = ["queue", "ack", "run", "total"];
+fn durations(label: &'static str, values: &[&'static str]) -> Durations {
+    ByLabel::new(label, values, seconds)
+}
 
-/// The calls to the store that are timed.
-const OPERATIONS: [&str; 7] =
-    ["create_job", "advance_job", "reserve", "commit", "finish", "register", "heartbeat"];
-
-/// 50 µs to 26 s.
+/// Buckets from 50 µs to 26 s.
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.000_05, 2.0, 20))
 }
 
-/// The engine's metrics.
-#[derive(Debug)]
-pub struct EngineMetrics {
-    pub(crate) reserve: Counts,
-    reserve_seconds: Histogram,
-    pub(crate) dispatch: Counts,
-    pub(crate) dispatch_seconds: Histogram,
-    pub(crate) ack_timeouts: Counter,
-    pub(crate) retries: Counts,
-    pub(crate) jobs: Counts,
-    pub(crate) job_seconds: Durations,
-    pub(crate) pool_empty: Family<Labels, Counter>,
-    pub(crate) pool_nodes: Family<Labels, Gauge>,
-    pub(crate) table_lag_seconds: Gauge<f64, std::sync::atomic::AtomicU64>,
-    pub(crate) store_seconds: Durations,
-    pub(crate) queue_jobs: Gauge,
-    queue_wait_seconds: Histogram,
-    pub(crate) node_rejected: Counts,
-    pub(crate) bus: Counts,
-    pub(crate) leader: Gauge,
-    pub(crate) leader_changes: Counter,
-    pub(crate) table_version: Gauge,
-    pub(crate) store_up: Gauge,
-    pub(crate) nodes: Family<Label, Gauge>,
-    pub(crate) used_slots: Gauge,
-    pub(crate) max_slots: Gauge,
+/// Writes [`EngineMetrics`] and its constructor: `field: Type = name, help, value;`. A metric by
+/// label registers its family.
+macro_rules! metrics {
+    ($($field:ident $(. $part:ident)?: $Type:ty = $name:literal, $help:literal, $value:expr;)*) => {
+        /// The engine's metrics.
+        #[derive(Debug)]
+        pub struct EngineMetrics {
+            $(pub(crate) $field: $Type,)*
+        }
+
+        impl EngineMetrics {
+            /// Makes the metrics in a registry whose prefix is `lingua`.
+            pub fn new(registry: &mut Registry) -> Self {
+                $(
+                    let $field: $Type = $value;
+                    registry.register($name, $help, $field $(. $part)? .clone());
+                )*
+                Self { $($field,)* }.with_aliases(registry)
+            }
+        }
+    };
+}
+
+metrics! {
+    reserve.family: Counts = "reserve", "Calls that ask a cell for a slot, by outcome",
+        counts("outcome", &RESERVE_OUTCOMES);
+    dispatch.family: Counts = "dispatch", "Jobs sent to a node, by outcome",
+        counts("outcome", &DISPATCH_OUTCOMES);
+    dispatch_seconds: Histogram = "dispatch_seconds", "From accepted to sent", seconds();
+    ack_timeouts: Counter = "ack_timeout", "ACKs that did not come in time", Counter::default();
+    retries.family: Counts = "job_retries", "Attempts that failed, by reason",
+        counts("reason", &Cause::ALL.map(Cause::as_str));
+    jobs.family: Counts = "jobs", "Ended jobs, by state",
+        counts("state", &[JobState::Done, JobState::Failed, JobState::Cancelled].map(JobState::as_str));
+    job_seconds.family: Durations = "job_seconds", "Time of a job, by stage",
+        durations("stage", &STAGES);
+    pool_empty: Family<Labels, Counter> = "pool_empty", "Jobs without a capable node, by pair",
+        Family::default();
+    pool_nodes: Family<Labels, Gauge> = "pool_nodes", "Nodes of a pool, by state",
+        Family::default();
+    table_lag_seconds: Gauge<f64, AtomicU64> = "pool_table_lag_seconds",
+        "Age of the pool table when it was loaded here", Gauge::default();
+    store_seconds.family: Durations = "store_seconds", "Time of a call to the store, by operation",
+        durations("op", &OPERATIONS);
+    queue_jobs: Gauge = "queue_jobs", "Jobs that wait for a slot", Gauge::default();
+    node_rejected.family: Counts = "node_rejected", "Reports of nodes that did not count, by reason",
+        counts("reason", &REJECTIONS);
+    bus.family: Counts = "bus_messages", "Messages between instances, by outcome",
+        counts("outcome", &BUS_OUTCOMES);
+    leader: Gauge = "leader", "1 on the leader", Gauge::default();
+    leader_changes: Counter = "leader_changes", "Changes of leader seen here", Counter::default();
+    table_version: Gauge = "pool_table_version", "Version of the pool table", Gauge::default();
+    store_up: Gauge = "store_up", "1 while the store answers", Gauge::default();
+    nodes: Family<Label, Gauge> = "nodes", "Nodes, by state", Family::default();
+    used_slots: Gauge = "node_used_slots", "Slots taken in the fleet", Gauge::default();
+    max_slots: Gauge = "node_max_slots", "Slots in the fleet", Gauge::default();
 }
 
 impl EngineMetrics {
-    /// Makes them and puts them into a registry whose prefix is `lingua`.
-    pub fn new(registry: &mut Registry) -> Self {
-        let store_seconds = Durations::new("op", &OPERATIONS, seconds);
-        let job_seconds = Durations::new("stage", &STAGES, seconds);
-        // The same under two names.
-        let reserve_seconds = store_seconds.get("reserve").cloned().unwrap_or_else(seconds);
-        let queue_wait_seconds = job_seconds.get("queue").cloned().unwrap_or_else(seconds);
-        let metrics = Self {
-            reserve: Counts::new("outcome", &RESERVE_OUTCOMES, Counter::default),
-            reserve_seconds,
-            dispatch: Counts::new("outcome", &DISPATCH_OUTCOMES, Counter::default),
-            dispatch_seconds: seconds(),
-            ack_timeouts: Counter::default(),
-            retries: Counts::new("reason", &Cause::ALL.map(Cause::as_str), Counter::default),
-            jobs: Counts::new("state", &ENDS.map(JobState::as_str), Counter::default),
-            job_seconds,
-            pool_empty: Family::default(),
-            pool_nodes: Family::default(),
-            table_lag_seconds: Gauge::default(),
-            store_seconds,
-            queue_jobs: Gauge::default(),
-            queue_wait_seconds,
-            node_rejected: Counts::new("reason", &REJECTIONS, Counter::default),
-            bus: Counts::new("outcome", &BUS, Counter::default),
-            leader: Gauge::default(),
-            leader_changes: Counter::default(),
-            table_version: Gauge::default(),
-            store_up: Gauge::default(),
-            nodes: Family::default(),
-            used_slots: Gauge::default(),
-            max_slots: Gauge::default(),
-        };
-        metrics.register(registry);
-        metrics.store_up.set(1);
-        metrics
+    /// Registers the two metrics that have a second name.
+    fn with_aliases(self, registry: &mut Registry) -> Self {
+        if let Some(reserve) = self.store_seconds.get("reserve") {
+            let help = "Time of a call that asks for a slot";
+            registry.register("reserve_seconds", help, reserve.clone());
+        }
+        if let Some(queue) = self.job_seconds.get("queue") {
+            let help = "How long jobs waited for a slot";
+            registry.register("queue_wait_seconds", help, queue.clone());
+        }
+        self.store_up.set(1);
+        self
     }
 
-    fn register(&self, r: &mut Registry) {
-        r.register("reserve", "Asked a cell for a slot, by outcome", self.reserve.family.clone());
-        r.register("reserve_seconds", "Time of one such call", self.reserve_seconds.clone());
-        r.register("dispatch", "Jobs sent to a node, by outcome", self.dispatch.family.clone());
-        r.register("dispatch_seconds", "From accepted to sent", self.dispatch_seconds.clone());
-        r.register("ack_timeout", "Nodes did not confirm in time", self.ack_timeouts.clone());
-        r.register(
-            "job_retries",
-            "Attempts that came to nothing, by reason",
-            self.retries.family.clone(),
-        );
-        r.register("jobs", "Jobs ended, by state", self.jobs.family.clone());
-        r.register("job_seconds", "Time of a job, by stage", self.job_seconds.family.clone());
-        r.register("pool_empty", "Jobs that no node could serve, by pair", self.pool_empty.clone());
-        r.register("pool_nodes", "Nodes of a pool, by state", self.pool_nodes.clone());
-        let lag = self.table_lag_seconds.clone();
-        r.register("pool_table_lag_seconds", "From published to in force here", lag);
-        r.register(
-            "store_seconds",
-            "Time of a call to the store",
-            self.store_seconds.family.clone(),
-        );
-        r.register("queue_jobs", "Jobs that wait for a slot", self.queue_jobs.clone());
-        r.register("queue_wait_seconds", "How long they waited", self.queue_wait_seconds.clone());
-        r.register(
-            "node_rejected",
-            "Words of nodes not taken, by reason",
-            self.node_rejected.family.clone(),
-        );
-        r.register("bus_messages", "Messages between instances", self.bus.family.clone());
-        r.register("leader", "1 on the leader", self.leader.clone());
-        r.register("leader_changes", "Changes of leader seen here", self.leader_changes.clone());
-        r.register(
-            "pool_table_version",
-            "Version of the table in force",
-            self.table_version.clone(),
-        );
-        r.register("store_up", "1 while the store answers", self.store_up.clone());
-        r.register("nodes", "Nodes, by state", self.nodes.clone());
-        r.register("node_used_slots", "Slots taken in the fleet", self.used_slots.clone());
-        r.register("node_max_slots", "Slots in the fleet", self.max_slots.clone());
-    }
-
-    /// Notes how long a stage of a job took.
+    /// Records how long a stage of a job took.
     pub(crate) fn stage(&self, stage: &'static str, ms: u64) {
         self.job_seconds.observe(stage, ms as f64 / 1000.0);
+    }
+
+    /// Shows one gauge for each pool of the table, and none for pools that are gone from it.
+    pub(crate) fn show_pools(&self, table: &PoolTable) {
+        self.pool_nodes.clear();
+        for pool in &table.pools {
+            for (state, count) in [("all", pool.nodes), ("ready", pool.ready)] {
+                let labels = vec![("pair", pool.pair.clone()), ("state", state.to_owned())];
+                self.pool_nodes.get_or_create(&labels).set(count.into());
+            }
+        }
+    }
+
+    /// Shows the nodes and slots of the fleet.
+    pub(crate) fn show_fleet(&self, table: &PoolTable) {
+        for state in ["registering", "ready", "degraded", "draining", "offline", "stale"] {
+            let count = table.nodes.get(state).copied().unwrap_or(0);
+            self.nodes.get_or_create(&[("state", state)]).set(count.into());
+        }
+        self.used_slots.set(table.used.into());
+        self.max_slots.set(table.slots.into());
     }
 }

@@ -1,10 +1,10 @@
 //! The nodes that are connected to this instance.
 //!
-//! Start at [`ToNode`]: what nodes are told. What a node can do and what it has is in the store; here is only the
-//! way to it, and what was learned about its speed.
+//! Start at [`ToNode`]: the messages to a node. The store knows what a node can do and what it
+//! runs; here is only its connection, and how fast it was.
 //!
-//! Invariant: one link for each node, that of its latest epoch; an older connection cannot remove a
-//! later one.
+//! Invariant: each node has one connection, that of its latest epoch; an older connection cannot
+//! remove a later one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,49 +12,50 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use lingua_core::{Attempt, Epoch, Fence, Health, JobId, NodeId, Profile};
-use lingua_store::contract::{LeaseKey, Place};
+use lingua_store::contract::{Bytes, LeaseKey, Place};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc};
 
 use crate::cost::Cost;
+use crate::mailbox::Mailbox;
 use crate::request::JobRequest;
 
-/// Something that a node is told.
+/// A message to a node.
 #[derive(Debug, Clone)]
 pub enum ToNode {
     /// Do this job.
     Assign(Assignment),
-    /// More of what is being said, for a job that was sent before it was whole.
+    /// More audio of a job that was sent before its audio was complete.
     Sound {
-        /// Which job and attempt.
+        /// The job and its attempt.
         key: LeaseKey,
-        /// The audio since then, in chunks.
-        sound: Vec<bytes::Bytes>,
+        /// The audio since the last message, in chunks.
+        sound: Vec<Bytes>,
     },
-    /// That was all of it.
+    /// The audio is complete.
     SoundEnd {
-        /// Which job and attempt.
+        /// The job and its attempt.
         key: LeaseKey,
-        /// How many bytes it was.
+        /// How many bytes of audio there were in all.
         bytes: usize,
     },
-    /// Stop doing it.
+    /// Stop this attempt.
     Cancel {
-        /// Which job and attempt.
+        /// The job and its attempt.
         key: LeaseKey,
-        /// Why.
+        /// The reason, for people.
         reason: &'static str,
     },
-    /// What you said about a job has arrived.
+    /// A final report has arrived.
     Confirmed {
-        /// Which job and attempt.
+        /// The job and its attempt.
         key: LeaseKey,
-        /// Whether it counted.
+        /// Whether the report counted.
         accepted: bool,
     },
-    /// Finish what you have and take nothing new.
+    /// Finish the running jobs and take no new ones.
     Drain,
-    /// Another connection has taken your name: this one is over.
+    /// Another connection has registered the same node: this one has to close.
     Superseded,
 }
 
@@ -63,21 +64,21 @@ pub enum ToNode {
 pub struct Assignment {
     /// The job.
     pub job: JobId,
-    /// Which try.
+    /// The attempt that the node has to name in its reports.
     pub attempt: Attempt,
-    /// Refuse it if a later one was seen.
+    /// The node refuses the job if it has seen a later fence.
     pub fence: Fence,
     /// What is to be done.
     pub request: JobRequest,
-    /// When it is too late.
+    /// When the result is too late, in milliseconds since the epoch.
     pub deadline_ms: u64,
     /// Whether segments bound to one node had to move to this one.
     pub moved: bool,
-    /// Whether what is said follows as it is being said.
+    /// Whether the audio follows while the speaker speaks.
     pub stream: bool,
 }
 
-/// The way to a node: what it is told waits here until its connection sends it.
+/// Messages wait here until the node's connection sends them.
 pub type Outbox = mpsc::Sender<ToNode>;
 
 /// A node that is connected here.
@@ -86,20 +87,21 @@ pub(crate) struct LocalNode {
     pub(crate) node: NodeId,
     pub(crate) place: Place,
     pub(crate) outbox: Outbox,
-    pub(crate) version: Option<Arc<str>>,
+    /// Of a node without WebSocket.
+    pub(crate) mailbox: Option<Arc<Mailbox>>,
     profile: RwLock<Arc<Profile>>,
     health: Mutex<Health>,
     cost: Mutex<Cost>,
     /// Another connection has taken over, or the node is gone.
-    is_over: AtomicBool,
-    /// Fences of orders that are being written and are not sent yet.
+    is_closed: AtomicBool,
+    /// Fences of assignments that are reserved and not sent yet.
     unsent: Mutex<BTreeSet<Fence>>,
-    /// Rung when one of them was sent, or is not going to be.
+    /// Notified when one of them was sent, or given up.
     sent: Notify,
 }
 
-/// An order's place among those to one node. A node refuses a fence that is older than one it has seen, so orders
-/// have to go out as their slots were taken, whichever is written first.
+/// The place of an assignment among those to one node. A node refuses a fence that is older than
+/// one it has seen, so assignments go out in the order in which their slots were taken.
 #[derive(Debug)]
 pub(crate) struct SendTicket {
     node: Arc<LocalNode>,
@@ -107,12 +109,12 @@ pub(crate) struct SendTicket {
 }
 
 impl SendTicket {
-    /// Whether no earlier order is on its way.
+    /// Whether no earlier assignment is unsent.
     pub(crate) fn is_next(&self) -> bool {
         self.node.unsent.lock().first().is_none_or(|&first| first >= self.fence)
     }
 
-    /// Waits until no earlier order is on its way.
+    /// Waits until no earlier assignment is unsent.
     pub(crate) async fn wait(&self) {
         loop {
             let sent = self.node.sent.notified();
@@ -132,12 +134,34 @@ impl Drop for SendTicket {
 }
 
 impl LocalNode {
-    /// Whether this is no longer the way to the node.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
+    pub(crate) fn new(
+        node: NodeId,
+        place: Place,
+        profile: Arc<Profile>,
+        health: Health,
+        outbox: Outbox,
+        mailbox: Option<Arc<Mailbox>>,
+    ) -> Self {
+        Self {
+            node,
+            place,
+            outbox,
+            mailbox,
+            profile: RwLock::new(profile),
+            health: Mutex::new(health),
+            cost: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            unsent: Mutex::default(),
+            sent: Notify::new(),
+        }
     }
 
-    /// Takes a place for the order with this fence.
+    /// Whether this is no longer the connection to the node.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Queues the assignment with this fence for sending.
     pub(crate) fn queue_send(self: &Arc<Self>, fence: Fence) -> SendTicket {
         self.unsent.lock().insert(fence);
         SendTicket { node: Arc::clone(self), fence }
@@ -151,7 +175,7 @@ impl LocalNode {
         *self.profile.write() = profile;
     }
 
-    /// What it last said of itself.
+    /// The health that the node last reported.
     pub(crate) fn health(&self) -> Health {
         *self.health.lock()
     }
@@ -175,60 +199,44 @@ impl LocalNode {
     pub(crate) fn cost_ms(&self) -> u32 {
         self.cost.lock().ms()
     }
+
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
 }
 
-/// All of them.
+/// The registry of connected nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     by_id: RwLock<HashMap<NodeId, Arc<LocalNode>>>,
 }
 
 impl Nodes {
-    /// Puts in a node's connection; `None` if a later one is there. The one before is told that it is
-    /// over.
-    pub(crate) fn attach(
-        &self,
-        id: &NodeId,
-        place: Place,
-        profile: Arc<Profile>,
-        version: Option<Arc<str>>,
-        outbox: Outbox,
-    ) -> Option<Arc<LocalNode>> {
+    /// Puts in a node's connection and closes the one before; says whether no later one is there.
+    pub(crate) fn attach(&self, node: LocalNode) -> bool {
         let mut by_id = self.by_id.write();
-        let before = by_id.get(id);
-        if before.is_some_and(|before| before.place.epoch > place.epoch) {
-            return None;
-        }
-        let cost = before.map(|before| *before.cost.lock()).unwrap_or_default();
-        let node = Arc::new(LocalNode {
-            node: id.clone(),
-            place,
-            outbox,
-            version,
-            profile: RwLock::new(profile),
-            health: Mutex::default(),
-            cost: Mutex::new(cost),
-            is_over: AtomicBool::new(false),
-            unsent: Mutex::default(),
-            sent: Notify::new(),
-        });
-        if let Some(before) = by_id.insert(id.clone(), Arc::clone(&node)) {
-            before.is_over.store(true, Ordering::Release);
-            if before.place.epoch < place.epoch {
-                // A full outbox needs no telling: its connection is being closed for that.
+        if let Some(before) = by_id.get(&node.node) {
+            if before.place.epoch > node.place.epoch {
+                return false;
+            }
+            *node.cost.lock() = *before.cost.lock();
+            before.close();
+            if before.place.epoch < node.place.epoch {
+                // If the outbox is full, its connection is being closed anyway.
                 before.outbox.try_send(ToNode::Superseded).ok();
             }
         }
-        Some(node)
+        by_id.insert(node.node.clone(), Arc::new(node));
+        true
     }
 
-    /// A node has connected elsewhere: the connection that it had here is told that it is over.
+    /// Closes the connection of a node that has registered at another instance.
     pub(crate) fn supersede(&self, id: &NodeId, epoch: Epoch) {
         let mut by_id = self.by_id.write();
         if by_id.get(id).is_some_and(|node| node.place.epoch < epoch)
             && let Some(before) = by_id.remove(id)
         {
-            before.is_over.store(true, Ordering::Release);
+            before.close();
             before.outbox.try_send(ToNode::Superseded).ok();
         }
     }
@@ -237,7 +245,7 @@ impl Nodes {
     pub(crate) fn detach(&self, id: &NodeId, epoch: Epoch) -> Option<Arc<LocalNode>> {
         let mut by_id = self.by_id.write();
         let node = by_id.get(id).filter(|node| node.place.epoch == epoch)?;
-        node.is_over.store(true, Ordering::Release);
+        node.close();
         by_id.remove(id)
     }
 
@@ -249,12 +257,12 @@ impl Nodes {
         self.by_id.read().len()
     }
 
-    pub(crate) fn send_all(&self, order: &ToNode) {
-        let by_id = self.by_id.read();
-        let mut nodes: Vec<_> = by_id.iter().collect();
-        nodes.sort_unstable_by_key(|(id, _)| *id);
-        for (_, node) in nodes {
-            node.outbox.try_send(order.clone()).ok();
+    /// Sends a message to every node, in the order of their ids.
+    pub(crate) fn send_all(&self, message: &ToNode) {
+        let mut nodes: Vec<_> = self.by_id.read().values().cloned().collect();
+        nodes.sort_unstable_by(|a, b| a.node.cmp(&b.node));
+        for node in nodes {
+            node.outbox.try_send(message.clone()).ok();
         }
     }
 }

@@ -1,32 +1,32 @@
-//! How an instance is set up. The defaults are those of the design.
+//! The settings of an instance and their defaults.
 
 use lingua_core::{InstanceId, Policy, Rules};
 
-/// Everything that can be set.
+/// The settings of an instance.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// The instance's name.
+    /// The name of the instance, unique in the fleet.
     pub instance: InstanceId,
-    /// Where people find it.
+    /// The URL under which it is reached, for people.
     pub address: String,
-    /// The rules of the fleet; the store must have the same.
+    /// The rules that nodes are chosen by; the store must have the same.
     pub rules: Rules,
-    /// How a node is chosen.
+    /// How a node is chosen among those that can do a job.
     pub policy: Policy,
-    /// How long things may take.
+    /// Intervals and time limits.
     pub times: Times,
-    /// Most further attempts after the first.
+    /// Most attempts after the first.
     pub max_retry: u32,
-    /// How much there may be.
+    /// Limits on memory.
     pub bounds: Bounds,
-    /// What the pool table shows.
+    /// Limits of the pool table.
     pub pools: PoolOptions,
-    /// The seed of its luck.
+    /// The seed of its random numbers.
     pub seed: u64,
 }
 
 impl EngineOptions {
-    /// The defaults.
+    /// The defaults, for this instance.
     pub fn new(instance: InstanceId, seed: u64) -> Self {
         Self {
             instance,
@@ -42,26 +42,26 @@ impl EngineOptions {
     }
 }
 
-/// How long things may take, in milliseconds.
+/// Intervals and time limits, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// How often a node gives a sign of life.
+    /// How often a node sends a heartbeat.
     pub heartbeat_ms: u64,
-    /// For how long that counts.
+    /// How long a heartbeat counts.
     pub stale_ms: u64,
     /// How long a node has to confirm a job.
     pub ack_ms: u64,
-    /// How long a running job's lease lasts without a sign of life.
+    /// How long the lease of a running job lasts without a heartbeat.
     pub run_lease_ms: u64,
     /// How long a node may work on a job.
     pub run_ms: u64,
-    /// How long the leader's and an instance's lease last.
+    /// How long the leases of the leader and of an instance last.
     pub leader_lease_ms: u64,
     /// How often they are renewed.
     pub leader_renew_ms: u64,
-    /// How often leases are reaped and waiting jobs looked after.
+    /// How often expired leases are ended and waiting jobs look for a slot again.
     pub upkeep_ms: u64,
-    /// How long a silent node's record is kept.
+    /// How long the record of a node without heartbeats is kept.
     pub node_record_ms: u64,
     /// How soon changes appear in the pool table.
     pub table_ms: u64,
@@ -87,18 +87,18 @@ impl Default for Times {
     }
 }
 
-/// How much there may be.
+/// Limits on memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Jobs that this instance runs or lets wait at once.
+    /// Most jobs that run or wait at this instance.
     pub live_jobs_max: usize,
-    /// Orders that wait to be sent to one node; one more and the node is too slow to be kept.
+    /// Most messages that wait for one node; with one more the node is disconnected.
     pub outbox_max: usize,
-    /// Messages that wait for one job.
+    /// Most messages that wait for one job.
     pub job_inbox_max: usize,
-    /// Bindings that are remembered.
+    /// Most bindings of jobs to nodes that are remembered.
     pub bindings_max: usize,
-    /// Events that a slow watcher may be behind.
+    /// Most events that a slow watcher may be behind.
     pub events_max: usize,
 }
 
@@ -114,12 +114,12 @@ impl Default for Bounds {
     }
 }
 
-/// What the pool table shows.
+/// Limits of the pool table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolOptions {
     /// Exact pools with fewer nodes are left out.
     pub min_nodes_per_pool: usize,
-    /// At most this many exact pools, the largest first.
+    /// Most exact pools, the largest first.
     pub max_pools: usize,
 }
 

@@ -1,11 +1,12 @@
-//! Makes good what the store or the way to it got wrong: jobs that stand in the store under this instance's name
-//! and that nobody runs, and ends that the store has forgotten.
+//! Reconciles this instance with the store: jobs that the store has under this instance's name and
+//! that have no runner, and ends that the store has forgotten.
 //!
-//! Start at [`Handle::reconcile`]. An answer may be lost after the operation was carried out, a job may have been let
-//! go of while the store was away, a caller may hang up in the middle, and a failover may lose confirmed writes. Each of
-//! these raises a flag, and the clean-up looks.
+//! Start at [`Handle::reconcile`]. A reply may be lost after the store did its work, a runner may
+//! have released its job while the store was away, a client may disconnect in the middle of a
+//! submit, and a failover may lose confirmed writes. Each of these requests a scan, and the next
+//! clean-up does it.
 //!
-//! Invariant: a job in the store is run by its owner, or its owner will look for it.
+//! Invariant: a job in the store has a runner at its owner, or its owner will scan for it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,9 +39,9 @@ const ENDS_MS: u64 = 30_000;
 /// Where every job begins.
 pub(crate) const FIRST: Stage = Stage { state: JobState::New, attempt: Attempt::FIRST };
 
-/// An end that was written. It has what the store had, and not the sound of what was said.
+/// The end of a job, as it was written to the store.
 #[derive(Debug, Clone)]
-pub(crate) struct End {
+pub(crate) struct WrittenEnd {
     pub(crate) job: NewJob,
     pub(crate) stage: Stage,
     pub(crate) outcome: Bytes,
@@ -48,94 +49,92 @@ pub(crate) struct End {
     pub(crate) written_ms: u64,
 }
 
-impl End {
+impl WrittenEnd {
     fn bytes(&self) -> usize {
         self.outcome.len() + self.job.spec.len()
     }
 }
 
 #[derive(Debug, Default)]
-struct Ends {
-    recent: VecDeque<End>,
+struct RecentEnds {
+    oldest_first: VecDeque<WrittenEnd>,
     bytes: usize,
 }
 
 #[derive(Debug)]
 pub(crate) struct Reconciler {
-    /// There may be jobs of ours that nobody runs.
-    wanted: AtomicBool,
-    /// Jobs that are being handed in: they are not live yet, and not lost either.
+    is_scan_requested: AtomicBool,
+    /// Jobs that are being submitted: they are not live yet, and not lost either.
     submitting: Mutex<HashSet<JobId>>,
     /// Jobs that could not be written, and when they were accepted.
     released: Mutex<Vec<(JobRequest, u64)>>,
-    ends: Mutex<Ends>,
-    /// The store that all this was last held against.
-    known: Mutex<StoreIdentity>,
+    ends: Mutex<RecentEnds>,
+    /// The store that the ends were last compared with.
+    identity: Mutex<StoreIdentity>,
 }
 
 impl Reconciler {
-    pub(crate) fn new(known: StoreIdentity) -> Self {
+    pub(crate) fn new(identity: StoreIdentity) -> Self {
         Self {
-            wanted: AtomicBool::new(false),
+            is_scan_requested: AtomicBool::new(false),
             submitting: Mutex::default(),
             released: Mutex::default(),
             ends: Mutex::default(),
-            known: Mutex::new(known),
+            identity: Mutex::new(identity),
         }
+    }
+
+    /// Asks for a scan: the store may have jobs of this instance that have no runner.
+    pub(crate) fn request_scan(&self) {
+        self.is_scan_requested.store(true, Ordering::SeqCst);
     }
 
     #[cfg(test)]
     pub(crate) fn is_scan_requested(&self) -> bool {
-        self.wanted.load(Ordering::SeqCst)
+        self.is_scan_requested.load(Ordering::SeqCst)
     }
 
-    /// Says that there may be jobs of ours that nobody runs.
-    pub(crate) fn request_scan(&self) {
-        self.wanted.store(true, Ordering::SeqCst);
-    }
-
-    /// Keeps a job that its runner has to let go of because the store does not answer. Bounded by the number of live
-    /// jobs, of which it was one.
+    /// Takes a job that its runner gives up because the store does not answer. Bounded by the
+    /// number of live jobs, of which it was one.
     pub(crate) fn release(&self, request: JobRequest, accepted_ms: u64) {
         self.released.lock().push((request, accepted_ms));
         self.request_scan();
     }
 
-    /// Remembers an end for as long as a failover may take it back.
-    pub(crate) fn remember(&self, end: End) {
+    /// Remembers an end for as long as a failover may lose it.
+    pub(crate) fn remember(&self, end: WrittenEnd) {
         let mut ends = self.ends.lock();
         let now_ms = end.written_ms;
         ends.bytes += end.bytes();
-        ends.recent.push_back(end);
-        while let Some(oldest) = ends.recent.front() {
+        ends.oldest_first.push_back(end);
+        while let Some(oldest) = ends.oldest_first.front() {
             let is_old = oldest.written_ms.saturating_add(ENDS_MS) < now_ms;
-            if !is_old && ends.recent.len() <= ENDS_MAX && ends.bytes <= ENDS_BYTES_MAX {
+            if !is_old && ends.oldest_first.len() <= ENDS_MAX && ends.bytes <= ENDS_BYTES_MAX {
                 break;
             }
-            let bytes = oldest.bytes();
-            ends.bytes -= bytes;
-            ends.recent.pop_front();
+            ends.bytes -= oldest.bytes();
+            ends.oldest_first.pop_front();
         }
     }
 
-    /// Whether the job ended here a short while ago. A store that has forgotten that shows it as open.
+    /// Whether the job ended here a short while ago. A store that has forgotten that shows it open.
     pub(crate) fn has_ended(&self, id: JobId) -> bool {
         self.end_of(id).is_some()
     }
 
-    fn end_of(&self, id: JobId) -> Option<End> {
-        self.ends.lock().recent.iter().find(|end| end.job.id == id).cloned()
+    fn end_of(&self, id: JobId) -> Option<WrittenEnd> {
+        self.ends.lock().oldest_first.iter().find(|end| end.job.id == id).cloned()
     }
 
-    /// Notes that a job is being handed in, until the guard goes; `None` if it is already.
+    /// Notes that a job is being submitted, until the guard is dropped; `None` if it is already.
     pub(crate) fn begin_submit(&self, id: JobId) -> Option<Submission<'_>> {
         let is_first = self.submitting.lock().insert(id);
         is_first.then_some(Submission { reconciler: self, id, is_settled: false })
     }
 }
 
-/// A job on its way in. If this goes before it is settled (the caller hung up, or nobody knows what the store did), the job may
-/// stand in the store.
+/// A job that is being submitted. If this is dropped before it is settled (the client disconnected,
+/// or the store's reply was lost), the store may have the job.
 #[derive(Debug)]
 pub(crate) struct Submission<'a> {
     reconciler: &'a Reconciler,
@@ -159,12 +158,12 @@ impl Drop for Submission<'_> {
 }
 
 impl<S: Store, T: Timer> EngineState<S, T> {
-    /// Whether nobody here has this job in hand.
+    /// Whether the job neither runs here nor is being submitted here.
     pub(crate) fn is_unowned(&self, id: JobId) -> bool {
         self.live.get(id).is_none() && !self.reconciler.submitting.lock().contains(&id)
     }
 
-    /// A job as it is written down first.
+    /// The first record of a job.
     pub(crate) fn new_job(&self, request: &JobRequest, accepted_ms: u64) -> NewJob {
         NewJob {
             id: request.id,
@@ -177,52 +176,49 @@ impl<S: Store, T: Timer> EngineState<S, T> {
 }
 
 impl<S: Store, T: Timer> Handle<S, T> {
-    /// Looks after what may have gone wrong, if there is reason to.
+    /// Restores ends after a failover, and scans for jobs without a runner if that was requested.
     pub(crate) async fn reconcile(&self) -> lingua_store::Result<()> {
-        let amends = &self.shared.reconciler;
+        let reconciler = &self.shared.reconciler;
         let identity = self.shared.store.identity();
-        if *amends.known.lock() != identity {
-            amends.request_scan();
+        if *reconciler.identity.lock() != identity {
+            reconciler.request_scan();
             self.restore_ends().await?;
-            *amends.known.lock() = identity;
+            *reconciler.identity.lock() = identity;
         }
-        if planted::is(Bug::NoReconcile) || !amends.wanted.swap(false, Ordering::SeqCst) {
+        let is_requested = reconciler.is_scan_requested.swap(false, Ordering::SeqCst);
+        if planted::is(Bug::NoReconcile) || !is_requested {
             return Ok(());
         }
-        let taken_up = match self.rewrite_released().await {
-            Ok(()) => self.resume_own_jobs().await,
-            error => error,
+        let scan = async {
+            self.write_released().await?;
+            self.resume_own_jobs().await
         };
-        if taken_up.is_err() {
-            amends.request_scan();
-        }
-        taken_up
+        scan.await.inspect_err(|_| reconciler.request_scan())
     }
 
-    /// Sees to it that jobs which were let go of are in the store, where they are found.
-    async fn rewrite_released(&self) -> lingua_store::Result<()> {
+    /// Writes jobs that their runners have released to the store, and runs them again.
+    async fn write_released(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
         loop {
-            let Some((request, accepted_ms)) = shared.reconciler.released.lock().last().cloned()
-            else {
-                return Ok(());
-            };
-            let new = shared.new_job(&request, accepted_ms);
-            if let CreateReply::Created = shared.store.create_job(new).await?
-                && shared.is_unowned(request.id)
-                && !shared.reconciler.has_ended(request.id)
+            let released = shared.reconciler.released.lock().last().cloned();
+            let Some((request, accepted_ms)) = released else { return Ok(()) };
+            let id = request.id;
+            let created = shared.store.create_job(shared.new_job(&request, accepted_ms)).await?;
+            if created == CreateReply::Created
+                && shared.is_unowned(id)
+                && !shared.reconciler.has_ended(id)
             {
-                self.start(request.clone(), JobMachine::new(), accepted_ms, None);
+                self.start(request, JobMachine::new(), accepted_ms, None);
             }
-            shared.reconciler.released.lock().retain(|(kept, _)| kept.id != request.id);
+            shared.reconciler.released.lock().retain(|(released, _)| released.id != id);
         }
     }
 
-    /// Goes on with jobs that stand in the store under this name and that nobody runs.
+    /// Runs the jobs that the store has under this instance's name and that have no runner.
     pub(crate) async fn resume_own_jobs(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
-        // By state, because a shared store keeps many more ended jobs than open ones. All of them before the first is
-        // taken up: from then on they move.
+        // By state, because a shared store keeps many more ended jobs than open ones. All of them
+        // are listed before the first one is resumed, because then they change their state.
         let mut open = vec![];
         for state in JobState::ALL.into_iter().filter(|state| !state.is_terminal()) {
             let owner = Some(shared.options.instance.clone());
@@ -230,28 +226,25 @@ impl<S: Store, T: Timer> Handle<S, T> {
             let filter = JobFilter { owner, state, limit: usize::MAX, ..Default::default() };
             open.extend(shared.store.jobs(filter).await?);
         }
-        for listed in open {
-            if !shared.is_unowned(listed.id) {
-                continue;
-            }
-            // Once more, because it may have ended since it was listed.
-            let (now_ms, record) =
-                (shared.store.now_ms().await?, shared.store.job(listed.id).await?);
-            if let Some(record) = record.filter(|record| self.is_left_behind(record)) {
+        for listed in open.into_iter().filter(|listed| shared.is_unowned(listed.id)) {
+            // It may have ended since it was listed.
+            let now_ms = shared.store.now_ms().await?;
+            let record = shared.store.job(listed.id).await?;
+            if let Some(record) = record.filter(|record| self.has_no_runner(record)) {
                 self.adopt(record, now_ms).await;
             }
         }
         Ok(())
     }
 
-    fn is_left_behind(&self, record: &JobRecord) -> bool {
-        let is_ours = record.owner == self.shared.options.instance;
-        is_ours && !record.stage.state.is_terminal() && self.shared.is_unowned(record.id)
+    fn has_no_runner(&self, record: &JobRecord) -> bool {
+        let is_own = record.owner == self.shared.options.instance;
+        is_own && !record.stage.state.is_terminal() && self.shared.is_unowned(record.id)
     }
 
-    /// Writes ends again that a failover may have lost: somebody was told of each of them.
+    /// Writes recent ends again, which a failover may have lost: clients have seen them.
     async fn restore_ends(&self) -> lingua_store::Result<()> {
-        let ends: Vec<End> = self.shared.reconciler.ends.lock().recent.iter().cloned().collect();
+        let ends = self.shared.reconciler.ends.lock().oldest_first.clone();
         for end in ends {
             if !planted::is(Bug::LostEndNotRestored) {
                 self.restore_end(end).await?;
@@ -260,8 +253,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         Ok(())
     }
 
-    /// Writes the end of this job again, if it ended here: whatever the store shows, somebody was told. Says whether it did.
-    pub(crate) async fn is_restored(&self, id: JobId) -> bool {
+    /// Writes the end of this job again, if it ended here recently; says whether it did.
+    pub(crate) async fn restore_end_of(&self, id: JobId) -> bool {
         let Some(end) = self.shared.reconciler.end_of(id) else { return false };
         if self.restore_end(end).await.is_err() {
             self.shared.reconciler.request_scan();
@@ -269,23 +262,21 @@ impl<S: Store, T: Timer> Handle<S, T> {
         true
     }
 
-    async fn restore_end(&self, end: End) -> lingua_store::Result<()> {
+    async fn restore_end(&self, end: WrittenEnd) -> lingua_store::Result<()> {
         let shared = &self.shared;
         let (id, owner) = (end.job.id, end.job.owner.clone());
-        let stands = match shared.store.create_job(end.job).await? {
+        let current = match shared.store.create_job(end.job).await? {
             CreateReply::Created => FIRST,
             CreateReply::Exists(record) if record.owner != owner => return Ok(()),
             CreateReply::Exists(record) => record.stage,
         };
-        let Ok(step) = AdvanceRequest::new(id, owner, stands, end.stage, end.token) else {
-            // It has ended, as it should.
+        let Ok(step) = AdvanceRequest::new(id, owner, current, end.stage, end.token) else {
+            // The store has an end of the job.
             return Ok(());
         };
         match shared.store.advance_job(step.with_outcome(end.outcome)).await? {
-            AdvanceReply::Advanced => {
-                tracing::warn!(job_id = %id, "wrote an end again")
-            }
-            reply => tracing::warn!(job_id = %id, ?reply, "cannot write an end again"),
+            AdvanceReply::Advanced => tracing::warn!(job_id = %id, "wrote a lost end again"),
+            reply => tracing::warn!(job_id = %id, ?reply, "cannot write a lost end again"),
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Which cells to ask for a slot, and in which order.
+//! Which cells are asked for a slot, and in which order.
 //!
-//! An instance remembers what each cell last answered for a pair. What it remembers may be old: that
-//! costs a call, never correctness, because every cell that could have a slot is asked before a job is
-//! told that there is none.
+//! Start at [`Routes::order`]. An instance remembers what each cell last answered for a pair. That
+//! may be out of date, which costs a call but never correctness: every cell that could have a slot
+//! is asked before a job learns that there is none.
 
 use hashbrown::HashMap;
 use lingua_core::{CellId, LangPair};
@@ -11,84 +11,82 @@ use parking_lot::Mutex;
 /// Most pairs that are remembered.
 const PAIRS_MAX: usize = 4096;
 
-/// What a cell last said about a pair.
+/// What a cell last answered for a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
-    /// No node of its can serve it.
+enum LastReply {
+    /// It has no node that can serve the pair.
     Incapable,
-    /// This many slots are free.
+    /// It has so many free slots for the pair.
     Free(u32),
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Routes {
-    inner: Mutex<Inner>,
-}
+pub(crate) struct Routes(Mutex<KnownCells>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct KnownCells {
     cells: Vec<CellId>,
-    said: HashMap<LangPair, HashMap<CellId, Said>>,
+    replies: HashMap<LangPair, HashMap<CellId, LastReply>>,
 }
 
 impl Routes {
-    /// A node of this cell has changed: what the cell said before does not count.
+    /// A node of this cell has changed: forgets what the cell answered before.
     pub(crate) fn changed(&self, cell: CellId) {
-        let mut inner = self.inner.lock();
-        if let Err(at) = inner.cells.binary_search(&cell) {
-            inner.cells.insert(at, cell);
+        let mut known = self.0.lock();
+        if let Err(at) = known.cells.binary_search(&cell) {
+            known.cells.insert(at, cell);
         }
-        for said in inner.said.values_mut() {
-            said.remove(&cell);
+        for replies in known.replies.values_mut() {
+            replies.remove(&cell);
         }
     }
 
-    /// Everything may have changed; the fleet has these cells now.
-    pub(crate) fn forget(&self, cells: Vec<CellId>) {
-        *self.inner.lock() = Inner { cells, said: HashMap::new() };
+    /// Forgets everything; the fleet has these cells now.
+    pub(crate) fn reset(&self, cells: Vec<CellId>) {
+        *self.0.lock() = KnownCells { cells, replies: HashMap::new() };
     }
 
-    /// The cell has this many slots left for the pair.
+    /// The cell has so many slots left for the pair.
     pub(crate) fn free(&self, pair: LangPair, cell: CellId, free: u32) {
-        self.note(pair, cell, Said::Free(free));
+        self.note(pair, cell, LastReply::Free(free));
     }
 
-    /// The cell has nobody for the pair.
+    /// The cell has no node for the pair.
     pub(crate) fn incapable(&self, pair: LangPair, cell: CellId) {
-        self.note(pair, cell, Said::Incapable);
+        self.note(pair, cell, LastReply::Incapable);
     }
 
     /// A slot that was used for the pair came free: a cell last seen full is worth asking again.
     pub(crate) fn freed(&self, pair: LangPair, cell: CellId) {
-        let mut inner = self.inner.lock();
-        let said = inner.said.get_mut(&pair).and_then(|cells| cells.get_mut(&cell));
-        if let Some(Said::Free(free)) = said {
+        let mut known = self.0.lock();
+        let reply = known.replies.get_mut(&pair).and_then(|cells| cells.get_mut(&cell));
+        if let Some(LastReply::Free(free)) = reply {
             *free += 1;
         }
     }
 
-    fn note(&self, pair: LangPair, cell: CellId, what: Said) {
-        let mut inner = self.inner.lock();
-        if inner.said.len() >= PAIRS_MAX && !inner.said.contains_key(&pair) {
-            inner.said.clear();
+    fn note(&self, pair: LangPair, cell: CellId, reply: LastReply) {
+        let mut known = self.0.lock();
+        if known.replies.len() >= PAIRS_MAX && !known.replies.contains_key(&pair) {
+            known.replies.clear();
         }
-        inner.said.entry(pair).or_default().insert(cell, what);
+        known.replies.entry(pair).or_default().insert(cell, reply);
     }
 
     /// The cells to ask: the better of two random ones first, then the others, most free first.
-    /// With `everywhere`, also those that said they have nobody.
+    /// With `everywhere`, also those that have no node for the pair.
     pub(crate) fn order(&self, pair: LangPair, random: u32, everywhere: bool) -> Vec<CellId> {
-        let inner = self.inner.lock();
-        let said = inner.said.get(&pair);
-        let of = |cell: &CellId| said.and_then(|cells| cells.get(cell)).copied();
-        // A cell that has not said anything yet may be all free.
-        let free = |cell: &CellId| match of(cell) {
-            Some(Said::Free(free)) => free,
-            Some(Said::Incapable) => 0,
+        let known = self.0.lock();
+        let replies = known.replies.get(&pair);
+        let reply = |cell: &CellId| replies.and_then(|cells| cells.get(cell)).copied();
+        // A cell that has not answered yet may be all free.
+        let free = |cell: &CellId| match reply(cell) {
+            Some(LastReply::Free(free)) => free,
+            Some(LastReply::Incapable) => 0,
             None => u32::MAX,
         };
-        let may_have = |cell: &&CellId| everywhere || of(cell) != Some(Said::Incapable);
-        let mut cells: Vec<CellId> = inner.cells.iter().filter(may_have).copied().collect();
+        let is_asked = |cell: &&CellId| everywhere || reply(cell) != Some(LastReply::Incapable);
+        let mut cells: Vec<CellId> = known.cells.iter().filter(is_asked).copied().collect();
         if cells.len() > 1 {
             let n = cells.len() as u64;
             let a = ((u64::from(random) * n) >> 32) as usize;
@@ -114,7 +112,7 @@ mod tests {
     fn every_cell_that_could_have_a_slot_is_asked_once() {
         let routes = Routes::default();
         let pair = "zh:en".parse().unwrap();
-        routes.forget((0..10).map(cell).collect());
+        routes.reset((0..10).map(cell).collect());
         routes.incapable(pair, cell(3));
         for i in 0..100u32 {
             let mut order = routes.order(pair, i.wrapping_mul(0x9E37_79B9), false);
@@ -131,7 +129,7 @@ mod tests {
     fn the_better_of_two_comes_first() {
         let routes = Routes::default();
         let pair = "zh:en".parse().unwrap();
-        routes.forget(vec![cell(0), cell(1)]);
+        routes.reset(vec![cell(0), cell(1)]);
         routes.free(pair, cell(0), 0);
         routes.free(pair, cell(1), 5);
         for random in [0, 1 << 31, u32::MAX] {

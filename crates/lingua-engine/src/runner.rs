@@ -170,7 +170,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             // Not before it is removed from the live jobs: the clean-up passes over those.
             self.shared.reconciler.release(self.live.request.clone(), self.live.accepted_ms);
         }
-        self.shared.ended_bell.notify_waiters();
+        self.shared.job_ended.notify_waiters();
     }
 
     /// Goes on with a job of an instance that is gone. If this instance has just started, nodes

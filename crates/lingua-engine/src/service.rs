@@ -13,8 +13,8 @@ use crate::node::ToNode;
 use crate::options::EngineOptions;
 use crate::state::EngineState;
 
-/// How often the others are asked to say what happens there, while somebody watches here.
-const INTEREST_EVERY_MS: u64 = 1_000;
+/// How often the subscription to the events of other instances is renewed.
+const SUBSCRIBE_EVERY_MS: u64 = 1_000;
 
 /// An instance that is ready to run.
 #[derive(Debug)]
@@ -30,100 +30,95 @@ impl<S: Store, T: Timer> EngineService<S, T> {
         Self { handle: Handle { shared: shared.into() } }
     }
 
-    /// What the edge calls.
+    /// The handle that the server calls.
     pub fn handle(&self) -> Handle<S, T> {
         self.handle.clone()
     }
 
-    /// Does the background work until `shutdown`, then lets running jobs end (as long as the options
-    /// allow), tells the nodes, and leaves.
+    /// Does the background work until `shutdown`. Then waits for the running jobs, at most as long
+    /// as the options allow, and withdraws the instance.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         let handle = &self.handle;
         self.recover().await;
-        // Biased, here and elsewhere: which branch comes first must not be tokio's own luck, or no
-        // simulation could repeat what it found.
+        // Biased, here and elsewhere: tokio would choose the branch at random, and no simulation
+        // could repeat a run.
         let working = async {
             tokio::select! {
                 biased;
                 () = shutdown => {}
-                () = handle.follow() => {}
+                () = handle.follow_changes() => {}
                 () = self.upkeep() => {}
                 () = self.leading() => {}
-                () = self.interest() => {}
+                () = self.subscribe() => {}
             }
             self.leave().await;
         };
-        // Whoever leaves still has jobs on nodes of others, and nodes with jobs of others.
+        // An instance that leaves still has jobs on nodes of others, and nodes with jobs of others.
         tokio::select! {
             biased;
             () = working => {}
             () = self.presence() => {}
-            () = handle.listen() => {}
-            () = handle.shared.tell_strays() => {}
+            () = handle.receive_messages() => {}
+            () = handle.shared.report_lost_leases() => {}
         }
     }
 
-    /// Takes up the jobs that a former life of this instance left behind.
+    /// Resumes the jobs of an earlier incarnation of this instance.
     async fn recover(&self) {
         let shared = &self.handle.shared;
         if let Err(error) = self.handle.resume_own_jobs().await {
-            tracing::warn!(%error, "cannot look for jobs left behind; will look again");
+            tracing::warn!(%error, "cannot look for jobs of the last run; trying again later");
             shared.reconciler.request_scan();
         }
         shared.set_recovered();
     }
 
     async fn presence(&self) {
-        self.every(self.handle.shared.options.times.leader_renew_ms, "presence", || {
-            self.handle.announce()
-        })
-        .await;
+        let every_ms = self.handle.shared.options.times.leader_renew_ms;
+        self.repeat(every_ms, "presence", || self.handle.announce()).await;
     }
 
-    async fn interest(&self) {
+    async fn subscribe(&self) {
         loop {
-            self.handle.show_interest();
-            self.handle.shared.timer.sleep(INTEREST_EVERY_MS).await;
+            self.handle.subscribe_elsewhere();
+            self.handle.shared.timer.sleep(SUBSCRIBE_EVERY_MS).await;
         }
     }
 
     async fn upkeep(&self) {
-        self.every(self.handle.shared.options.times.upkeep_ms, "clean-up", || {
-            self.handle.clean_up()
-        })
-        .await;
+        let every_ms = self.handle.shared.options.times.upkeep_ms;
+        self.repeat(every_ms, "clean-up", || self.handle.clean_up()).await;
     }
 
-    async fn every<F: Future<Output = lingua_store::Result<()>>>(
+    async fn repeat<F: Future<Output = lingua_store::Result<()>>>(
         &self,
-        ms: u64,
-        what: &'static str,
-        work: impl Fn() -> F,
+        every_ms: u64,
+        task: &'static str,
+        run: impl Fn() -> F,
     ) {
         let shared = &self.handle.shared;
         loop {
-            if let Err(error) = work().await {
-                shared.metrics.store_up.set(0);
-                tracing::warn!(%error, what, "the store did not answer");
-            } else {
-                shared.metrics.store_up.set(1);
+            let done = run().await;
+            shared.metrics.store_up.set(i64::from(done.is_ok()));
+            if let Err(error) = done {
+                tracing::warn!(%error, task, "the store did not answer");
             }
-            shared.timer.sleep(ms).await;
+            shared.timer.sleep(every_ms).await;
         }
     }
 
-    /// Renews the leadership, and makes the table anew soon after something changed.
+    /// Renews the leadership, and makes the pool table anew soon after a change.
     async fn leading(&self) {
         let shared = &self.handle.shared;
         let times = shared.options.times;
         loop {
             if let Err(error) = self.handle.lead().await {
-                tracing::warn!(%error, what = "leading", "the store did not answer");
+                tracing::warn!(%error, task = "leading", "the store did not answer");
             }
             tokio::select! {
                 biased;
                 () = shared.timer.sleep(times.leader_renew_ms) => {}
-                () = shared.table_bell.notified() => shared.timer.sleep(times.table_ms).await,
+                () = shared.table_changed.notified() => shared.timer.sleep(times.table_ms).await,
             }
         }
     }
@@ -135,7 +130,7 @@ impl<S: Store, T: Timer> EngineService<S, T> {
         tracing::info!(open_jobs = shared.live.len(), "stopping");
         let all_ended = async {
             loop {
-                let ended = shared.ended_bell.notified();
+                let ended = shared.job_ended.notified();
                 if shared.live.len() == 0 {
                     return;
                 }

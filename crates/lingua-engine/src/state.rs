@@ -1,11 +1,11 @@
-//! What all parts of an instance share.
+//! The state that all parts of an instance share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use lingua_core::{Epoch, InstanceId, NodeId, Term};
 use lingua_store::Store;
-use lingua_store::contract::{Incarnation, NodeCommand, NodeCommandReply, StoreIdentity};
+use lingua_store::contract::{Incarnation, NodeCommand, NodeCommandReply, Place, StoreIdentity};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -27,10 +27,11 @@ use crate::reconcile::Reconciler;
 use crate::routes::Routes;
 use crate::table::PoolTable;
 
-/// Waits for a call to the store, and notes how long it took. An answer that is there at once, as the embedded
-/// store's nearly always is, took no time: looking at the clock would take longer. Gives the answer and the seconds.
+/// Waits for a call to the store and records its duration; gives the reply and the seconds. A reply
+/// that is there at once, as the embedded store's nearly always is, counts as no time: reading the
+/// clock would take longer.
 ///
-/// A macro, because a function would keep the call twice: as its argument and where it is waited for.
+/// A macro, because a function would hold the call twice: as its argument and while it waits.
 macro_rules! timed {
     ($shared:expr, $operation:literal, $call:expr) => {{
         let mut call = std::pin::pin!($call);
@@ -64,40 +65,41 @@ pub(crate) struct EngineState<S, T> {
     pub(crate) bindings: Bindings,
     pub(crate) one_way_nodes: OneWayNodes,
     pub(crate) events: broadcast::Sender<EngineEvent>,
-    /// The pool table in force, as it was published last.
+    /// The pool table that was published last.
     pub(crate) table: Mutex<Option<Arc<PoolTable>>>,
-    /// Rung when the table may need to be made anew.
-    pub(crate) table_bell: Notify,
-    /// Rung when a job has ended.
-    pub(crate) ended_bell: Notify,
+    /// Notified when the leader may have to make a new table.
+    pub(crate) table_changed: Notify,
+    /// Notified when a job has ended.
+    pub(crate) job_ended: Notify,
     pub(crate) incarnation: Incarnation,
     pub(crate) reconciler: Reconciler,
     pub(crate) failover_guard: FailoverGuard,
     pub(crate) bus: Bus,
-    /// Who was there when last looked at, in order: they share the cleaning up.
+    /// The instances that are alive, in order: they share the clean-up.
     pub(crate) alive: Mutex<Vec<InstanceId>>,
-    /// When the store last took note of this instance, and whether it may have been taken for dead since.
+    /// When the presence of this instance was last written to the store.
     pub(crate) present_ms: AtomicU64,
+    /// Whether others may have taken this instance for dead since.
     pub(crate) was_away: AtomicBool,
-    /// How often it has cleaned up.
+    /// How many rounds of clean-up there were.
     pub(crate) rounds: AtomicUsize,
-    /// The term that this instance leads in, and in which life of the store it began.
+    /// The term that this instance last led in, and the store in which it began.
     pub(crate) led: Mutex<Option<(Term, StoreIdentity)>>,
-    /// Whether jobs that a former life left behind have been taken up.
+    /// Set when the jobs of an earlier incarnation are resumed.
     recovered: SetOnce<()>,
     stopping: AtomicBool,
-    luck: Mutex<ChaCha8Rng>,
+    rng: Mutex<ChaCha8Rng>,
 }
 
 impl<S: Store, T: Timer> EngineState<S, T> {
     pub(crate) fn new(options: EngineOptions, store: S, timer: T, metrics: EngineMetrics) -> Self {
-        let mut luck = ChaCha8Rng::seed_from_u64(options.seed);
-        let incarnation = Incarnation(luck.next_u64());
+        let mut rng = ChaCha8Rng::seed_from_u64(options.seed);
+        let incarnation = Incarnation(rng.next_u64());
         let identity = store.identity();
         Self {
             reconciler: Reconciler::new(identity),
             failover_guard: FailoverGuard::new(identity),
-            bus: Bus::new(luck.next_u64()),
+            bus: Bus::new(rng.next_u64()),
             alive: Mutex::default(),
             rounds: AtomicUsize::new(0),
             present_ms: AtomicU64::new(0),
@@ -115,34 +117,34 @@ impl<S: Store, T: Timer> EngineState<S, T> {
             routes: Routes::default(),
             one_way_nodes: OneWayNodes::default(),
             table: Mutex::new(None),
-            table_bell: Notify::new(),
-            ended_bell: Notify::new(),
+            table_changed: Notify::new(),
+            job_ended: Notify::new(),
             incarnation,
             recovered: SetOnce::new(),
             stopping: AtomicBool::new(false),
-            luck: Mutex::new(luck),
+            rng: Mutex::new(rng),
         }
     }
 
     pub(crate) fn random(&self) -> u32 {
-        self.luck.lock().next_u32()
+        self.rng.lock().next_u32()
     }
 
     pub(crate) fn random_u64(&self) -> u64 {
-        self.luck.lock().next_u64()
+        self.rng.lock().next_u64()
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
         self.timer.now_ms()
     }
 
-    /// Notes how long a call to the store took and whether it was answered.
+    /// Records how long a call to the store took and whether it was answered.
     pub(crate) fn note_call(&self, operation: &'static str, seconds: f64, is_ok: bool) {
         self.metrics.store_seconds.observe(operation, seconds);
         self.metrics.store_up.set(i64::from(is_ok));
     }
 
-    /// Tells whoever watches; an event that nobody watches is not even made.
+    /// Publishes an event here. An event that nobody watches is not even made.
     pub(crate) fn publish(&self, event: impl FnOnce() -> EngineEvent) {
         if self.events.receiver_count() > 0 {
             self.events.send(event()).ok();
@@ -158,32 +160,36 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     }
 
     pub(crate) fn set_recovered(&self) {
-        // Said once is enough.
         self.recovered.set(()).ok();
     }
 
-    /// New jobs wait until old ones are taken up: else they would be taken for old ones.
+    /// Waits until old jobs are resumed: before, new ones could be taken for old ones.
     pub(crate) async fn recovered(&self) {
         self.recovered.wait().await;
     }
 
-    /// Ends a node's connection, if it is still this epoch's; its jobs are retried at once.
+    /// Closes a node's connection, if it is still this epoch's; its jobs are retried at once.
     pub(crate) async fn disconnect_node(
         &self,
         node: &NodeId,
         epoch: Epoch,
     ) -> Result<(), NodeError> {
         let known = self.nodes.detach(node, epoch).ok_or(NodeError::NotRegistered)?;
-        match self.store.set_state(known.place, NodeCommand::Offline).await? {
+        self.set_offline(known.place).await
+    }
+
+    /// Marks a node as offline in the store; its jobs are retried at once.
+    pub(crate) async fn set_offline(&self, place: Place) -> Result<(), NodeError> {
+        match self.store.set_state(place, NodeCommand::Offline).await? {
             NodeCommandReply::Set { lost } => self.leases_lost(lost),
             NodeCommandReply::Stale => {}
         }
         Ok(())
     }
 
-    /// Ends the connection of a node that does not read what it is told: nothing more is buffered for it.
+    /// Disconnects a node that does not read its messages.
     pub(crate) async fn disconnect_slow(&self, node: &NodeId, epoch: Epoch) {
-        tracing::warn!(node_id = %node, "node is too slow, cutting it off");
+        tracing::warn!(node_id = %node, "the node does not read its messages; disconnecting it");
         self.metrics.node_rejected.count("too_slow");
         self.disconnect_node(node, epoch).await.ok();
     }

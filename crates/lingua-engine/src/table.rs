@@ -1,7 +1,7 @@
-//! The pool table: which pools there are and how they do.
+//! The pool table: the pools, their nodes and their free slots.
 //!
-//! It is for people, metrics and hints; no job waits for it. The leader makes it from the cells and
-//! publishes it; everybody shows the one that was published last.
+//! Start at [`make`]. The table is for people and metrics; no job waits for it. The leader makes it
+//! from the cells and publishes it; every instance shows the one that was published last.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,41 +15,49 @@ use crate::options::PoolOptions;
 /// One pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// `zh:en`, or `*:en` for the mixed one.
+    /// `zh:en`, or `*:en` for the mixed pool.
     pub pair: String,
-    /// Nodes that serve it.
+    /// How many nodes serve it.
     pub nodes: u32,
-    /// Of those, the ones that take jobs now.
+    /// How many of those take jobs now.
     pub ready: u32,
-    /// Free slots of those.
+    /// Free slots of the ready nodes.
     pub free: u32,
-    /// Slots of those, free or not.
+    /// All slots of the ready nodes.
     pub slots: u32,
 }
 
-/// All of them.
+/// The pools of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct PoolTable {
-    /// Who made it.
+    /// The instance that made it.
     pub generated_by: String,
-    /// When.
+    /// When it was made, in milliseconds since the epoch.
     pub generated_ms: u64,
-    /// The pools: exact ones by size, then the mixed ones.
+    /// The exact pools, the largest first, then the mixed ones.
     pub pools: Vec<Pool>,
-    /// Exact pools that were left out because there are too many.
+    /// How many exact pools were left out because there are too many.
     pub left_out: u32,
-    /// Nodes by state.
+    /// How many nodes are in each state.
     pub nodes: BTreeMap<String, u32>,
-    /// Slots taken.
+    /// Slots that are taken in the fleet.
     pub used: u32,
-    /// Slots in all.
+    /// Slots in the fleet.
     pub slots: u32,
-    /// The term it was published in; told by the store, not part of the table.
+    /// The term in which it was published; told by the store, not part of the table.
     #[serde(skip)]
     pub term: u64,
-    /// Its version, likewise.
+    /// Its version; told by the store, not part of the table.
     #[serde(skip)]
     pub version: u64,
+}
+
+impl PoolTable {
+    /// Whether another table of the same instance shows the same pools and nodes.
+    pub(crate) fn shows_same(&self, other: &Self) -> bool {
+        (&self.pools, &self.nodes, &self.generated_by, self.left_out)
+            == (&other.pools, &other.nodes, &other.generated_by, other.left_out)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -60,37 +68,41 @@ struct Count {
     slots: u32,
 }
 
+impl std::ops::AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        self.nodes += other.nodes;
+        self.ready += other.ready;
+        self.free += other.free;
+        self.slots += other.slots;
+    }
+}
+
 /// Makes the table. Nodes with the same capabilities are counted together: there are many nodes and
 /// few kinds.
-pub(crate) fn make(views: &[CellRecord], rule: SemanticRule, options: PoolOptions) -> PoolTable {
+pub(crate) fn make(cells: &[CellRecord], rule: SemanticRule, options: PoolOptions) -> PoolTable {
     let mut kinds: Vec<(Arc<Profile>, Count)> = vec![];
     let mut table = PoolTable::default();
-    for view in views {
-        for node in &view.nodes {
-            let stale = node.fresh_until_ms < view.now_ms;
-            let state = if stale { "stale" } else { node.state.as_str() };
-            *table.nodes.entry(state.to_owned()).or_default() += 1;
-            let gone = stale || node.state == NodeState::Offline;
-            if gone {
-                continue;
-            }
-            table.used += u32::from(node.used);
-            table.slots += u32::from(node.profile.slots_max());
-            let known = kinds.iter().position(|(kind, _)| {
-                Arc::ptr_eq(kind, &node.profile)
-                    || kind.capabilities() == node.profile.capabilities()
-            });
-            let at = known.unwrap_or_else(|| {
-                kinds.push((Arc::clone(&node.profile), Count::default()));
-                kinds.len() - 1
-            });
-            let count = &mut kinds[at].1;
-            count.nodes += 1;
-            if node.state == NodeState::Ready {
-                count.ready += 1;
-                count.slots += u32::from(node.profile.slots_max());
-                count.free += u32::from(node.profile.slots_max().saturating_sub(node.used));
-            }
+    for (now_ms, node) in cells.iter().flat_map(|c| c.nodes.iter().map(|node| (c.now_ms, node))) {
+        let is_stale = node.fresh_until_ms < now_ms;
+        let state = if is_stale { "stale" } else { node.state.as_str() };
+        *table.nodes.entry(state.to_owned()).or_default() += 1;
+        if is_stale || node.state == NodeState::Offline {
+            continue;
+        }
+        let slots = node.profile.slots_max();
+        table.used += u32::from(node.used);
+        table.slots += u32::from(slots);
+        let mut count = Count { nodes: 1, ..Count::default() };
+        if node.state == NodeState::Ready {
+            let free = slots.saturating_sub(node.used).into();
+            count = Count { nodes: 1, ready: 1, free, slots: slots.into() };
+        }
+        let is_same = |kind: &Arc<Profile>| {
+            Arc::ptr_eq(kind, &node.profile) || kind.capabilities() == node.profile.capabilities()
+        };
+        match kinds.iter_mut().find(|(kind, _)| is_same(kind)) {
+            Some((_, total)) => *total += count,
+            None => kinds.push((Arc::clone(&node.profile), count)),
         }
     }
     fill(&mut table, &kinds, rule, options);
@@ -108,13 +120,13 @@ fn fill(
     for (profile, count) in kinds {
         let mut targets: Vec<Lang> = vec![];
         for pair in profile.capabilities().pairs(rule) {
-            add(exact.entry(pair).or_default(), *count);
+            *exact.entry(pair).or_default() += *count;
             targets.push(pair.tgt);
         }
         targets.sort_unstable();
         targets.dedup();
         for target in targets {
-            add(mixed.entry(target).or_default(), *count);
+            *mixed.entry(target).or_default() += *count;
         }
     }
     let mut exact: Vec<(LangPair, Count)> = exact.into_iter().collect();
@@ -123,22 +135,12 @@ fn fill(
     table.left_out = exact.len().saturating_sub(options.max_pools) as u32;
     exact.truncate(options.max_pools);
     let mixed = mixed.into_iter().map(|(target, count)| (LangPair::auto(target), count));
-    table.pools = exact
-        .into_iter()
-        .chain(mixed)
-        .map(|(pair, Count { nodes, ready, free, slots })| Pool {
-            pair: pair.to_string(),
-            nodes,
-            ready,
-            free,
-            slots,
-        })
-        .collect();
-}
-
-fn add(to: &mut Count, count: Count) {
-    to.nodes += count.nodes;
-    to.ready += count.ready;
-    to.free += count.free;
-    to.slots += count.slots;
+    let pool = |(pair, Count { nodes, ready, free, slots }): (LangPair, Count)| Pool {
+        pair: pair.to_string(),
+        nodes,
+        ready,
+        free,
+        slots,
+    };
+    table.pools = exact.into_iter().chain(mixed).map(pool).collect();
 }

@@ -227,6 +227,12 @@ fn health_code(health: Health) -> u8 {
     }
 }
 
+fn health(code: u64) -> Result<Health> {
+    let all = [Health::Ready, Health::Registering, Health::Degraded, Health::Draining];
+    let known = all.into_iter().find(|health| u64::from(health_code(*health)) == code);
+    known.ok_or_else(|| corrupt(&format!("there is no health {code} of a node")))
+}
+
 fn state(code: u64) -> Result<NodeState> {
     Ok(match code {
         0 => NodeState::Ready,

@@ -10,7 +10,6 @@ use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use lingua_core::JobId;
-use lingua_engine::bus::Polls;
 use lingua_engine::session::{JobIdSource, SessionOptions, Sessions};
 use lingua_engine::{Handle, Timer};
 use lingua_store::Store;
@@ -22,7 +21,6 @@ use crate::auth::Role;
 use crate::guard::guarded;
 use crate::limit::Limiter;
 use crate::listen::{self, ConnLimits};
-use crate::mailbox::Mailboxes;
 use crate::metrics::ServerMetrics;
 use crate::options::{InsecureListen, ServerOptions};
 use crate::reply::ApiError;
@@ -54,7 +52,6 @@ pub(crate) struct AppState<S, T> {
     pub(crate) engine: Handle<S, T>,
     pub(crate) options: ServerOptions,
     pub(crate) registry: Registry,
-    pub(crate) mailboxes: Mailboxes,
     pub(crate) metrics: Arc<ServerMetrics>,
     pub(crate) sessions: Sessions<S, T>,
     pub(crate) limiter: Option<Limiter>,
@@ -68,16 +65,13 @@ impl<S: Store, T: Timer> Server<S, T> {
     /// the engine included.
     pub fn new(engine: Handle<S, T>, options: ServerOptions, mut registry: Registry) -> Self {
         let metrics = Arc::new(ServerMetrics::new(&mut registry));
-        let mailboxes = Mailboxes::default();
         let limiter = options.rate_limit.map(Limiter::new);
         let clock = engine.clone();
         let job_ids = JobIdSource::new(move || JobId::new(new_number(clock.now_ms())));
         let rules = SessionOptions { wait_ms: options.default_wait_ms, ..options.session.rules };
         let sessions = Sessions::new(engine.clone(), rules, job_ids, metrics.sessions.clone());
-        let state = AppState { engine, options, registry, mailboxes, metrics, sessions, limiter };
-        let shared = Arc::new(state);
-        shared.engine.answer_polls(polls(&shared));
-        Self { app: App { shared } }
+        let state = AppState { engine, options, registry, metrics, sessions, limiter };
+        Self { app: App { shared: Arc::new(state) } }
     }
 
     /// Serves connections until `shutdown`, then waits for open requests for `stop_ms`.
@@ -99,17 +93,6 @@ impl<S: Store, T: Timer> Server<S, T> {
         listen::serve(listener, router(self.app), limits, &metrics, shutdown).await;
         Ok(())
     }
-}
-
-/// How other instances fetch the jobs of nodes that registered here over HTTP.
-fn polls<S: Store, T: Timer>(shared: &Arc<AppState<S, T>>) -> Polls {
-    // The engine outlives the server, and must not keep it.
-    let shared = Arc::downgrade(shared);
-    Polls::new(move |node, epoch, wait_ms| {
-        let mailbox = shared.upgrade().and_then(|shared| shared.mailboxes.get(&node));
-        let mailbox = mailbox.filter(|mailbox| mailbox.epoch == epoch);
-        Box::pin(async move { Some(mailbox?.jobs(wait_ms).await) })
-    })
 }
 
 /// All routes, each behind the guard of its role.

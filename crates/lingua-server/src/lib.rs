@@ -16,7 +16,6 @@
 //! | `routes` | one file for each kind of caller |
 //! | `socket` | the node WebSocket |
 //! | `session` | the session WebSocket |
-//! | `mailbox` | nodes without WebSocket |
 //! | `convert` | between the wire's words and the engine's |
 //! | `reply` | answers and errors |
 //!
@@ -34,7 +33,6 @@ mod docs;
 mod guard;
 pub mod limit;
 mod listen;
-mod mailbox;
 mod metrics;
 mod openapi;
 pub mod options;

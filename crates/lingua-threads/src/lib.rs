@@ -1,15 +1,15 @@
-//! The embedded store and the waiting queue under many schedules of their threads.
+//! Runs the embedded store and the waiting queue under many schedules of their threads.
 //!
-//! Start at [`store`] and [`waiting`]: each function is one small race, run under schedules that `shuttle` draws
-//! at random. The sources are those of `lingua-store` and `lingua-engine`, compiled a second time with the locks of
-//! [`locks`], so that neither crate has a feature for it.
+//! Start at [`store`] and [`waiting`]: each function is one small race, run under schedules that
+//! `shuttle` draws at random. The sources are those of `lingua-store` and `lingua-engine`, compiled
+//! a second time with the locks of [`locks`], so that neither crate needs a feature for it.
 //!
-//! Invariant: what is raced here is the code that runs elsewhere; only its locks are others.
+//! Invariant: the code is the one that ships; only its locks are replaced.
 
-// As a unit test it would be given the unit tests of those sources, which have no schedule to run in.
+// A unit test build would include the unit tests of those sources, which run without a schedule.
 #![cfg(not(test))]
 
-// The sources ask for `parking_lot`; here that is this crate.
+// The sources use `parking_lot`; here that is this crate.
 extern crate self as parking_lot;
 
 pub mod locks;
@@ -39,11 +39,11 @@ mod queue;
 /// The seed of all schedules: a run can be repeated.
 const SEED: u64 = 0x11_46_0A;
 
-/// How many changes of priority the second scheduler makes in a schedule: enough for bugs of depth three.
+/// Changes of priority in a schedule of the second scheduler: enough for bugs of depth three.
 const PCT_DEPTH: usize = 3;
 
-/// Runs a race under `schedules` schedules: three quarters drawn evenly, one quarter by priorities that change
-/// seldom, which finds what needs one thread to be left behind for long.
+/// Runs a race under `schedules` schedules: three quarters drawn evenly, one quarter by priorities
+/// that change seldom, which finds bugs that need one thread to lag far behind.
 fn race(schedules: usize, body: impl Fn() + Send + Sync + Copy + 'static) {
     let by_priority = schedules / 4;
     let evenly = RandomScheduler::new_from_seed(SEED, schedules - by_priority);

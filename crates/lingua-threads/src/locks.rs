@@ -1,17 +1,17 @@
-//! Locks with the interface of `parking_lot` that tell `shuttle` when they are taken.
+//! Locks with the interface of `parking_lot` that `shuttle` schedules.
 //!
-//! Invariant: a lock is never poisoned, as elsewhere: a thread that fails ends its whole schedule.
+//! Invariant: a lock is never poisoned, because a thread that fails ends its whole schedule.
 
 use std::sync::PoisonError;
 
 pub use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-/// A lock for one.
+/// A mutual exclusion lock.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// Holds this value.
+    /// A lock around this value.
     pub fn new(value: T) -> Self {
         Self(shuttle::sync::Mutex::new(value))
     }
@@ -21,23 +21,23 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value, which nobody else can have.
+    /// The value; no other thread can hold it.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A lock for one who writes or many who read.
+/// A lock for one writer or many readers.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(shuttle::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// Waits until nobody writes.
+    /// Waits until no thread writes.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody reads or writes.
+    /// Waits until no thread reads or writes.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,7 @@
 //! Races on the embedded store.
 //!
-//! Start at [`racing_jobs_never_oversell`]. A fresh store has a thousand cells, which costs more than a race; so
-//! one store serves `ROUNDS` races, one after the other, each of which has to leave it as it found it.
+//! Start at [`racing_jobs_never_oversell`]. A new store has a thousand cells, which costs more than
+//! a race; so one store serves `ROUNDS` races, and each of them leaves it as it found it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,25 +27,28 @@ const ROUNDS: usize = 20;
 const SLOTS: u64 = 2;
 /// Jobs that race for them.
 const JOBS: u128 = 3;
-/// Longer than any lease, so that what is left over must be gone after it.
+/// Longer than any lease: after it every lease has expired.
 const FOREVER_MS: u64 = 60_000;
 
-type Shared = Arc<World<Embedded<ManualClock>>>;
+type SharedStore = Arc<World<Embedded<ManualClock>>>;
 
-fn world() -> Shared {
+fn world() -> SharedStore {
     let factory = async |rules, clock| Embedded::new(rules, StoreLimits::default(), clock);
     Arc::new(block_on(World::new(factory, Rules::default())))
 }
 
 /// Runs `schedules` races, `ROUNDS` of them on each store; `round` gets a number of its own.
-fn rounds(schedules: usize, round: fn(&Shared, u128)) {
+fn rounds(schedules: usize, round: fn(&SharedStore, u128)) {
     race(schedules / ROUNDS, move || {
         let world = world();
         (0..ROUNDS as u128).for_each(|n| round(&world, n));
     });
 }
 
-fn spawn(world: &Shared, body: impl FnOnce(&Shared) + Send + 'static) -> thread::JoinHandle<()> {
+fn spawn(
+    world: &SharedStore,
+    body: impl FnOnce(&SharedStore) + Send + 'static,
+) -> thread::JoinHandle<()> {
     let world = Arc::clone(world);
     thread::spawn(move || body(&world))
 }
@@ -54,25 +57,25 @@ fn join_all(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().expect("a thread failed"));
 }
 
-/// The only node: it joins in the first round, and is there already in the others.
-fn the_node(world: &Shared) -> Place {
+/// The only node. It registers in the first round and exists already in the others.
+fn the_node(world: &SharedStore) -> Place {
     block_on(world.join(0, "zh en", SLOTS))
 }
 
-/// What any moment must look like.
-fn assert_sound(world: &Shared, cell: CellId) {
+/// Asserts what must hold at any moment.
+fn assert_sound(world: &SharedStore, cell: CellId) {
     let view = block_on(world.store.view(cell)).expect("a view");
     assert!(view.leases.len() as u64 <= SLOTS, "oversold: {:?}", view.leases);
     assert_eq!(usize::from(view.nodes[0].used), view.leases.len(), "used is the number of leases");
 }
 
-fn assert_empty(world: &Shared, cell: CellId) {
+fn assert_empty(world: &SharedStore, cell: CellId) {
     let view = block_on(world.store.view(cell)).expect("a view");
     assert_eq!((view.leases.len(), view.nodes[0].used), (0, 0), "nothing is held at the end");
 }
 
-/// Three jobs reserve, commit and finish on a node with two slots, which beats while a clean-up runs. The node never
-/// has more than two at once, no lease is lost, and at the end nothing is held.
+/// Three jobs reserve, commit and finish on a node with two slots, which sends a heartbeat while a
+/// clean-up runs. The node never has more than two jobs, no lease is lost, none is left at the end.
 pub fn racing_jobs_never_oversell(schedules: usize) {
     rounds(schedules, |world, round| {
         let place = the_node(world);
@@ -95,7 +98,7 @@ pub fn racing_jobs_never_oversell(schedules: usize) {
     });
 }
 
-fn run_job(world: &Shared, cell: CellId, key: LeaseKey, running: &AtomicU64) {
+fn run_job(world: &SharedStore, cell: CellId, key: LeaseKey, running: &AtomicU64) {
     let reply = block_on(world.store.reserve(cell, reserve(key))).expect("a reply");
     let grant = match reply.outcome {
         ReserveOutcome::Granted { grant, .. } => grant,
@@ -111,8 +114,8 @@ fn run_job(world: &Shared, cell: CellId, key: LeaseKey, running: &AtomicU64) {
     assert!(freed.is_some(), "its lease was there");
 }
 
-/// As before, while the time passes and leases expire: each lease that was granted ends exactly once, by its finish
-/// or by one of the clean-ups.
+/// As before, while time passes and leases expire: each granted lease ends exactly once, by its
+/// finish or by a clean-up.
 pub fn a_lease_ends_once_whoever_ends_it(schedules: usize) {
     rounds(schedules, |world, round| {
         let place = the_node(world);
@@ -155,8 +158,8 @@ fn count(ended: &AtomicU64, expired: &[ExpiredLease]) {
     ended.fetch_add(expired.len() as u64, Ordering::SeqCst);
 }
 
-/// Two write down the same job and three want to end it in three ways: one creates it, one ends it, and its
-/// record says so.
+/// Two threads create the same job and three end it in three ways: one creates it, one ends it, and
+/// the record says so.
 pub fn a_job_is_created_once_and_ends_once(schedules: usize) {
     rounds(schedules, |world, round| {
         let id = JobId::new(round);
@@ -194,7 +197,7 @@ pub fn a_job_is_created_once_and_ends_once(schedules: usize) {
     });
 }
 
-/// A way for the job to end that names itself in the outcome.
+/// An end of the job whose outcome is its token.
 fn end(id: JobId, token: u64) -> AdvanceRequest {
     let stage = |state| Stage { state, attempt: Attempt::FIRST };
     let state = if token == 1 { JobState::Cancelled } else { JobState::Failed };
@@ -203,7 +206,7 @@ fn end(id: JobId, token: u64) -> AdvanceRequest {
         .with_outcome(vec![token as u8])
 }
 
-/// Two send, one receives and waits for both: neither message is missed, however sending and looking fall together.
+/// Two threads send and one receives until it has both messages: it misses neither.
 pub fn no_message_is_missed(schedules: usize) {
     rounds(schedules, |world, round| {
         let presence = AnnounceRequest {

@@ -1,8 +1,8 @@
-//! Races in the park and wake path of the waiting queue.
+//! Races of waiting jobs and freed slots.
 //!
-//! Start at [`every_waiter_that_could_get_a_slot_gets_it`]. A waiter does here what a runner does: look if there is
-//! no line, park, look again if it is first, wait. A wake that is lost leaves a thread asleep for ever, which ends
-//! the schedule as a deadlock.
+//! Start at [`every_waiter_that_could_get_a_slot_gets_it`]. A waiter does what a runner does: it
+//! looks for a slot if no other job waits, parks, looks again if it is first, and waits. A lost wake
+//! leaves a thread asleep for ever, which ends the schedule as a deadlock.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::queue::{Queue, Want};
 use crate::race;
 use crate::request::{JobEnd, JobRequest, Progress};
 
-/// The words that may wait for a job.
-const WORDS_MAX: usize = 4;
+/// Messages that may wait for a job.
+const INBOX_MAX: usize = 4;
 
-/// A node with a number of free slots, and the line before it.
+/// A node with a number of free slots, and the jobs that wait for them.
 struct Node {
     queue: Arc<Queue>,
     free: Mutex<usize>,
@@ -39,14 +39,14 @@ impl Node {
         self.queue.wake_for(&self.profile);
     }
 
-    /// Takes a slot, if one is free; says how many are left.
+    /// Takes a slot if one is free; returns how many are left.
     fn take(&self) -> Option<usize> {
         let mut free = self.free.lock();
         *free = free.checked_sub(1)?;
         Some(*free)
     }
 
-    /// What a runner does; whether it got a slot before it was called off.
+    /// Waits for a slot as a runner does; says whether it got one before it was cancelled.
     fn wait_for_slot(&self, live: &Arc<LiveJob>) -> bool {
         let want = Want { pair: pair("zh:en"), needs: Needs::SPEECH_TO_TEXT, public: true };
         if !self.queue.has_waiter_ahead(want.pair, 0) && self.take().is_some() {
@@ -75,11 +75,10 @@ impl Node {
 fn job(n: u128) -> Arc<LiveJob> {
     let request = JobRequest::new(JobId::new(n), JobSpec::new(pair("zh:en"), Payload::Absent));
     let progress = Progress::at(JobMachine::new().stage());
-    Arc::new(LiveJob::new(request, 0, progress, WORDS_MAX))
+    Arc::new(LiveJob::new(request, 0, progress, INBOX_MAX))
 }
 
-/// One slot for three jobs, each of which gives it back when it has had it: all three get it, without any help of
-/// the clean-up.
+/// One slot for three jobs, each of which releases it: all three get it without the clean-up.
 pub fn every_waiter_that_could_get_a_slot_gets_it(schedules: usize) {
     race(schedules, || {
         let node = Node::new();
@@ -100,9 +99,9 @@ pub fn every_waiter_that_could_get_a_slot_gets_it(schedules: usize) {
     });
 }
 
-/// Three slots come free at once for three jobs. The first in line may find one that came free before it parked, and
-/// nobody tells those behind it of the others but itself.
-pub fn room_that_nobody_told_of_is_passed_on(schedules: usize) {
+/// Three slots come free at once for three jobs. The first job may find a slot that came free before
+/// it parked; then only that job can wake the ones behind it.
+pub fn a_slot_found_without_a_wake_wakes_the_next(schedules: usize) {
     race(schedules, || {
         let node = Node::new();
         let waiters: Vec<_> = (0..3)
@@ -119,8 +118,9 @@ pub fn room_that_nobody_told_of_is_passed_on(schedules: usize) {
     });
 }
 
-/// One slot for two, of whom the first may be called off in the moment in which it is woken: the other gets the slot.
-pub fn a_wake_that_is_not_used_is_passed_on(schedules: usize) {
+/// One slot for two jobs. The first may be cancelled in the moment in which it is woken: the other
+/// one gets the slot.
+pub fn an_unused_wake_is_passed_on(schedules: usize) {
     race(schedules, || {
         let node = Node::new();
         let (leaver, stayer) = (job(1), job(2));
@@ -140,16 +140,16 @@ pub fn a_wake_that_is_not_used_is_passed_on(schedules: usize) {
             let node = Arc::clone(&node);
             thread::spawn(move || node.give_back())
         };
-        leaver.send(JobMessage::Cancel).expect("room for a word");
+        leaver.send(JobMessage::Cancel).expect("room in the inbox");
         for thread in [leaves, stays, gives] {
-            thread.join().expect("the one who stays got the slot");
+            thread.join().expect("the other job got the slot");
         }
         assert_eq!((*node.free.lock(), node.queue.len()), (0, 0));
     });
 }
 
-/// Whoever waits for a job's end hears of it, however the wait and the end fall together.
-pub fn whoever_waits_for_an_end_hears_of_it(schedules: usize) {
+/// Every waiter learns of a job's end, however the wait and the end interleave.
+pub fn every_waiter_learns_of_the_end(schedules: usize) {
     race(schedules, || {
         let live = job(1);
         let waiters: Vec<_> = [Milestone::Sent, Milestone::Ended]
@@ -165,7 +165,7 @@ pub fn whoever_waits_for_an_end_hears_of_it(schedules: usize) {
         });
         live.close();
         for waiter in waiters {
-            waiter.join().expect("it heard of the end");
+            waiter.join().expect("it learned of the end");
         }
     });
 }

@@ -19,8 +19,8 @@ pub struct Query {
     pub exclude: SlotSet,
     /// How to choose among the nodes that may get it.
     pub policy: Policy,
-    /// Whether to leave alone the last slot of a node that serves rarer pairs too. Set while the job
-    /// can still wait for another slot; only [`Policy::Balanced`] heeds it.
+    /// Whether to leave alone the last slot of a node that serves rarer pairs too. Set while the
+    /// job can still wait for another slot; only [`Policy::Balanced`] heeds it.
     pub keep_last: bool,
 }
 

@@ -5,11 +5,11 @@
 //! 2. `rank` scores those of them that have a free slot, as the policy says;
 //! 3. `take` picks one of the best at random.
 //!
-//! Scores are whole numbers below 2⁵³ and the random number is 32 bits wide, so that a Lua script in
-//! a store computes the very same choice.
+//! Scores are whole numbers below 2⁵³ and the random number is 32 bits wide, so that a Lua script
+//! in a store computes the very same choice.
 //!
-//! Invariant: the chosen node passed every stage of the sieve and has a free slot. If none is chosen,
-//! no node of the cell has a free slot for this job but those kept for rarer pairs.
+//! Invariant: the chosen node passed every stage of the sieve and has a free slot. If none is
+//! chosen, no node of the cell has a free slot for this job but those kept for rarer pairs.
 
 use super::Roster;
 use super::policy::Policy;
@@ -21,8 +21,9 @@ use crate::slot_set::SlotSet;
 /// Each job that a node already runs makes the next one this much slower, in hundredths.
 const CONTENTION_PERCENT: u64 = 15;
 
-/// Nodes whose score is less than this much above the best are equally good, in hundredths. Less, not
-/// at most: of two equal nodes the one with one more job is exactly [`CONTENTION_PERCENT`] worse.
+/// Nodes whose score is less than this much above the best are equally good, in hundredths. Less,
+/// not at most: of two equal nodes the one with one more job is exactly [`CONTENTION_PERCENT`]
+/// worse.
 const BAND_PERCENT: u64 = 15;
 
 /// A node keeps its last slot for rarer pairs if it serves at least √2 times as many pairs as the

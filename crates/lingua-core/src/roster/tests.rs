@@ -183,7 +183,9 @@ proptest! {
                 NodeVerdict::AsGood { .. } | NodeVerdict::Eligible { .. } => {
                     prop_assert_eq!(admitted, Ok(()));
                 }
-                NodeVerdict::Refused(RejectReason::LastSlotKept) => prop_assert_eq!(admitted, Ok(())),
+                NodeVerdict::Refused(RejectReason::LastSlotKept) => {
+                    prop_assert_eq!(admitted, Ok(()));
+                }
                 NodeVerdict::Refused(why) => prop_assert_eq!(admitted, Err(why)),
             }
         }

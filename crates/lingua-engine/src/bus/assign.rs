@@ -1,18 +1,19 @@
-//! Orders to nodes that are connected to another instance.
+//! Assignments, audio and cancels for nodes that are connected to another instance.
 //!
-//! Start at [`EngineState::assign_elsewhere`] on the side of the job and at [`EngineState::assign_here`] on the side of the node. An order that comes
-//! twice goes out once; one for a node that has gone is sent back.
+//! Start at [`EngineState::assign_elsewhere`] on the job's side and at [`EngineState::assign_here`]
+//! on the node's side. An assignment that comes twice goes out once; one for a node that is gone is
+//! refused to its owner.
 
 use std::sync::Arc;
 
 use lingua_core::job::{Grant, Payload};
-use lingua_core::{Epoch, Fence, InstanceId};
+use lingua_core::{Epoch, Fence, InstanceId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::{Bytes, LeaseKey};
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::message::{Assign, BusMessage, Head};
-use super::{Posted, Remote};
+use super::message::{AssignHead, BusMessage, Head, Text};
+use super::remote_jobs::RemoteJob;
 use crate::clock::Timer;
 use crate::job_spec_codec;
 use crate::node::{Assignment, LocalNode, ToNode};
@@ -21,22 +22,23 @@ use crate::runner::SEND_TICKET_MS;
 use crate::speech::Speech;
 use crate::state::EngineState;
 
-/// An assignment as it is written, with its blobs.
-pub(super) fn written(
+/// Writes an assignment for a node.
+pub(super) fn encode(
     a: &Assignment,
-    (node, epoch): (&str, Epoch),
+    node: &NodeId,
+    epoch: Epoch,
     used: u16,
     now_ms: u64,
-) -> (Assign, Vec<Bytes>) {
+) -> (AssignHead, Vec<Bytes>) {
     let mut blobs: Vec<Bytes> = vec![job_spec_codec::encode(&a.request.spec).into()];
     let mut audio = None;
     if let Some((format, sample_rate, data)) = a.request.audio() {
         audio = Some((format.to_string(), sample_rate.unwrap_or(0)));
         blobs.extend((!a.stream).then(|| data.clone()));
     }
-    let order = Assign {
+    let head = AssignHead {
         key: LeaseKey { job: a.job, attempt: a.attempt }.into(),
-        node: node.to_owned(),
+        node: Text(node.clone()),
         epoch: epoch.0,
         fence: a.fence.0,
         left_ms: a.deadline_ms.saturating_sub(now_ms),
@@ -45,7 +47,35 @@ pub(super) fn written(
         audio,
         stream: a.stream,
     };
-    (order, blobs)
+    (head, blobs)
+}
+
+/// Reads an assignment; logs why it cannot.
+pub(super) fn decode(head: &AssignHead, blobs: &[Bytes], now_ms: u64) -> Option<Assignment> {
+    let LeaseKey { job, attempt } = head.key.lease();
+    let mut spec = job_spec_codec::decode(blobs.first()?)
+        .inspect_err(|error| tracing::warn!(job_id = %job, %error, "cannot read an assignment"))
+        .ok()?;
+    let mut speech = None;
+    if let Some((format, sample_rate)) = &head.audio {
+        let format = format.as_str().into();
+        if head.stream {
+            speech = Some(Arc::new(Speech::new(format, *sample_rate)));
+        } else {
+            let sample_rate = Some(*sample_rate).filter(|rate| *rate > 0);
+            let data = blobs.get(1)?.clone();
+            spec.payload = Payload::Audio { format, sample_rate, data };
+        }
+    }
+    Some(Assignment {
+        job,
+        attempt,
+        fence: Fence(head.fence),
+        request: JobRequest { id: job, spec: Arc::new(spec), speech },
+        deadline_ms: now_ms.saturating_add(head.left_ms),
+        moved: head.moved,
+        stream: head.stream,
+    })
 }
 
 impl<S: Store, T: Timer> EngineState<S, T> {
@@ -57,71 +87,41 @@ impl<S: Store, T: Timer> EngineState<S, T> {
         used: u16,
     ) -> bool {
         if grant.via == self.options.instance {
-            // It was connected here, and is not any more.
+            // The node was connected here and is no longer.
             return false;
         }
-        let to = (grant.node.as_str(), grant.epoch);
-        let (order, blobs) = written(assignment, to, used, self.now_ms());
-        let message = BusMessage { head: Head::Assign(order), blobs };
-        self.deliver(&grant.via, message).await == Posted::Sent
+        let (head, blobs) = encode(assignment, &grant.node, grant.epoch, used, self.now_ms());
+        self.send_and_wait(&grant.via, BusMessage { head: Head::Assign(head), blobs }).await
     }
 
-    /// An assignment as it is read.
-    pub(super) fn read_order(&self, order: &Assign, blobs: &[Bytes]) -> Option<Assignment> {
-        let LeaseKey { job, attempt } = order.key.lease();
-        let spec = job_spec_codec::decode(blobs.first()?);
-        let warn = |error: &_| tracing::warn!(job_id = %job, %error, "an order cannot be read");
-        let mut spec = spec.inspect_err(warn).ok()?;
-        let mut speech = None;
-        if let Some((format, sample_rate)) = &order.audio {
-            let format = format.as_str().into();
-            match order.stream {
-                true => speech = Some(Arc::new(Speech::new(format, *sample_rate))),
-                false => {
-                    let sample_rate = Some(*sample_rate).filter(|rate| *rate > 0);
-                    let data = blobs.get(1)?.clone();
-                    spec.payload = Payload::Audio { format, sample_rate, data };
-                }
-            }
-        }
-        Some(Assignment {
-            job,
-            attempt,
-            fence: Fence(order.fence),
-            request: JobRequest { id: job, spec: Arc::new(spec), speech },
-            deadline_ms: self.now_ms().saturating_add(order.left_ms),
-            moved: order.moved,
-            stream: order.stream,
-        })
-    }
-
-    /// Passes on an order to a node here.
+    /// Sends an assignment of another instance to a node here.
     pub(super) fn assign_here(
         self: &Arc<Self>,
         owner: InstanceId,
-        order: &Assign,
+        head: &AssignHead,
         blobs: &[Bytes],
     ) {
-        let key = order.key.lease();
-        let Some(assignment) = self.read_order(order, blobs) else {
-            return self.not_sent(&owner, key);
+        let (key, now_ms) = (head.key.lease(), self.now_ms());
+        let Some(assignment) = decode(head, blobs, now_ms) else {
+            return self.refuse_assignment(&owner, key);
         };
-        let node = order.node.parse().ok().and_then(|node| self.nodes.get(&node));
-        let Some(node) = node.filter(|node| node.place.epoch.0 == order.epoch) else {
-            return self.not_sent(&owner, key);
+        let node = self.nodes.get(&head.node.0);
+        let Some(node) = node.filter(|node| node.place.epoch.0 == head.epoch) else {
+            return self.refuse_assignment(&owner, key);
         };
         let times = self.options.times;
-        let (now_ms, used) = (self.now_ms(), order.used);
-        let remote = Remote { owner: owner.clone(), sent_ms: now_ms, used, heard: 0 };
-        if !self.bus.remember(key, remote, times.ack_ms + times.run_ms) {
+        let keep_ms = times.ack_ms + times.run_ms;
+        let job =
+            RemoteJob { owner: owner.clone(), sent_ms: now_ms, used: head.used, audio_sent: 0 };
+        if !self.bus.remote_jobs.lock().insert(key, job, keep_ms) {
             // It came twice.
             return;
         }
         let ticket = node.queue_send(assignment.fence);
-        // Sound that follows must not come before its order.
+        // Audio that follows must not come before its assignment.
         if ticket.is_next() || assignment.stream {
             drop(ticket);
-            return self.hand_over(&owner, &node, assignment);
+            return self.send_assignment(&owner, &node, assignment);
         }
         let shared = Arc::clone(self);
         self.spawn_background(async move {
@@ -130,55 +130,61 @@ impl<S: Store, T: Timer> EngineState<S, T> {
                 () = ticket.wait() => {}
                 () = shared.timer.sleep(SEND_TICKET_MS) => {}
             }
-            shared.hand_over(&owner, &node, assignment);
+            shared.send_assignment(&owner, &node, assignment);
             drop(ticket);
         });
     }
 
-    fn hand_over(self: &Arc<Self>, owner: &InstanceId, node: &Arc<LocalNode>, order: Assignment) {
-        let key = LeaseKey { job: order.job, attempt: order.attempt };
-        let Err(error) = node.outbox.try_send(ToNode::Assign(order)) else { return };
+    fn send_assignment(
+        self: &Arc<Self>,
+        owner: &InstanceId,
+        node: &Arc<LocalNode>,
+        assignment: Assignment,
+    ) {
+        let key = LeaseKey { job: assignment.job, attempt: assignment.attempt };
+        let Err(error) = node.outbox.try_send(ToNode::Assign(assignment)) else { return };
         if let TrySendError::Full(_) = error {
             let (shared, node) = (Arc::clone(self), Arc::clone(node));
             self.spawn_background(async move {
-                shared.disconnect_slow(&node.node, node.place.epoch).await
+                shared.disconnect_slow(&node.node, node.place.epoch).await;
             });
         }
-        self.not_sent(owner, key);
+        self.refuse_assignment(owner, key);
     }
 
-    fn not_sent(self: &Arc<Self>, owner: &InstanceId, key: LeaseKey) {
-        // If this is not heard either, the ACK timer rings.
+    fn refuse_assignment(self: &Arc<Self>, owner: &InstanceId, key: LeaseKey) {
+        // If this message is lost too, the owner's ACK timer rings.
         self.send(owner, Head::NotSent { key: key.into() });
     }
 
     /// Tells a node of another instance to stop.
     pub(crate) fn cancel_elsewhere(self: &Arc<Self>, grant: &Grant, key: LeaseKey) {
         if grant.via != self.options.instance {
-            let node = grant.node.to_string();
+            let node = Text(grant.node.clone());
             self.send(&grant.via, Head::Cancel { node, key: key.into() });
         }
     }
 
-    /// More of what is being said, for a node of another instance.
+    /// Sends more audio to a node of another instance.
     pub(crate) fn send_audio_elsewhere(
         self: &Arc<Self>,
         grant: &Grant,
         key: LeaseKey,
         at: usize,
-        sound: &[bytes::Bytes],
+        audio: &[Bytes],
     ) {
-        let head = Head::Sound { node: grant.node.to_string(), key: key.into(), at };
-        self.send(&grant.via, BusMessage { head, blobs: vec![sound.concat().into()] });
+        let head = Head::Audio { node: Text(grant.node.clone()), key: key.into(), at };
+        self.send(&grant.via, BusMessage { head, blobs: vec![audio.concat().into()] });
     }
 
+    /// Tells a node of another instance that the audio is complete.
     pub(crate) fn send_audio_end_elsewhere(
         self: &Arc<Self>,
         grant: &Grant,
         key: LeaseKey,
         bytes: usize,
     ) {
-        let node = grant.node.to_string();
-        self.send(&grant.via, Head::SoundEnd { node, key: key.into(), bytes });
+        let node = Text(grant.node.clone());
+        self.send(&grant.via, Head::AudioEnd { node, key: key.into(), bytes });
     }
 }

@@ -1,109 +1,116 @@
-//! What instances say to each other, and how it is written.
+//! The messages between instances and their encoding.
 //!
-//! Start at [`BusMessage`]. A message is a head in JSON and up to two blobs behind it (a request, sound, a result), which are
-//! passed on as they are. Fields that are not known are passed over and new ones have defaults, so that instances of two versions understand
-//! each other while they are replaced one by one. Times are spans: two instances' clocks are not the same.
+//! Start at [`BusMessage`]: a head in JSON and up to two blobs (a spec, audio), which are passed on
+//! as they are. Unknown fields are ignored and new ones have defaults, so that instances of two
+//! versions understand each other while they are replaced one by one. Times are spans, because the
+//! clocks of two instances differ.
 //!
-//! Invariant: what cannot be read is dropped with a word in the log, and harms nothing but itself.
+//! Invariant: a message that cannot be read is logged and dropped; the others are read.
 
-use lingua_core::job::{JobState, Refusal, Stage};
-use lingua_core::{Attempt, InstanceId, JobId};
+use std::fmt::Display;
+use std::str::FromStr;
+
+use lingua_core::job::{AttemptReport, JobState, Refusal, Stage};
+use lingua_core::{Attempt, Fence, InstanceId, JobId, NodeId};
 use lingua_store::contract::{Bytes, LeaseKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::events::EngineEvent;
+use crate::live_jobs::ReportKind;
 use crate::request::{AttemptRecord, Progress};
 
-/// Most blobs behind a head.
+/// Most blobs of one message.
 const BLOBS_MAX: usize = 2;
 
-/// One message, as it is written.
+/// The head of a message, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Head {
-    /// A job for a node there. Blobs: the request, and the sound if there is any.
-    Assign(Assign),
-    /// More of what is being said, from this byte on, for a job that a node there listens to. Blob: the sound.
-    Sound { node: String, key: Key, at: usize },
-    /// That was all of it.
-    SoundEnd { node: String, key: Key, bytes: usize },
-    /// The attempt is over: a node there is to stop.
-    Cancel { node: String, key: Key },
-    /// An order did not get to its node.
+    /// A job for a node there. Blobs: the spec, and the audio if there is any.
+    Assign(AssignHead),
+    /// More audio for a job that a node there streams, from byte `at` on. Blob: the audio.
+    Audio { node: Text<NodeId>, key: Key, at: usize },
+    /// The audio is complete and has so many bytes.
+    AudioEnd { node: Text<NodeId>, key: Key, bytes: usize },
+    /// The attempt is over: the node has to stop it.
+    Cancel { node: Text<NodeId>, key: Key },
+    /// An assignment did not reach its node.
     NotSent { key: Key },
-    /// A node says something about a job there. Blob: the result, if it has one.
-    Word(Word),
-    /// Whether that counted.
-    Heard { id: u64, heard: Heard },
-    /// A node has a part of a job's text.
-    Partial { key: Key, node: String, fence: Option<u64>, text: String },
-    /// Leases of jobs there are gone.
-    Lost { keys: Vec<Key> },
-    /// Wants to know how far a job there is, at the latest after so long, at once if it stands there.
-    Watch { id: u64, job: Id, ended: bool, wait_ms: u64 },
-    /// How far it is; nothing if it does not run there.
-    Seen { id: u64, seen: Option<Seen> },
-    /// A client does not want a job there any more.
-    CallOff { job: Id },
-    /// Somebody watches what happens, for so long.
-    Interest { for_ms: u64 },
-    /// What happened to a job.
-    Happened(Happened),
-    /// A node that is registered there asks here for jobs.
-    Poll { id: u64, node: String, wait_ms: u64 },
-    /// Jobs for it. Nothing if it is not registered there over HTTP. Blobs are in messages of their own: one for each job.
-    Polled { id: u64, jobs: Option<u32> },
-    /// One of those jobs. Blobs as for an order.
-    PolledJob { id: u64, order: Assign },
+    /// A node reports about a job there. A verdict with this id is wanted, unless the id is 0.
+    Report { id: u64, source: ReportSource, kind: ReportKind },
+    /// Whether that report counted.
+    Verdict { id: u64, verdict: ReportVerdict },
+    /// A node has a partial text of a job there.
+    Partial { source: ReportSource, text: String },
+    /// Leases of jobs there are lost.
+    LeasesLost { keys: Vec<Key> },
+    /// Asks for the progress of a job there: at once if it was sent (or has ended, with `ended`),
+    /// at the latest after `wait_ms`.
+    Watch { id: u64, job: Text<JobId>, ended: bool, wait_ms: u64 },
+    /// The progress; `None` if the job does not run there.
+    Progress { id: u64, progress: Option<RemoteProgress> },
+    /// A client cancels a job there.
+    CancelJob { job: Text<JobId> },
+    /// Asks for job events, for so long.
+    Subscribe { for_ms: u64 },
+    /// A job event.
+    Event(JobEventHead),
+    /// A node that is registered there polls here.
+    Poll { id: u64, node: Text<NodeId>, wait_ms: u64 },
+    /// How many jobs there are for it, each in a message before this one; `None` if the node does
+    /// not poll there.
+    PollReply { id: u64, jobs: Option<u32> },
+    /// One of those jobs. Blobs as for an assignment.
+    PolledJob { id: u64, assign: AssignHead },
 }
 
 /// A job for a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Assign {
+pub(crate) struct AssignHead {
     pub(crate) key: Key,
-    pub(crate) node: String,
+    pub(crate) node: Text<NodeId>,
     pub(crate) epoch: u64,
     pub(crate) fence: u64,
-    /// How long it may take.
+    /// How long the attempt may take.
     pub(crate) left_ms: u64,
     #[serde(default)]
     pub(crate) moved: bool,
     /// Leases of the node when it got this one.
     #[serde(default)]
     pub(crate) used: u16,
-    /// Format and rate of the sound.
+    /// Format and sample rate of the audio.
     #[serde(default)]
     pub(crate) audio: Option<(String, u32)>,
-    /// Whether the sound follows as it is said.
+    /// Whether the audio follows while the speaker speaks.
     #[serde(default)]
     pub(crate) stream: bool,
 }
 
-/// What a node says.
+/// The attempt that a report is about, and the node that sent it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Word {
-    /// What the answer is to name; 0 if none is wanted.
-    pub(crate) id: u64,
+pub(crate) struct ReportSource {
     pub(crate) key: Key,
-    pub(crate) node: String,
-    pub(crate) fence: Option<u64>,
-    pub(crate) said: Spoken,
+    node: Text<NodeId>,
+    fence: Option<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Spoken {
-    Acked,
-    Done,
-    Refused,
-    Overtaken,
-    Failed { reason: String, retryable: bool },
+impl ReportSource {
+    pub(crate) fn new(job: JobId, report: &AttemptReport) -> Self {
+        let key = LeaseKey { job, attempt: report.attempt }.into();
+        let fence = report.fence.map(|fence| fence.0);
+        Self { key, node: Text(report.node.clone()), fence }
+    }
+
+    pub(crate) fn into_report(self) -> (JobId, AttemptReport) {
+        let LeaseKey { job, attempt } = self.key.lease();
+        (job, AttemptReport { attempt, node: self.node.0, fence: self.fence.map(Fence) })
+    }
 }
 
-/// Whether a word counted.
+/// Whether a report counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Heard {
+pub(crate) enum ReportVerdict {
     Counted,
     Stale {
         state: State,
@@ -116,15 +123,15 @@ pub(crate) enum Heard {
         state: State,
     },
     NoSuchJob,
-    /// It belongs to another instance.
+    /// The job belongs to another instance.
     Elsewhere {
-        owner: String,
+        owner: Text<InstanceId>,
     },
 }
 
-impl Heard {
-    pub(crate) fn of(heard: Result<(), Refusal>) -> Self {
-        match heard {
+impl From<Result<(), Refusal>> for ReportVerdict {
+    fn from(counted: Result<(), Refusal>) -> Self {
+        match counted {
             Ok(()) => Self::Counted,
             Err(Refusal::StaleAttempt { current: Stage { state, attempt } }) => {
                 Self::Stale { state: State(state), attempt: attempt.0 }
@@ -135,85 +142,83 @@ impl Heard {
     }
 }
 
-/// How far a job is.
+/// The progress of a job, as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct RemoteProgress {
     state: State,
     attempt: u32,
-    node: Option<String>,
+    node: Option<Text<NodeId>>,
     #[serde(default)]
     attempts: Vec<AttemptRecord>,
     #[serde(default)]
     partial: Option<String>,
 }
 
-impl Seen {
+impl RemoteProgress {
     pub(crate) fn of(progress: &Progress) -> Self {
         Self {
             state: State(progress.state),
             attempt: progress.attempt.0,
-            node: progress.node.as_ref().map(ToString::to_string),
+            node: progress.node.clone().map(Text),
             attempts: progress.attempts().to_vec(),
-            partial: progress.partial.as_ref().map(ToString::to_string),
+            partial: progress.partial.as_deref().map(str::to_owned),
         }
     }
 
     /// Whether the job has ended.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.state.0.is_terminal()
     }
 
-    /// Puts this into what the store says of the job. Its end is the store's to tell.
+    /// Adds this to what the store says about the job. Only the store knows how a job ended.
     pub(crate) fn add_to(self, progress: &mut Progress) {
         let is_older = self.attempt < progress.attempt.0;
-        if progress.ended.is_some() || self.state.0.is_terminal() || is_older {
+        if progress.ended.is_some() || self.has_ended() || is_older {
             return;
         }
         (progress.state, progress.attempt) = (self.state.0, Attempt(self.attempt));
-        progress.node = self.node.and_then(|node| node.parse().ok());
+        progress.node = self.node.map(|node| node.0);
         progress.so_far = self.attempts;
         progress.partial = self.partial.map(Into::into);
     }
 }
 
-/// What happened to a job.
+/// A job event. Events about nodes, pools and leaders are in the change feed, which every instance
+/// follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Happened {
+pub(crate) struct JobEventHead {
     key: Key,
     state: State,
-    node: Option<String>,
+    node: Option<Text<NodeId>>,
     text: Option<String>,
 }
 
-impl Happened {
-    /// Only what happens to jobs: the rest is in the feed, which everybody follows.
+impl JobEventHead {
     pub(crate) fn of(event: &EngineEvent) -> Option<Self> {
-        match event {
+        let (job, attempt, state, node, text) = match event {
             EngineEvent::Job { job, attempt, state, node } => {
-                let (key, state) = (Key { job: Id(*job), attempt: attempt.0 }, State(*state));
-                Some(Self { key, state, node: node.as_ref().map(ToString::to_string), text: None })
+                (job, attempt, state, node.clone(), None)
             }
             EngineEvent::Partial { job, attempt, state, node, text } => {
-                let (key, state) = (Key { job: Id(*job), attempt: attempt.0 }, State(*state));
-                let (node, text) = (Some(node.to_string()), Some(text.to_string()));
-                Some(Self { key, state, node, text })
+                (job, attempt, state, Some(node.clone()), Some(text.to_string()))
             }
             EngineEvent::Node { .. } | EngineEvent::Pools { .. } | EngineEvent::Leader { .. } => {
-                None
+                return None;
             }
-        }
+        };
+        let key = LeaseKey { job: *job, attempt: *attempt }.into();
+        Some(Self { key, state: State(*state), node: node.map(Text), text })
     }
 
     pub(crate) fn into_event(self) -> Option<EngineEvent> {
         let LeaseKey { job, attempt } = self.key.lease();
-        let state = self.state.0;
-        let node = self.node.and_then(|node| node.parse().ok());
-        match (self.text, node) {
-            (Some(text), Some(node)) => {
-                Some(EngineEvent::Partial { job, attempt, state, node, text: text.into() })
+        let (state, node) = (self.state.0, self.node.map(|node| node.0));
+        match self.text {
+            Some(text) => {
+                let (node, text) = (node?, text.into());
+                Some(EngineEvent::Partial { job, attempt, state, node, text })
             }
-            (Some(_), None) => None,
-            (None, node) => Some(EngineEvent::Job { job, attempt, state, node }),
+            None => Some(EngineEvent::Job { job, attempt, state, node }),
         }
     }
 }
@@ -221,7 +226,7 @@ impl Happened {
 /// A job and one of its attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Key {
-    job: Id,
+    job: Text<JobId>,
     attempt: u32,
 }
 
@@ -233,27 +238,27 @@ impl Key {
 
 impl From<LeaseKey> for Key {
     fn from(key: LeaseKey) -> Self {
-        Self { job: Id(key.job), attempt: key.attempt.0 }
+        Self { job: Text(key.job), attempt: key.attempt.0 }
     }
 }
 
-/// A job's id, written as people see it.
+/// An id or a name, written as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Id(pub(crate) JobId);
+pub(crate) struct Text<T>(pub(crate) T);
 
-impl Serialize for Id {
+impl<T: Display> Serialize for Text<T> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         out.collect_str(&self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Id {
+impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Text<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         String::deserialize(from)?.parse().map(Self).map_err(serde::de::Error::custom)
     }
 }
 
-/// A job's state, written as people see it.
+/// A job's state, written by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State(pub(crate) JobState);
 
@@ -271,7 +276,7 @@ impl<'de> Deserialize<'de> for State {
     }
 }
 
-/// A head and what stands behind it.
+/// A head and its blobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BusMessage {
     pub(crate) head: Head,
@@ -285,10 +290,11 @@ impl From<Head> for BusMessage {
 }
 
 impl BusMessage {
-    /// Writes it behind others.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let head = serde_json::to_vec(&self.head).expect("names and numbers can be written");
-        debug_assert!(self.blobs.len() <= BLOBS_MAX, "more blobs than anybody reads");
+    /// The length of the head, the number of blobs, their lengths, the head, the blobs.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let head = serde_json::to_vec(&self.head).expect("names, numbers and JSON are JSON");
+        debug_assert!(self.blobs.len() <= BLOBS_MAX, "no instance reads so many blobs");
+        let mut out = vec![];
         out.extend((head.len() as u32).to_le_bytes());
         out.push(self.blobs.len() as u8);
         for blob in &self.blobs {
@@ -296,27 +302,30 @@ impl BusMessage {
         }
         out.extend(head);
         self.blobs.iter().for_each(|blob| out.extend(&blob[..]));
+        out
     }
 }
 
-/// What one instance sends at once: who it is, and messages.
-pub(crate) fn seal(from: &InstanceId, messages: &[Vec<u8>]) -> Bytes {
-    let bytes = messages.iter().map(Vec::len).sum::<usize>();
-    let mut out = Vec::with_capacity(1 + from.as_str().len() + bytes);
-    out.push(from.as_str().len() as u8);
-    out.extend(from.as_str().as_bytes());
-    messages.iter().for_each(|message| out.extend(message));
+/// Puts messages behind the name of their sender.
+pub(crate) fn encode_batch<'a>(
+    from: &InstanceId,
+    messages: impl Iterator<Item = &'a [u8]>,
+) -> Bytes {
+    let name = from.as_str().as_bytes();
+    let mut out = vec![name.len() as u8];
+    out.extend(name);
+    messages.for_each(|message| out.extend(message));
     out.into()
 }
 
-/// Reads what was sealed; `None` if it says not even who sent it. Messages that cannot be read are passed over.
-pub(crate) fn open(sealed: &[u8]) -> Option<(InstanceId, Vec<BusMessage>)> {
-    let (&name_bytes, rest) = sealed.split_first()?;
+/// Reads a batch; `None` if it does not name its sender. Messages that cannot be read are skipped.
+pub(crate) fn decode_batch(batch: &[u8]) -> Option<(InstanceId, Vec<BusMessage>)> {
+    let (&name_bytes, rest) = batch.split_first()?;
     let (name, mut rest) = rest.split_at_checked(name_bytes.into())?;
     let from = InstanceId::new(std::str::from_utf8(name).ok()?).ok()?;
     let mut messages = vec![];
     while !rest.is_empty() {
-        let Some((message, after)) = read(rest) else {
+        let Some((message, after)) = decode(rest) else {
             tracing::warn!(%from, "a message of another instance is cut off");
             break;
         };
@@ -326,56 +335,52 @@ pub(crate) fn open(sealed: &[u8]) -> Option<(InstanceId, Vec<BusMessage>)> {
     Some((from, messages))
 }
 
-/// The first message and what follows it.
-fn read(bytes: &[u8]) -> Option<(Option<BusMessage>, &[u8])> {
-    let (head_bytes, rest) = length(bytes)?;
+/// The first message and the bytes behind it.
+fn decode(bytes: &[u8]) -> Option<(Option<BusMessage>, &[u8])> {
+    let (head_bytes, rest) = decode_length(bytes)?;
     let (&count, mut rest) = rest.split_first()?;
     if usize::from(count) > BLOBS_MAX {
         return None;
     }
     let mut lengths = [0; BLOBS_MAX];
-    for slot in &mut lengths[..count.into()] {
-        (*slot, rest) = length(rest)?;
+    let lengths = &mut lengths[..count.into()];
+    for length in lengths.iter_mut() {
+        (*length, rest) = decode_length(rest)?;
     }
     let (head, mut rest) = rest.split_at_checked(head_bytes)?;
     let mut blobs = vec![];
-    for &blob_bytes in &lengths[..count.into()] {
-        let (blob, after) = rest.split_at_checked(blob_bytes)?;
+    for &mut length in lengths {
+        let (blob, after) = rest.split_at_checked(length)?;
         blobs.push(Bytes::copy_from_slice(blob));
         rest = after;
     }
-    let message = match serde_json::from_slice(head) {
-        Ok(head) => Some(BusMessage { head, blobs }),
-        Err(error) => {
-            tracing::warn!(%error, "a message of another instance is not understood");
-            None
-        }
-    };
-    Some((message, rest))
+    let head = serde_json::from_slice(head)
+        .inspect_err(|error| tracing::warn!(%error, "cannot read a message of another instance"));
+    Some((head.ok().map(|head| BusMessage { head, blobs }), rest))
 }
 
-fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
-    let (length, rest) = bytes.split_at_checked(4)?;
-    Some((u32::from_le_bytes(length.try_into().ok()?) as usize, rest))
+fn decode_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    Some((u32::from_le_bytes(*length) as usize, rest))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn written(message: &BusMessage) -> Vec<u8> {
-        let mut bytes = vec![];
-        message.write(&mut bytes);
-        bytes
+    fn batch(from: &InstanceId, messages: &[Vec<u8>]) -> Bytes {
+        encode_batch(from, messages.iter().map(Vec::as_slice))
     }
 
     fn some() -> Vec<BusMessage> {
-        let key = Key { job: Id(JobId::new(7)), attempt: 2 };
-        let word = |said| Word { id: 1, key, node: "n".into(), fence: Some(9), said };
+        let key: Key = LeaseKey { job: JobId::new(7), attempt: Attempt(2) }.into();
+        let node = Text(NodeId::new("n").unwrap());
+        let source = ReportSource { key, node: node.clone(), fence: Some(9) };
+        let report = |kind| Head::Report { id: 1, source: source.clone(), kind };
         let blob = |text: &str| Bytes::from(text.to_owned());
-        let order = Assign {
+        let assign = AssignHead {
             key,
-            node: "n".into(),
+            node,
             epoch: 1,
             fence: 9,
             left_ms: 5,
@@ -384,47 +389,51 @@ mod tests {
             audio: Some(("pcm16".into(), 16_000)),
             stream: false,
         };
-        let failed = Spoken::Failed { reason: "MODEL 坏".into(), retryable: true };
+        let done = ReportKind::Done { result: r#"{"text": "你好"}"#.to_owned().into() };
+        let failed = ReportKind::Failed { reason: "MODEL 坏".into(), retryable: true };
+        let ended = ReportVerdict::Ended { state: State(JobState::Done) };
         vec![
-            BusMessage { head: Head::Assign(order), blobs: vec![blob("{}"), blob("sound")] },
-            BusMessage { head: Head::Word(word(Spoken::Done)), blobs: vec![blob("\"你好\"")] },
-            Head::Word(word(failed)).into(),
-            Head::Heard { id: 3, heard: Heard::Ended { state: State(JobState::Done) } }.into(),
-            Head::Lost { keys: vec![key, key] }.into(),
+            BusMessage { head: Head::Assign(assign), blobs: vec![blob("{}"), blob("audio")] },
+            report(done).into(),
+            report(failed).into(),
+            Head::Verdict { id: 3, verdict: ended }.into(),
+            Head::LeasesLost { keys: vec![key, key] }.into(),
         ]
     }
 
-    #[test]
-    fn what_is_sealed_opens_as_it_was() {
-        let from = InstanceId::new("host:7410").unwrap();
-        let frames: Vec<Vec<u8>> = some().iter().map(written).collect();
-        assert_eq!(open(&seal(&from, &frames)), Some((from, some())));
+    fn encoded() -> Vec<Vec<u8>> {
+        some().iter().map(BusMessage::encode).collect()
     }
 
     #[test]
-    fn what_is_not_understood_is_passed_over() {
+    fn a_batch_reads_back_as_it_was_written() {
+        let from = InstanceId::new("host:7410").unwrap();
+        assert_eq!(decode_batch(&batch(&from, &encoded())), Some((from, some())));
+    }
+
+    #[test]
+    fn an_unknown_message_is_skipped() {
         let from = InstanceId::new("a").unwrap();
-        let mut strange = vec![];
+        let mut unknown = vec![];
         let head = br#"{"of_next_year":{}}"#;
-        strange.extend((head.len() as u32).to_le_bytes());
-        strange.push(0);
-        strange.extend(head);
-        let frames = [written(&some()[0]), strange, written(&some()[1])];
-        assert_eq!(open(&seal(&from, &frames)).unwrap().1, some()[..2]);
+        unknown.extend((head.len() as u32).to_le_bytes());
+        unknown.push(0);
+        unknown.extend(head);
+        let messages = [some()[0].encode(), unknown, some()[1].encode()];
+        assert_eq!(decode_batch(&batch(&from, &messages)).unwrap().1, some()[..2]);
     }
 
     #[test]
     fn no_bytes_make_it_panic() {
         let from = InstanceId::new("a").unwrap();
-        let frames: Vec<Vec<u8>> = some().iter().map(written).collect();
-        let whole = seal(&from, &frames);
+        let whole = batch(&from, &encoded());
         for end in 0..whole.len() {
-            open(&whole[..end]);
+            decode_batch(&whole[..end]);
         }
         for at in 0..whole.len() {
             let mut bytes = whole.to_vec();
             bytes[at] ^= 0x80;
-            open(&bytes);
+            decode_batch(&bytes);
         }
     }
 }

@@ -1,275 +1,55 @@
-//! Words of nodes here about jobs of other instances.
+//! Reports of nodes here about jobs of other instances.
 //!
-//! Start at [`Handle::say_elsewhere`]. A last word (a result, a failure) is carried until its owner has answered: the owner may be late,
-//! or die, and its heir wants to hear it too. Only then is it confirmed to the node.
+//! Start at [`Handle::report_elsewhere`]. A final report (a result, a failure) is forwarded until
+//! the job's owner has answered: the owner may be late, or die, and the instance that takes the job
+//! over needs the report too. Only then is it confirmed to the node.
 
 use std::sync::Arc;
 
-use lingua_core::job::{AttemptReport, Refusal, Stage};
-use lingua_core::{Attempt, Fence, InstanceId, JobId};
+use lingua_core::job::{Refusal, Stage};
+use lingua_core::{Attempt, InstanceId, JobId};
 use lingua_store::Store;
-use lingua_store::contract::{Bytes, LeaseKey};
-use serde_json::value::RawValue;
+use lingua_store::contract::{JobRecord, LeaseKey};
 
-use super::message::{BusMessage, Head, Heard, Spoken, Word};
-use super::{Answered, Posted, Remote};
+use super::PeerReply;
+use super::message::{Head, ReportSource, ReportVerdict, Text};
+use super::remote_jobs::RemoteJob;
 use crate::clock::Timer;
 use crate::error::NodeError;
 use crate::handle::Handle;
 use crate::live_jobs::{InboxError, JobMessage, NodeReport, PartialText, ReportKind, VerdictTo};
 use crate::node::ToNode;
-use crate::request::ResultJson;
 use crate::state::EngineState;
 
-/// How long a word is carried around: longer than a dead instance's jobs take to be taken over.
-const CARRY_MS: u64 = 30_000;
+/// How long a report is forwarded: longer than it takes to take over the jobs of a dead instance.
+const FORWARD_MS: u64 = 30_000;
 
-/// How long an answer may take.
-const ANSWER_MS: u64 = 2_000;
+/// How long the owner may take to answer.
+const VERDICT_MS: u64 = 2_000;
 
-/// How long to wait when nobody wants the word at present.
+/// Pause while no instance runs the job.
 const PAUSE_MS: u64 = 300;
 
-fn written(id: u64, job: JobId, word: &NodeReport) -> BusMessage {
-    let NodeReport { report, kind } = word;
-    let mut blobs: Vec<Bytes> = vec![];
-    let said = match kind {
-        ReportKind::Acked => Spoken::Acked,
-        ReportKind::Done { result } => {
-            blobs.push(Bytes::copy_from_slice(result.as_str().as_bytes()));
-            Spoken::Done
-        }
-        ReportKind::Refused => Spoken::Refused,
-        ReportKind::Overtaken => Spoken::Overtaken,
-        ReportKind::Failed { reason, retryable } => {
-            Spoken::Failed { reason: reason.clone(), retryable: *retryable }
-        }
-    };
-    let (node, fence) = (report.node.to_string(), report.fence.map(|fence| fence.0));
-    let key = LeaseKey { job, attempt: report.attempt }.into();
-    BusMessage { head: Head::Word(Word { id, key, node, fence, said }), blobs }
-}
-
-fn read(word: Word, blobs: &[Bytes]) -> Option<NodeReport> {
-    let LeaseKey { attempt, .. } = word.key.lease();
-    let kind = match word.said {
-        Spoken::Acked => ReportKind::Acked,
-        Spoken::Done => {
-            let json = std::str::from_utf8(blobs.first()?).ok()?.to_owned();
-            ReportKind::Done {
-                result: ResultJson::from(Arc::from(RawValue::from_string(json).ok()?)),
+impl ReportVerdict {
+    /// The verdict as the node gets it, or the instance that has the job.
+    fn into_result(self) -> Result<Result<(), NodeError>, InstanceId> {
+        let refusal = match self {
+            Self::Counted => return Ok(Ok(())),
+            Self::NoSuchJob => return Ok(Err(NodeError::NoSuchJob)),
+            Self::Elsewhere { owner } => return Err(owner.0),
+            Self::Stale { state, attempt } => {
+                let current = Stage { state: state.0, attempt: Attempt(attempt) };
+                Refusal::StaleAttempt { current }
             }
-        }
-        Spoken::Refused => ReportKind::Refused,
-        Spoken::Overtaken => ReportKind::Overtaken,
-        Spoken::Failed { reason, retryable } => ReportKind::Failed { reason, retryable },
-    };
-    let report =
-        AttemptReport { attempt, node: word.node.parse().ok()?, fence: word.fence.map(Fence) };
-    Some(NodeReport { report, kind })
-}
-
-/// What a word came to, as a node is told; or who has the job.
-fn told(heard: Heard) -> Result<Result<(), NodeError>, Option<InstanceId>> {
-    Ok(match heard {
-        Heard::Counted => Ok(()),
-        Heard::Stale { state, attempt } => {
-            let current = Stage { state: state.0, attempt: Attempt(attempt) };
-            Err(Refusal::StaleAttempt { current }.into())
-        }
-        Heard::Ended { state } => Err(Refusal::Ended { state: state.0 }.into()),
-        Heard::OutOfPlace { state } => Err(Refusal::OutOfPlace { state: state.0 }.into()),
-        Heard::NoSuchJob => Err(NodeError::NoSuchJob),
-        Heard::Elsewhere { owner } => return Err(owner.parse().ok()),
-    })
-}
-
-impl<S: Store, T: Timer> Handle<S, T> {
-    /// A node here speaks about a job that does not run here.
-    pub(crate) async fn say_elsewhere(
-        &self,
-        job: JobId,
-        word: NodeReport,
-        wait: bool,
-    ) -> Result<(), NodeError> {
-        let shared = &self.shared;
-        let key = LeaseKey { job, attempt: word.report.attempt };
-        let remote = shared.bus.remote(key);
-        if matches!(word.kind, ReportKind::Acked)
-            && !wait
-            && let Some(remote) = &remote
-        {
-            // If it is lost, the order is given again.
-            shared.send(&remote.owner, written(0, job, &word));
-            return Ok(());
-        }
-        let owner = match &remote {
-            Some(remote) => remote.owner.clone(),
-            None => {
-                let record = shared.store.job(job).await?;
-                let is_elsewhere = |owner: &InstanceId| *owner != shared.options.instance;
-                let open = record.as_ref().filter(|record| !record.stage.state.is_terminal());
-                match open.map(|record| record.owner.clone()).filter(is_elsewhere) {
-                    Some(owner) => owner,
-                    None => {
-                        shared.metrics.node_rejected.count("job_over");
-                        return Err(why_not(record));
-                    }
-                }
-            }
+            Self::Ended { state } => Refusal::Ended { state: state.0 },
+            Self::OutOfPlace { state } => Refusal::OutOfPlace { state: state.0 },
         };
-        if wait {
-            return self.carry(job, &word, owner, remote).await;
-        }
-        let handle = self.clone();
-        let node = word.report.node.clone();
-        let is_last_word = !matches!(word.kind, ReportKind::Acked);
-        let is_carried = shared.spawn_background(async move {
-            let heard = handle.carry(job, &word, owner, remote).await;
-            // What nobody could judge is not confirmed: the node keeps it.
-            if is_last_word
-                && !matches!(heard, Err(NodeError::Store(_)))
-                && let Some(local) = handle.shared.nodes.get(&node)
-            {
-                local.outbox.try_send(ToNode::Confirmed { key, accepted: heard.is_ok() }).ok();
-            }
-        });
-        let (what, limit) = ("words on their way to other instances", super::ERRANDS_MAX);
-        match is_carried {
-            true => Ok(()),
-            false => Err(NodeError::Store(lingua_store::StoreError::LimitReached { what, limit })),
-        }
-    }
-
-    /// Carries a word to whoever has its job, until somebody has answered.
-    async fn carry(
-        &self,
-        job: JobId,
-        word: &NodeReport,
-        first: InstanceId,
-        remote: Option<Remote>,
-    ) -> Result<(), NodeError> {
-        let shared = &self.shared;
-        let give_up_ms = shared.now_ms().saturating_add(CARRY_MS);
-        let mut owner = Some(first);
-        loop {
-            let to = match owner.take() {
-                Some(owner) => Some(owner),
-                None => match shared.store.job(job).await {
-                    Ok(Some(record)) if !record.stage.state.is_terminal() => Some(record.owner),
-                    Ok(record) => return Err(why_not(record)),
-                    Err(_) => None,
-                },
-            };
-            if let Some(to) = to {
-                let heard = match to == shared.options.instance {
-                    true => self.say_here(job, word).await,
-                    false => self.say_there(job, word, &to).await,
-                };
-                match heard.map(told) {
-                    Some(Ok(heard)) => {
-                        if heard.is_ok() {
-                            self.has_counted(word, remote);
-                        }
-                        return heard;
-                    }
-                    Some(Err(known)) => owner = known.filter(|known| *known != to),
-                    None => {}
-                }
-            }
-            if shared.now_ms() >= give_up_ms {
-                return Err(lingua_store::StoreError::TimedOut { waited_ms: CARRY_MS }.into());
-            }
-            if owner.is_none() {
-                shared.timer.sleep(PAUSE_MS).await;
-            }
-        }
-    }
-
-    async fn say_there(&self, job: JobId, word: &NodeReport, to: &InstanceId) -> Option<Heard> {
-        match self.shared.ask(to, ANSWER_MS, |id| written(id, job, word)).await? {
-            Answered::Heard(heard) => Some(heard),
-            _ => None,
-        }
-    }
-
-    /// The job has come here while its word was on its way.
-    async fn say_here(&self, job: JobId, word: &NodeReport) -> Option<Heard> {
-        let live = self.shared.live.get(job)?;
-        let (answer, heard) = tokio::sync::oneshot::channel();
-        let word = NodeReport { report: word.report.clone(), kind: word.kind.clone() };
-        live.send(JobMessage::Report(word, Some(VerdictTo::Caller(answer)))).ok()?;
-        heard.await.ok().map(Heard::of)
-    }
-
-    /// A node here has done a job of another instance: what the job's runner would have learned of it is learned here.
-    fn has_counted(&self, word: &NodeReport, remote: Option<Remote>) {
-        let shared = &self.shared;
-        let Some(local) = shared.nodes.get(&word.report.node) else { return };
-        match (&word.kind, remote) {
-            (ReportKind::Done { .. }, Some(remote)) => {
-                local.learn(shared.now_ms().saturating_sub(remote.sent_ms), remote.used);
-            }
-            (ReportKind::Failed { .. }, _) => local.failed(),
-            _ => {}
-        }
-        if !matches!(word.kind, ReportKind::Acked) {
-            shared.queue.wake_for(&local.profile());
-        }
-    }
-
-    /// A node here has a part of the text of a job that does not run here; says whether it was passed on.
-    pub(crate) fn partial_elsewhere(&self, job: JobId, partial: &PartialText) -> bool {
-        let PartialText { report, text } = partial;
-        let key = LeaseKey { job, attempt: report.attempt };
-        let Some(remote) = self.shared.bus.remote(key) else { return false };
-        let (node, fence) = (report.node.to_string(), report.fence.map(|fence| fence.0));
-        let head = Head::Partial { key: key.into(), node, fence, text: text.to_string() };
-        self.shared.send(&remote.owner, head)
-    }
-
-    /// Another instance has a word for a job here.
-    pub(super) fn hear_word(&self, from: &InstanceId, word: Word, blobs: &[Bytes]) {
-        let shared = &self.shared;
-        let (id, job) = (word.id, word.key.lease().job);
-        let Some(word) = read(word, blobs) else {
-            tracing::warn!(job_id = %job, %from, "a word cannot be read");
-            return;
-        };
-        let answer = (id != 0).then(|| VerdictTo::Peer { to: from.clone(), id });
-        let unheard = match shared.live.get(job) {
-            Some(live) => live.send(JobMessage::Report(word, answer)),
-            None => Err(InboxError::Closed),
-        };
-        // A job that hears too much is told again: whoever wants an answer comes back.
-        if let Err(InboxError::Closed) = unheard
-            && id != 0
-        {
-            let (handle, from) = (self.clone(), from.clone());
-            shared.spawn_background(async move { handle.answer_for(job, id, &from).await });
-        }
-    }
-
-    /// Answers for a job that does not run here.
-    async fn answer_for(&self, job: JobId, id: u64, from: &InstanceId) {
-        let shared = &self.shared;
-        let heard = match shared.store.job(job).await {
-            // Nobody knows: it will be asked again.
-            Err(_) => return,
-            Ok(None) => Heard::NoSuchJob,
-            Ok(Some(record)) if record.stage.state.is_terminal() => {
-                Heard::of(Err(Refusal::Ended { state: record.stage.state }))
-            }
-            // It is being taken up.
-            Ok(Some(record)) if record.owner == shared.options.instance => return,
-            Ok(Some(record)) => Heard::Elsewhere { owner: record.owner.to_string() },
-        };
-        shared.send(from, Head::Heard { id, heard });
+        Ok(Err(refusal.into()))
     }
 }
 
-/// Why a word about a job that nobody runs does not count.
-fn why_not(record: Option<lingua_store::contract::JobRecord>) -> NodeError {
+/// Why a report about a job without a runner does not count.
+pub(crate) fn not_live(record: Option<JobRecord>) -> NodeError {
     match record {
         None => NodeError::NoSuchJob,
         Some(record) if record.stage.state.is_terminal() => {
@@ -279,20 +59,205 @@ fn why_not(record: Option<lingua_store::contract::JobRecord>) -> NodeError {
     }
 }
 
+impl<S: Store, T: Timer> Handle<S, T> {
+    /// Handles a node's report about a job that does not run here.
+    pub(crate) async fn report_elsewhere(
+        &self,
+        job: JobId,
+        report: NodeReport,
+        wait: bool,
+    ) -> Result<(), NodeError> {
+        let shared = &self.shared;
+        let key = LeaseKey { job, attempt: report.report.attempt };
+        let is_final = !matches!(report.kind, ReportKind::Acked);
+        let remote = shared.bus.remote_jobs.lock().get(key);
+        let owner = match &remote {
+            Some(remote) if !is_final && !wait => {
+                // If this message is lost, the ACK timer rings and the job is assigned again.
+                shared.send(&remote.owner, report_head(0, job, &report));
+                return Ok(());
+            }
+            Some(remote) => remote.owner.clone(),
+            None => {
+                let record = shared.store.job(job).await?;
+                let is_open = |record: &&JobRecord| !record.stage.state.is_terminal();
+                let owner = record.as_ref().filter(is_open).map(|record| record.owner.clone());
+                let Some(owner) = owner.filter(|owner| *owner != shared.options.instance) else {
+                    shared.metrics.node_rejected.count("job_over");
+                    return Err(not_live(record));
+                };
+                owner
+            }
+        };
+        if wait {
+            return self.forward(job, &report, owner, remote).await;
+        }
+        let (handle, node) = (self.clone(), report.report.node.clone());
+        let is_forwarded = shared.spawn_background(async move {
+            let counted = handle.forward(job, &report, owner, remote).await;
+            // A report without a verdict is not confirmed: the node keeps it.
+            if is_final
+                && !matches!(counted, Err(NodeError::Store(_)))
+                && let Some(local) = handle.shared.nodes.get(&node)
+            {
+                let accepted = counted.is_ok();
+                local.outbox.try_send(ToNode::Confirmed { key, accepted }).ok();
+            }
+        });
+        let (what, limit) = ("reports on their way to other instances", super::BACKGROUND_MAX);
+        match is_forwarded {
+            true => Ok(()),
+            false => Err(lingua_store::StoreError::LimitReached { what, limit }.into()),
+        }
+    }
+
+    /// Forwards a report to the job's owner until an instance has answered.
+    async fn forward(
+        &self,
+        job: JobId,
+        report: &NodeReport,
+        first: InstanceId,
+        remote: Option<RemoteJob>,
+    ) -> Result<(), NodeError> {
+        let shared = &self.shared;
+        let give_up_ms = shared.now_ms().saturating_add(FORWARD_MS);
+        let mut owner = Some(first);
+        loop {
+            let to = match owner.take() {
+                Some(owner) => Some(owner),
+                None => match shared.store.job(job).await {
+                    Ok(Some(record)) if !record.stage.state.is_terminal() => Some(record.owner),
+                    Ok(record) => return Err(not_live(record)),
+                    Err(_) => None,
+                },
+            };
+            if let Some(to) = to {
+                let verdict = match to == shared.options.instance {
+                    true => self.report_here(job, report).await,
+                    false => self.report_to(&to, job, report).await,
+                };
+                match verdict.map(ReportVerdict::into_result) {
+                    Some(Ok(counted)) => {
+                        if counted.is_ok() {
+                            self.learn_from(report, remote);
+                        }
+                        return counted;
+                    }
+                    Some(Err(current)) => owner = Some(current).filter(|current| *current != to),
+                    None => {}
+                }
+            }
+            if shared.now_ms() >= give_up_ms {
+                return Err(lingua_store::StoreError::TimedOut { waited_ms: FORWARD_MS }.into());
+            }
+            if owner.is_none() {
+                shared.timer.sleep(PAUSE_MS).await;
+            }
+        }
+    }
+
+    async fn report_to(
+        &self,
+        to: &InstanceId,
+        job: JobId,
+        report: &NodeReport,
+    ) -> Option<ReportVerdict> {
+        let request = |id| report_head(id, job, report).into();
+        match self.shared.request(to, VERDICT_MS, request).await? {
+            PeerReply::Verdict(verdict) => Some(verdict),
+            _ => None,
+        }
+    }
+
+    /// This instance took the job over while the report was on its way.
+    async fn report_here(&self, job: JobId, report: &NodeReport) -> Option<ReportVerdict> {
+        let live = self.shared.live.get(job)?;
+        let (answer, counted) = tokio::sync::oneshot::channel();
+        live.send(JobMessage::Report(report.clone(), Some(VerdictTo::Caller(answer)))).ok()?;
+        counted.await.ok().map(ReportVerdict::from)
+    }
+
+    /// Learns from a report that counted what the job's runner would have learned about the node.
+    fn learn_from(&self, report: &NodeReport, remote: Option<RemoteJob>) {
+        let shared = &self.shared;
+        let Some(local) = shared.nodes.get(&report.report.node) else { return };
+        match (&report.kind, remote) {
+            (ReportKind::Done { .. }, Some(remote)) => {
+                local.learn(shared.now_ms().saturating_sub(remote.sent_ms), remote.used);
+            }
+            (ReportKind::Failed { .. }, _) => local.failed(),
+            _ => {}
+        }
+        if !matches!(report.kind, ReportKind::Acked) {
+            shared.queue.wake_for(&local.profile());
+        }
+    }
+
+    /// Forwards a partial text to the owner of its job; says whether there is one.
+    pub(crate) fn partial_elsewhere(&self, job: JobId, partial: &PartialText) -> bool {
+        let PartialText { report, text } = partial;
+        let key = LeaseKey { job, attempt: report.attempt };
+        let Some(remote) = self.shared.bus.remote_jobs.lock().get(key) else { return false };
+        let source = ReportSource::new(job, report);
+        self.shared.send(&remote.owner, Head::Partial { source, text: text.to_string() })
+    }
+
+    /// Handles the report of another instance's node about a job here.
+    pub(super) fn on_report(
+        &self,
+        from: &InstanceId,
+        id: u64,
+        source: ReportSource,
+        kind: ReportKind,
+    ) {
+        let shared = &self.shared;
+        let (job, report) = source.into_report();
+        let answer = (id != 0).then(|| VerdictTo::Peer { to: from.clone(), id });
+        let delivered = match shared.live.get(job) {
+            Some(live) => live.send(JobMessage::Report(NodeReport { report, kind }, answer)),
+            None => Err(InboxError::Closed),
+        };
+        // If the job's inbox is full, the other instance sends the report again.
+        if let Err(InboxError::Closed) = delivered
+            && id != 0
+        {
+            let (handle, from) = (self.clone(), from.clone());
+            shared.spawn_background(async move { handle.answer_without_job(job, id, &from).await });
+        }
+    }
+
+    /// Answers a report about a job that does not run here.
+    async fn answer_without_job(&self, job: JobId, id: u64, from: &InstanceId) {
+        let shared = &self.shared;
+        let verdict = match shared.store.job(job).await {
+            // The other instance will ask again.
+            Err(_) => return,
+            Ok(None) => ReportVerdict::NoSuchJob,
+            Ok(Some(record)) if record.stage.state.is_terminal() => {
+                Err(Refusal::Ended { state: record.stage.state }).into()
+            }
+            // This instance is about to take it over.
+            Ok(Some(record)) if record.owner == shared.options.instance => return,
+            Ok(Some(record)) => ReportVerdict::Elsewhere { owner: Text(record.owner) },
+        };
+        shared.send(from, Head::Verdict { id, verdict });
+    }
+}
+
+fn report_head(id: u64, job: JobId, report: &NodeReport) -> Head {
+    let source = ReportSource::new(job, &report.report);
+    Head::Report { id, source, kind: report.kind.clone() }
+}
+
 impl<S: Store, T: Timer> EngineState<S, T> {
-    /// Tells another instance whether its node's word counted.
+    /// Tells another instance whether its node's report counted.
     pub(crate) fn reply_to_peer(
         self: &Arc<Self>,
         to: &InstanceId,
         id: u64,
-        heard: Result<(), Refusal>,
+        counted: Result<(), Refusal>,
     ) {
-        // If it is lost, the word comes again.
-        self.send(to, Head::Heard { id, heard: Heard::of(heard) });
-    }
-
-    /// Says a word that needs no answer; whether it could be delivered.
-    pub(super) async fn tell_owner(self: &Arc<Self>, to: &InstanceId, head: Head) -> bool {
-        self.deliver(to, head).await == Posted::Sent
+        // If this message is lost, the report comes again.
+        self.send(to, Head::Verdict { id, verdict: counted.into() });
     }
 }

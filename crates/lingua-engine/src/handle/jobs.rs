@@ -208,7 +208,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 seen = asked.await.flatten();
             }
             if let Some(seen) = seen {
-                let has_ended = seen.is_over();
+                let has_ended = seen.has_ended();
                 seen.add_to(&mut status.progress);
                 // An end is written before anybody is told of it.
                 if has_ended && reads < READS_AT_ONCE {
@@ -297,7 +297,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Cancels a job and waits until it has ended, one way or the other.
     pub async fn cancel(&self, id: JobId) -> Result<Option<JobStatus>, SubmitError> {
         if let Some(live) = self.shared.live.get(id) {
-            self.tell(&live, JobMessage::Cancel).await;
+            self.send_to_job(&live, JobMessage::Cancel).await;
         } else {
             let Some(status) = self.job(id).await? else { return Ok(None) };
             if status.progress.ended.is_some()

@@ -1,10 +1,10 @@
-//! What operators call.
+//! Calls for operators: nodes, pools, instances, and the explanation of a choice.
 
 use std::sync::Arc;
 
 use lingua_core::job::JobSpec;
 use lingua_core::roster::NodeVerdict;
-use lingua_core::{NodeId, Query, SlotSet};
+use lingua_core::{InstanceId, NodeId, Query, SlotSet, Term};
 use lingua_store::Store;
 use lingua_store::contract::{CellRecord, InstanceRecord, NodeRecord};
 
@@ -16,55 +16,56 @@ use crate::table::PoolTable;
 /// What selection thinks of a node.
 #[derive(Debug, Clone)]
 pub struct NodeExplanation {
-    /// The node.
+    /// The node as the store sees it.
     pub node: NodeRecord,
     /// Whether it would be chosen, and if not, why.
     pub verdict: NodeVerdict,
 }
 
-/// The instances and who leads them.
+/// The instances and their leader.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     /// This instance.
-    pub instance: lingua_core::InstanceId,
-    /// All instances.
+    pub instance: InstanceId,
+    /// All instances, dead ones included.
     pub instances: Vec<InstanceRecord>,
-    /// The pool table published last: its version and the leader's term.
-    pub table: Option<(u64, lingua_core::Term)>,
-    /// Who made it.
+    /// Version and term of the pool table that was published last.
+    pub table: Option<(u64, Term)>,
+    /// The instance that published it.
     pub leader: Option<String>,
 }
 
 impl<S: Store, T: Timer> Handle<S, T> {
-    async fn views(&self) -> Result<Vec<CellRecord>, SubmitError> {
-        let mut views = vec![];
+    /// All cells that have nodes.
+    pub(crate) async fn cells(&self) -> lingua_store::Result<Vec<CellRecord>> {
+        let mut cells = vec![];
         for cell in self.shared.store.cells().await? {
-            views.push(self.shared.store.view(cell).await?);
+            cells.push(self.shared.store.view(cell).await?);
         }
-        Ok(views)
+        Ok(cells)
     }
 
-    /// All nodes that are registered, with the time at which they were looked at.
+    /// All registered nodes, and the store's time.
     pub async fn nodes(&self) -> Result<(u64, Vec<NodeRecord>), SubmitError> {
-        let views = self.views().await?;
-        let now_ms = views.first().map_or(self.shared.now_ms(), |view| view.now_ms);
-        Ok((now_ms, views.into_iter().flat_map(|view| view.nodes).collect()))
+        let cells = self.cells().await?;
+        let now_ms = cells.first().map_or(self.shared.now_ms(), |cell| cell.now_ms);
+        Ok((now_ms, cells.into_iter().flat_map(|cell| cell.nodes).collect()))
     }
 
-    /// One node.
+    /// One node, and the store's time; `None` if it is not registered.
     pub async fn node(&self, node: &NodeId) -> Result<Option<(u64, NodeRecord)>, SubmitError> {
         let Some(place) = self.shared.store.locate(node).await? else { return Ok(None) };
-        let view = self.shared.store.view(place.cell).await?;
-        let found = view.nodes.into_iter().find(|n| n.node == *node);
-        Ok(found.map(|n| (view.now_ms, n)))
+        let cell = self.shared.store.view(place.cell).await?;
+        let found = cell.nodes.into_iter().find(|known| known.node == *node);
+        Ok(found.map(|found| (cell.now_ms, found)))
     }
 
-    /// The pool table in force, and its version.
+    /// The pool table that was published last.
     pub fn pools(&self) -> Option<Arc<PoolTable>> {
         self.shared.table.lock().clone()
     }
 
-    /// Who is there and who leads.
+    /// The instances and their leader.
     pub async fn cluster(&self) -> Result<Cluster, SubmitError> {
         let instances = self.shared.store.instances().await?;
         let table = self.shared.store.table().await?.map(|table| (table.version, table.term));
@@ -72,13 +73,13 @@ impl<S: Store, T: Timer> Handle<S, T> {
         Ok(Cluster { instance: self.shared.options.instance.clone(), instances, table, leader })
     }
 
-    /// Why each node would or would not get this job now. Nothing is taken.
+    /// Says why each node would or would not get this job now. No slot is taken.
     pub async fn explain(&self, spec: &JobSpec) -> Result<Vec<NodeExplanation>, SubmitError> {
-        let mut verdicts = vec![];
-        let mut chosen = false;
-        for view in self.views().await? {
-            let excluded = view.nodes.iter().filter(|n| spec.exclude.contains(&n.node));
-            let exclude: SlotSet = excluded.map(|n| n.place.slot).collect();
+        let mut explanations = vec![];
+        let mut is_chosen = false;
+        for cell in self.cells().await? {
+            let excluded = cell.nodes.iter().filter(|node| spec.exclude.contains(&node.node));
+            let exclude: SlotSet = excluded.map(|node| node.place.slot).collect();
             let query = Query {
                 pair: spec.pair,
                 needs: spec.needs,
@@ -87,23 +88,18 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 policy: self.shared.options.policy,
                 keep_last: spec.wait_ms > Some(0),
             };
-            let roster = view.roster(self.shared.options.rules);
-            let told = roster.explain(&query, view.now_ms, self.shared.random());
-            for (node, (_, verdict)) in view.nodes.into_iter().zip(told.verdicts) {
-                // One job goes to one cell: the first that has a slot, in this account.
+            let roster = cell.roster(self.shared.options.rules);
+            let explained = roster.explain(&query, cell.now_ms, self.shared.random());
+            for (node, (_, verdict)) in cell.nodes.into_iter().zip(explained.verdicts) {
+                // A job goes to one cell: here the first that has a slot.
                 let verdict = match verdict {
-                    NodeVerdict::Chosen { score } if chosen => NodeVerdict::AsGood { score },
+                    NodeVerdict::Chosen { score } if is_chosen => NodeVerdict::AsGood { score },
                     verdict => verdict,
                 };
-                chosen |= matches!(verdict, NodeVerdict::Chosen { .. });
-                verdicts.push(NodeExplanation { node, verdict });
+                is_chosen |= matches!(verdict, NodeVerdict::Chosen { .. });
+                explanations.push(NodeExplanation { node, verdict });
             }
         }
-        Ok(verdicts)
-    }
-
-    /// Whether a node is connected here.
-    pub fn knows(&self, node: &NodeId) -> bool {
-        self.shared.nodes.get(node).is_some()
+        Ok(explanations)
     }
 }

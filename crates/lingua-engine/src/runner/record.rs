@@ -12,7 +12,7 @@ use lingua_store::contract::{AdvanceReply, AdvanceRequest, Bytes, CreateReply, J
 use super::Runner;
 use crate::clock::Timer;
 use crate::events;
-use crate::reconcile::{End, FIRST};
+use crate::reconcile::{FIRST, WrittenEnd};
 use crate::request::JobEnd;
 use crate::state::timed;
 
@@ -59,7 +59,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
             let job = self.shared.new_job(&self.live.request, self.live.accepted_ms);
             let written_ms = self.written_end.as_ref().map_or(0, |end| end.ended_ms);
-            self.shared.reconciler.remember(End { job, stage: to, outcome, token, written_ms });
+            self.shared.reconciler.remember(WrittenEnd {
+                job,
+                stage: to,
+                outcome,
+                token,
+                written_ms,
+            });
         }
     }
 

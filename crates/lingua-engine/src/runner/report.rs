@@ -106,7 +106,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// The connection that a node has now: usually the one that the job was sent on.
     pub(super) fn connection_of(&self, node: &NodeId) -> Option<Arc<LocalNode>> {
         let known = self.connection.as_ref();
-        let known = known.filter(|known| known.node == *node && !known.is_over());
+        let known = known.filter(|known| known.node == *node && !known.is_closed());
         known.cloned().or_else(|| self.shared.nodes.get(node))
     }
 

@@ -13,7 +13,7 @@ use lingua_store::Store as _;
 use crate::world::{Habit, Node, World, done_by, job, job_with};
 
 /// Two instances over one store, both announced.
-async fn two() -> (World, World) {
+pub(crate) async fn two() -> (World, World) {
     let one = World::new();
     let two = World::over(one.store.clone(), one.timer.clone(), "instance-2", |o| o.seed = 8);
     both_are_there(&one).await;

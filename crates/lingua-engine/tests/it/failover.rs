@@ -119,7 +119,7 @@ async fn a_node_whose_place_was_forgotten_is_told_to_register_again() {
     let before = world.store.snapshot();
     let node = Node::works(&world, "a", 1, 10).await;
     world.store.roll_back(&before, LostWrites::Cluster);
-    assert_eq!(world.engine.order(&node.id, true).await, Ok(None), "nobody finds it");
+    assert_eq!(world.engine.set_drain(&node.id, true).await, Ok(None), "nobody finds it");
     let told = world.engine.heartbeat(beat(&node, vec![])).await;
     assert_eq!(told, Err(NodeError::NotRegistered));
 }

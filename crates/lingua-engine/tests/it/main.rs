@@ -8,6 +8,7 @@ mod nodes;
 mod operators;
 mod panics;
 mod partials;
+mod polling;
 mod restart;
 mod session_failover;
 mod sessions;

@@ -53,14 +53,14 @@ async fn a_draining_node_finishes_and_takes_nothing_new() {
     let mut node = Node::works(&world, "a", 2, 500).await;
     let running = world.submit(job(1, "zh:en")).await;
     node.next_job().await;
-    assert_eq!(world.engine.order(&node.id, true).await.unwrap(), Some(NodeState::Draining));
+    assert_eq!(world.engine.set_drain(&node.id, true).await.unwrap(), Some(NodeState::Draining));
     assert!(matches!(node.told.recv().await.unwrap(), ToNode::Drain));
     let refused = world.translate(job_with(2, "zh:en", |s| s.wait_ms = Some(100))).await;
     assert_eq!(error_of(&refused), "ALL_CANDIDATES_FULL_OR_FAILED");
     assert_eq!(done_by(&world.ended(running).await), "a");
     assert!(world.engine.heartbeat(beat(&node)).await.unwrap().drain);
     let nobody = NodeId::new("nobody").unwrap();
-    assert_eq!(world.engine.order(&nobody, true).await.unwrap(), None);
+    assert_eq!(world.engine.set_drain(&nobody, true).await.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +136,7 @@ async fn a_heartbeat_can_change_what_a_node_can_do() {
     let japanese = profile("ja en", 1);
     let change = NodeHeartbeat { profile: Some(Arc::clone(&japanese)), ..beat(&node) };
     world.engine.heartbeat(change).await.unwrap();
-    assert_eq!(world.engine.profile_of(&node.id), Some(japanese));
+    assert_eq!(world.engine.profile_of(&node.id).await, Ok(japanese));
     assert_eq!(error_of(&world.translate(job(1, "zh:en")).await), "NO_CAPABLE_NODE");
     assert_eq!(done_by(&world.translate(job(2, "ja:en")).await), "a");
     world.engine.heartbeat(beat(&node)).await.unwrap();

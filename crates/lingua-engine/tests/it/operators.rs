@@ -38,7 +38,7 @@ async fn an_explanation_names_each_nodes_reason() {
     Node::works(&world, "able", 4, 10).await;
     Node::join(&world, "french", "fr", 4, Habit::Silent).await;
     let tired = Node::works(&world, "tired", 4, 10).await;
-    world.engine.order(&tired.id, true).await.unwrap();
+    world.engine.set_drain(&tired.id, true).await.unwrap();
     let told = world.engine.explain(&job(1, "zh:en").spec).await.unwrap();
     let verdict = |name: &str| {
         told.iter().find(|v| v.node.node.as_str() == name).map(|v| v.verdict).expect("a verdict")

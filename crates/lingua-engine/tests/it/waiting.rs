@@ -86,10 +86,10 @@ async fn another_pairs_line_does_not_stand_in_the_way() {
 async fn a_resumed_node_serves_those_who_wait() {
     let world = World::new();
     let node = Node::works(&world, "a", 1, 10).await;
-    world.engine.order(&node.id, true).await.unwrap();
+    world.engine.set_drain(&node.id, true).await.unwrap();
     let id = world.submit(job(1, "zh:en")).await;
     tokio::time::sleep(Duration::from_millis(600)).await;
-    world.engine.order(&node.id, false).await.unwrap();
+    world.engine.set_drain(&node.id, false).await.unwrap();
     let view = world.ended(id).await;
     assert_eq!(done_by(&view), "a");
     assert!(view.progress.ended.unwrap().waited_ms <= 601);

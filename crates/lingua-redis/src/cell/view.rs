@@ -7,7 +7,7 @@ use lingua_core::{Attempt, CellId, Epoch, Fence, Load};
 use lingua_store::Result;
 use lingua_store::contract::{CellRecord, LeaseKey, LeaseRecord, NodeRecord, Place};
 
-use super::{phase, profile, slot, state, tenant};
+use super::{health, phase, profile, slot, state, tenant};
 use crate::record::RecordReader;
 use crate::reply::{ScriptReply, corrupt, read_job};
 
@@ -71,7 +71,7 @@ fn read_node(
         .map(|permille| permille as f64 / 1000.0);
     let cost_ms = cold.number(4)? as u32;
     let gate = cold.number(1)?;
-    let (_health, drain, _offline) = (cold.number(1)?, cold.number(1)?, cold.number(1)?);
+    let (health_code, drain, _offline) = (cold.number(1)?, cold.number(1)?, cold.number(1)?);
     if cold.number(1)? == 0 {
         return Ok(None);
     }
@@ -87,6 +87,7 @@ fn read_node(
         node,
         place: Place { cell, slot: slot(at as u64)?, epoch },
         profile: Arc::new(profile),
+        health: health(health_code)?,
         state: state(gate / 8)?,
         drain_ordered: drain == 1,
         load,

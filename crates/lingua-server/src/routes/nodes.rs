@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, Query};
 use lingua_core::{NodeId, Profile};
 use lingua_engine::Timer;
-use lingua_engine::handle::{NodeHeartbeat, NodeRegistration};
+use lingua_engine::handle::NodeHeartbeat;
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 use lingua_wire::node::{
@@ -16,11 +16,9 @@ use lingua_wire::scheduler::NodeJobs;
 use lingua_wire::{ErrorCode, RequestError, parse};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tokio::sync::mpsc;
 
 use crate::app::{App, Shared};
 use crate::convert;
-use crate::mailbox::Mailbox;
 use crate::reply::{ApiError, HttpReply, json};
 use crate::request::BodyBytes;
 
@@ -36,13 +34,10 @@ pub(crate) async fn register<S: Store, T: Timer>(
     tracing::info!(step = "register_start", "a node registers over HTTP");
     let node = parts.node.unwrap_or_else(new_node_id);
     log_steps(&node, &parts.profile);
-    let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
     let (profile, health) = (Arc::new(parts.profile), parts.health);
     let version = parts.version.map(Into::into);
-    let registration = NodeRegistration { node: node.clone(), profile, health, version, outbox };
-    let registered = app.shared.engine.register(registration).await?;
-    let mailbox = Mailbox::new(registered.place.epoch, inbox);
-    app.shared.mailboxes.put(node.clone(), mailbox, |node| app.shared.engine.epoch_of(node));
+    let engine = &app.shared.engine;
+    let registered = engine.register_polling(node.clone(), profile, health, version).await?;
     tracing::info!(step = "register_complete", node_id = %node, pairs = registered.pairs, "registered");
     Ok(json(&RegisterResponse {
         ok: true,
@@ -81,10 +76,7 @@ pub(crate) async fn heartbeat<S: Store, T: Timer>(
 ) -> HttpReply {
     let heartbeat: Heartbeat = parse(&body)?;
     let node = heartbeat.node()?.clone();
-    let (mut cancel, drain) = take_beat(&app, &node, &heartbeat).await?;
-    if let Some(mailbox) = app.shared.mailboxes.get(&node) {
-        cancel.extend(mailbox.take_cancelled());
-    }
+    let (cancel, drain) = take_beat(&app, &node, &heartbeat).await?;
     Ok(json(&HeartbeatResponse { ok: true, cancel, drain }))
 }
 
@@ -95,7 +87,7 @@ pub(crate) async fn take_beat<S: Store, T: Timer>(
     heartbeat: &Heartbeat,
 ) -> Result<(Vec<JobRef>, bool), ApiError> {
     let engine = &app.shared.engine;
-    let current = engine.profile_anywhere(node).await?;
+    let current = engine.profile_of(node).await?;
     let profile = heartbeat.capability_update(&current)?.map(Arc::new);
     let running = heartbeat.running.iter().flatten();
     let running = running.map(|r| LeaseKey { job: r.job_id, attempt: r.attempt_id }).collect();
@@ -118,12 +110,7 @@ pub(crate) async fn offline<S: Store, T: Timer>(
     BodyBytes(body): BodyBytes,
 ) -> HttpReply {
     let node = parse::<Offline>(&body)?.node_id;
-    let engine = &app.shared.engine;
-    match engine.epoch_of(&node) {
-        Some(epoch) => engine.disconnect(&node, epoch).await?,
-        None => engine.offline_elsewhere(&node).await?,
-    }
-    app.shared.mailboxes.remove(&node);
+    app.shared.engine.sign_off(&node).await?;
     Ok(json(&OkResponse::OK))
 }
 
@@ -141,17 +128,8 @@ pub(crate) async fn jobs<S: Store, T: Timer>(
     Query(poll): Query<Poll>,
 ) -> HttpReply {
     let node = NodeId::new(&id).map_err(|error| RequestError::invalid("id", &error.to_string()))?;
-    let epoch = app.shared.engine.epoch_of(&node);
-    let mailbox = app.shared.mailboxes.get(&node).filter(|mailbox| Some(mailbox.epoch) == epoch);
     let wait_ms = poll.wait_ms.unwrap_or(POLL_MS).min(app.shared.options.poll_ms_max);
-    let assignments = match mailbox {
-        Some(mailbox) => mailbox.jobs(wait_ms).await,
-        None if epoch.is_none() => app.shared.engine.poll_elsewhere(&node, wait_ms).await?,
-        None => {
-            let detail = "this node is not registered over HTTP; register first";
-            return Err(ApiError::new(ErrorCode::NodeNotRegistered, detail));
-        }
-    };
+    let assignments = app.shared.engine.poll(&node, wait_ms).await?;
     let now_ms = app.shared.engine.now_ms();
     let jobs = assignments.iter().map(|a| convert::assign(a, now_ms, true)).collect();
     Ok(json(&NodeJobs { jobs }))
@@ -216,7 +194,7 @@ pub(crate) async fn fail<S: Store, T: Timer>(
 
 /// A node that is registered, here or elsewhere.
 async fn known<S: Store, T: Timer>(app: &App<S, T>, node: &NodeId) -> Result<NodeId, ApiError> {
-    match app.shared.engine.knows_anywhere(node).await? {
+    match app.shared.engine.is_registered(node).await? {
         true => Ok(node.clone()),
         false => Err(lingua_engine::NodeError::NotRegistered.into()),
     }

@@ -75,7 +75,7 @@ async fn order<S: Store, T: Timer>(
     drain: bool,
 ) -> HttpReply {
     let id = node_id(&id)?;
-    if app.shared.engine.order(&id, drain).await?.is_none() {
+    if app.shared.engine.set_drain(&id, drain).await?.is_none() {
         return Err(no_such_node(&id));
     }
     node(app, Path(id.to_string())).await

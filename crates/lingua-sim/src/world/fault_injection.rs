@@ -201,7 +201,7 @@ fn node_fault(world: &Arc<World>, fault: Fault, node: usize, rng: &mut SimRng) {
                 world.note(about, format_args!("! n{node} is to drain"));
                 let id = node_id(node);
                 world
-                    .call_instance(at, |run| async move { run.engine.order(&id, true).await })
+                    .call_instance(at, |run| async move { run.engine.set_drain(&id, true).await })
                     .await;
                 sleep(away_ms).await;
                 world.resume(node).await;
@@ -217,7 +217,7 @@ impl World {
         for _ in 0..RESUME_TRIES {
             let id = node_id(node);
             let reply = self
-                .call_instance(at, |run| async move { run.engine.order(&id, false).await })
+                .call_instance(at, |run| async move { run.engine.set_drain(&id, false).await })
                 .await;
             // Between two registrations the node is unknown.
             if matches!(reply, Some(Ok(Some(_)))) {

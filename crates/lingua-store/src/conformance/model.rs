@@ -130,6 +130,7 @@ impl Model {
             .iter()
             .filter(|n| n.view.place.cell == cell)
             .map(|n| NodeRecord {
+                health: n.health,
                 state: n.state(),
                 used: self.used(cell, n.view.place.slot),
                 ..n.view.clone()

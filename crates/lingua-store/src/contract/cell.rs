@@ -65,6 +65,23 @@ pub struct RegisterRequest {
     pub via: InstanceId,
 }
 
+impl RegisterRequest {
+    /// The registration of a node that is registered already, with everything as it is. A caller
+    /// that changes one thing cannot forget the others.
+    pub fn repeat(record: &NodeRecord, fresh_ms: u64) -> Self {
+        Self {
+            place: record.place,
+            node: record.node.clone(),
+            profile: Arc::clone(&record.profile),
+            health: record.health,
+            cost_ms: record.cost_ms,
+            fresh_ms,
+            version: record.version.clone(),
+            via: record.via.clone(),
+        }
+    }
+}
+
 /// What a registration answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RegisterReply {
@@ -293,6 +310,8 @@ pub struct NodeRecord {
     pub place: Place,
     /// What it can do.
     pub profile: Arc<Profile>,
+    /// The health that the node last reported.
+    pub health: Health,
     /// What its health and the orders to it come to.
     pub state: NodeState,
     /// Whether an operator has ordered it to drain.

@@ -361,6 +361,7 @@ impl Cell {
                 node: node.id.clone(),
                 place: Place { cell: self.id, slot, epoch: node.epoch },
                 profile: Arc::clone(self.roster.profile(slot)?),
+                health: node.health,
                 state: node.state(),
                 drain_ordered: node.drain_ordered,
                 load: node.load,

@@ -28,16 +28,16 @@ fn every_waiter_that_could_get_a_slot_gets_it() {
 }
 
 #[test]
-fn room_that_nobody_told_of_is_passed_on() {
-    waiting::room_that_nobody_told_of_is_passed_on(5_000);
+fn a_slot_found_without_a_wake_wakes_the_next() {
+    waiting::a_slot_found_without_a_wake_wakes_the_next(5_000);
 }
 
 #[test]
-fn a_wake_that_is_not_used_is_passed_on() {
-    waiting::a_wake_that_is_not_used_is_passed_on(20_000);
+fn an_unused_wake_is_passed_on() {
+    waiting::an_unused_wake_is_passed_on(20_000);
 }
 
 #[test]
-fn whoever_waits_for_an_end_hears_of_it() {
-    waiting::whoever_waits_for_an_end_hears_of_it(10_000);
+fn every_waiter_learns_of_the_end() {
+    waiting::every_waiter_learns_of_the_end(10_000);
 }

@@ -77,6 +77,7 @@ impl Model {
             node: r.node.clone(),
             place: r.place,
             profile: r.profile.clone(),
+            health: r.health,
             state: NodeState::Ready,
             drain_ordered,
             load: old.as_ref().filter(|_| same).map_or(Load::default(), |n| n.view.load),

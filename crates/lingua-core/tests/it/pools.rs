@@ -1,8 +1,4 @@
-//! Every worked example of the user's documents (000, 001, 003, 004), as the rulings read them.
-//!
-//! Where a document pairs ASR with the repair languages (000 §9, §10; 003 §9), the ruling is ASR × TTS;
-//! the example's second list stands for both then, and the rule is `declared`, which is all those
-//! documents ask of semantic repair.
+//! Worked examples: which pools a node joins, what it lacks for a job, and which node is chosen.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -19,7 +15,7 @@ const SPEECH: Needs = Needs::SPEECH_TO_SPEECH;
 const TEXT: Needs = Needs::SPEECH_TO_TEXT;
 
 #[rstest]
-#[case::doc_000_1_2(
+#[case::two_languages_each_way(
     "zh en",
     "zh en",
     "zh en",
@@ -27,7 +23,7 @@ const TEXT: Needs = Needs::SPEECH_TO_TEXT;
     SemanticRule::Declared,
     "zh:zh zh:en en:zh en:en"
 )]
-#[case::doc_000_2_1_node1(
+#[case::more_targets_than_sources(
     "zh en",
     "zh en",
     "zh en ja",
@@ -35,7 +31,7 @@ const TEXT: Needs = Needs::SPEECH_TO_TEXT;
     SemanticRule::Declared,
     "zh:zh zh:en zh:ja en:zh en:en en:ja"
 )]
-#[case::doc_000_3_2(
+#[case::repair_declared(
     "zh en de",
     "zh en",
     "zh en ja",
@@ -43,7 +39,7 @@ const TEXT: Needs = Needs::SPEECH_TO_TEXT;
     SemanticRule::Declared,
     "zh:zh zh:en zh:ja en:zh en:en en:ja de:zh de:en de:ja"
 )]
-#[case::doc_000_3_2_by_the_default_rule(
+#[case::repair_of_the_source(
     "zh en de",
     "zh en",
     "zh en ja",
@@ -51,7 +47,7 @@ const TEXT: Needs = Needs::SPEECH_TO_TEXT;
     SemanticRule::Source,
     "zh:zh zh:en zh:ja en:zh en:en en:ja"
 )]
-#[case::doc_000_9_2(
+#[case::three_sources_two_targets(
     "zh en de",
     "zh en",
     "zh en",
@@ -59,7 +55,7 @@ const TEXT: Needs = Needs::SPEECH_TO_TEXT;
     SemanticRule::Declared,
     "zh:zh zh:en en:zh en:en de:zh de:en"
 )]
-#[case::doc_000_10_1(
+#[case::the_default_rule(
     "zh en",
     "zh en",
     "zh en",
@@ -67,8 +63,8 @@ const TEXT: Needs = Needs::SPEECH_TO_TEXT;
     SemanticRule::Source,
     "zh:zh zh:en en:zh en:en"
 )]
-#[case::doc_001_3_3_1("zh en", "zh en", "zh en", "zh:en en:zh", SemanticRule::Both, "zh:en en:zh")]
-#[case::doc_003_2_1(
+#[case::listed_pairs("zh en", "zh en", "zh en", "zh:en en:zh", SemanticRule::Both, "zh:en en:zh")]
+#[case::repair_declared_again(
     "zh en de",
     "zh en",
     "zh en ja",
@@ -76,7 +72,7 @@ const TEXT: Needs = Needs::SPEECH_TO_TEXT;
     SemanticRule::Declared,
     "zh:zh zh:en zh:ja en:zh en:en en:ja de:zh de:en de:ja"
 )]
-#[case::doc_003_4_2(
+#[case::all_sources_repaired(
     "zh en de",
     "zh en de",
     "zh en",
@@ -84,7 +80,7 @@ const TEXT: Needs = Needs::SPEECH_TO_TEXT;
     SemanticRule::Source,
     "zh:zh zh:en en:zh en:en de:zh de:en"
 )]
-#[case::doc_003_9_1_recommended(
+#[case::recommended(
     "zh en",
     "zh en",
     "zh en",
@@ -92,7 +88,7 @@ const TEXT: Needs = Needs::SPEECH_TO_TEXT;
     SemanticRule::Source,
     "zh:zh zh:en en:zh en:en"
 )]
-#[case::doc_004_5_1_node_123(
+#[case::listed_pairs_by_source(
     "en zh",
     "en zh",
     "en zh",
@@ -100,7 +96,7 @@ const TEXT: Needs = Needs::SPEECH_TO_TEXT;
     SemanticRule::Source,
     "en:zh zh:en"
 )]
-#[case::doc_004_appendix_b(
+#[case::both_repaired(
     "en zh",
     "en zh",
     "en zh",
@@ -127,14 +123,14 @@ fn a_node_joins_these_pools(
 }
 
 #[test]
-fn doc_000_1_1_and_2_1_a_pool_is_directed() {
+fn a_pool_is_directed() {
     let one_way = caps("zh", "zh", "en", "*").unwrap();
     assert_eq!(one_way.missing(pair("zh:en"), SPEECH, SemanticRule::Source), None);
     assert!(one_way.missing(pair("en:zh"), SPEECH, SemanticRule::Source).is_some());
 }
 
 #[test]
-fn doc_003_9_1_five_by_four_languages_make_twenty_pools() {
+fn five_by_four_languages_make_twenty_pools() {
     let many = caps("zh en de fr es", "zh en de fr", "zh en de fr", "*").unwrap();
     assert_eq!(many.pair_count(SemanticRule::Declared), 20);
     assert_eq!(many.pair_count(SemanticRule::Source), 16, "es is recognised but not repaired");
@@ -147,7 +143,7 @@ fn doc_003_9_1_five_by_four_languages_make_twenty_pools() {
 #[case::c2_asr_source("en", "zh en", "en", "*", Some("asr(zh) missing"))]
 #[case::c3_tts_target("zh en", "zh en", "zh", "*", Some("tts(en) missing"))]
 #[case::c4_nmt_pair("zh en", "zh en", "en", "en:zh", Some("nmt(zh->en) missing"))]
-fn doc_001_3_1_1_exact_pool_conditions(
+fn an_exact_pool_needs_all_four_capabilities(
     #[case] asr: &str,
     #[case] semantic: &str,
     #[case] tts: &str,
@@ -184,7 +180,7 @@ fn doc_001_3_1_1_exact_pool_conditions(
     "zh:en",
     Some("no source language that it can bring to en")
 )]
-fn doc_001_3_1_2_mixed_pool_conditions(
+fn a_mixed_pool_needs_one_source_that_meets_all_conditions(
     #[case] asr: &str,
     #[case] semantic: &str,
     #[case] tts: &str,
@@ -196,9 +192,9 @@ fn doc_001_3_1_2_mixed_pool_conditions(
     assert_eq!(found.map(|lack| lack.to_string()).as_deref(), lack);
 }
 
-/// 001 §4.2: `zh → en` looks in pool `zh:en`, `auto → en` looks in pool `*:en`.
+/// `zh → en` looks in pool `zh:en`, `auto → en` looks in pool `*:en`.
 #[test]
-fn doc_001_4_2_the_source_names_the_pool() {
+fn the_source_names_the_pool() {
     assert_eq!(pair("zh:en").to_string(), "zh:en");
     assert_eq!(pair("auto:en").to_string(), "*:en");
     let mut roster = Roster::new(Rules { semantic: SemanticRule::Both, ..Rules::default() });
@@ -211,9 +207,9 @@ fn doc_001_4_2_the_source_names_the_pool() {
     }
 }
 
-/// 001 §5.4.1, scenario 1: one node in two pools takes a job of each, within its slots.
+/// One node in two pools takes a job of each, within its slots.
 #[test]
-fn doc_001_5_4_1_one_node_serves_two_pools() {
+fn one_node_serves_two_pools_within_its_slots() {
     let mut roster = Roster::new(Rules::default());
     enroll(&mut roster, 0, caps("zh en", "zh en", "zh en", "zh:en en:zh").unwrap(), 2);
     let slot = Slot::new(0).unwrap();
@@ -226,9 +222,9 @@ fn doc_001_5_4_1_one_node_serves_two_pools() {
     assert_eq!((full.slot, full.capable, full.free), (None, 1, 0));
 }
 
-/// 001 §5.4.1, scenario 2: two nodes in the same two pools share the work.
+/// Two nodes in the same two pools share the work.
 #[test]
-fn doc_001_5_4_1_two_nodes_share_two_pools() {
+fn two_nodes_share_two_pools() {
     let mut roster = Roster::new(Rules::default());
     for slot in 0..2 {
         enroll(&mut roster, slot, caps("zh en", "zh en", "zh en", "*").unwrap(), 4);
@@ -243,19 +239,20 @@ fn doc_001_5_4_1_two_nodes_share_two_pools() {
 #[case::served("en zh", "en:zh zh:en", None)]
 #[case::semantic_source("zh", "en:zh", Some("semantic(en) missing"))]
 #[case::nmt("en zh", "zh:en", Some("nmt(en->zh) missing"))]
-fn doc_004_6_1_repair_of_the_source_is_the_gate(
+fn repair_of_the_source_is_required(
     #[case] semantic: &str,
     #[case] pairs: &str,
     #[case] lack: Option<&str>,
 ) {
-    // No ASR list in that document: the repair list stands for it at the edge. Here the node hears both.
+    // No ASR list in that document: the repair list stands for it at the edge. Here the node hears
+    // both.
     let caps = caps("en zh", semantic, "en zh", pairs).unwrap();
     let found = caps.missing(pair("en:zh"), TEXT, SemanticRule::Source);
     assert_eq!(found.map(|lack| lack.to_string()).as_deref(), lack);
 }
 
 #[test]
-fn doc_004_6_1_tts_counts_only_when_it_is_wanted() {
+fn tts_counts_only_when_the_job_wants_speech() {
     let silent = caps("en zh", "en zh", "en", "*").unwrap();
     assert_eq!(silent.missing(pair("en:zh"), TEXT, SemanticRule::Source), None);
     let lack = silent.missing(pair("en:zh"), SPEECH, SemanticRule::Source);
@@ -263,7 +260,7 @@ fn doc_004_6_1_tts_counts_only_when_it_is_wanted() {
 }
 
 #[rstest]
-fn doc_004_4_1_a_service_that_is_off_is_not_used(
+fn a_service_that_is_off_is_not_used(
     #[values(Service::Asr, Service::Semantic, Service::Nmt, Service::Tts)] off: Service,
 ) {
     let all = caps("en zh", "en zh", "en zh", "*").unwrap();
@@ -276,7 +273,7 @@ fn doc_004_4_1_a_service_that_is_off_is_not_used(
 }
 
 #[test]
-fn doc_004_4_1_tone_is_needed_only_by_jobs_that_ask_for_it() {
+fn tone_is_needed_only_by_jobs_that_ask_for_it() {
     let services = ServiceSet::ALL.without(Service::Tone);
     let node = lingua_core::Capabilities::new(
         langs("en zh"),
@@ -292,9 +289,9 @@ fn doc_004_4_1_tone_is_needed_only_by_jobs_that_ask_for_it() {
     assert_eq!(lack, Some(MissingCapability::Service(Service::Tone)));
 }
 
-/// 004 §8.2: the node that the user names must be able to do the job, and may be full.
+/// The node that the user names must be able to do the job, and may be full.
 #[test]
-fn doc_004_8_2_a_preferred_node_is_checked() {
+fn a_preferred_node_is_checked() {
     let mut roster = Roster::new(Rules::default());
     enroll(&mut roster, 0, caps("en zh", "en zh", "en zh", "*").unwrap(), 1);
     enroll(&mut roster, 1, caps("fr", "fr", "fr", "*").unwrap(), 1);
@@ -308,9 +305,9 @@ fn doc_004_8_2_a_preferred_node_is_checked() {
     assert!(!RejectReason::Full.is_incapable());
 }
 
-/// 004 §8.1: "the same session does not stay on one node".
+/// "the same session does not stay on one node".
 #[test]
-fn doc_004_8_1_turns_of_a_session_spread() {
+fn turns_of_a_session_spread_over_the_nodes() {
     let mut roster = Roster::new(Rules::default());
     for slot in 0..50 {
         enroll(&mut roster, slot, caps("en zh", "en zh", "en zh", "*").unwrap(), 2);

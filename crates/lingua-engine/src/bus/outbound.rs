@@ -1,0 +1,131 @@
+//! One outbound queue for each other instance; messages are sent in batches.
+//!
+//! Start at [`EngineState::send`]. While one batch to an instance is on its way the next messages
+//! for it gather, so that a busy bus costs few calls and an idle one no time.
+//!
+//! Invariant: while a queue exists, one task sends its messages.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use lingua_core::InstanceId;
+use lingua_store::Store;
+use lingua_store::contract::{BusDelivery, MESSAGE_BYTES_MAX};
+use tokio::sync::oneshot;
+
+use super::Bus;
+use super::message::{self, BusMessage};
+use crate::clock::Timer;
+use crate::state::EngineState;
+
+/// Most messages that wait for one instance.
+const QUEUE_MAX: usize = 4096;
+
+/// Most bytes that wait for one instance.
+const QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// Most messages in one batch.
+const BATCH_MAX: usize = 128;
+
+/// Most bytes in one batch, with room for the sender's name. A larger message has its own batch.
+const BATCH_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1024;
+
+#[derive(Debug)]
+struct QueuedMessage {
+    bytes: Vec<u8>,
+    /// Learns whether the message is in the other instance's inbox.
+    sent: Option<oneshot::Sender<bool>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct OutboundQueue {
+    messages: VecDeque<QueuedMessage>,
+    bytes: usize,
+}
+
+impl Bus {
+    /// Queues a message; `None` if the queue is full. Says whether the queue needs a task.
+    fn enqueue(&self, to: &InstanceId, message: QueuedMessage) -> Option<bool> {
+        let mut outbound = self.outbound.lock();
+        let is_new = !outbound.contains_key(to);
+        let queue = outbound.entry(to.clone()).or_default();
+        let bytes = queue.bytes + message.bytes.len();
+        if queue.messages.len() >= QUEUE_MAX || bytes > QUEUE_BYTES_MAX {
+            return None;
+        }
+        queue.bytes = bytes;
+        queue.messages.push_back(message);
+        Some(is_new)
+    }
+
+    /// Takes the next batch for an instance; removes the queue when it is empty.
+    fn next_batch(&self, to: &InstanceId) -> Option<Vec<QueuedMessage>> {
+        let mut outbound = self.outbound.lock();
+        let queue = outbound.get_mut(to)?;
+        let (mut batch, mut bytes) = (vec![], 0);
+        while let Some(next) = queue.messages.front() {
+            let fits = batch.len() < BATCH_MAX && bytes + next.bytes.len() <= BATCH_BYTES_MAX;
+            if !fits && !batch.is_empty() {
+                break;
+            }
+            bytes += next.bytes.len();
+            batch.extend(queue.messages.pop_front());
+        }
+        queue.bytes -= bytes;
+        if batch.is_empty() {
+            outbound.remove(to);
+            return None;
+        }
+        Some(batch)
+    }
+}
+
+impl<S: Store, T: Timer> EngineState<S, T> {
+    /// Queues a message for another instance; says whether there was room.
+    pub(super) fn send(self: &Arc<Self>, to: &InstanceId, message: impl Into<BusMessage>) -> bool {
+        self.enqueue(to, message.into(), None)
+    }
+
+    /// Sends a message and waits until it is in the other instance's inbox; says whether it is.
+    pub(super) async fn send_and_wait(
+        self: &Arc<Self>,
+        to: &InstanceId,
+        message: impl Into<BusMessage>,
+    ) -> bool {
+        let (sent, is_sent) = oneshot::channel();
+        self.enqueue(to, message.into(), Some(sent)) && is_sent.await.unwrap_or(false)
+    }
+
+    fn enqueue(
+        self: &Arc<Self>,
+        to: &InstanceId,
+        message: BusMessage,
+        sent: Option<oneshot::Sender<bool>>,
+    ) -> bool {
+        let queued = self.bus.enqueue(to, QueuedMessage { bytes: message.encode(), sent });
+        match queued {
+            Some(true) => drop(tokio::spawn(Arc::clone(self).send_batches(to.clone()))),
+            Some(false) => {}
+            None => self.metrics.bus.count("dropped"),
+        }
+        queued.is_some()
+    }
+
+    /// Sends one batch after the other until the queue is empty.
+    async fn send_batches(self: Arc<Self>, to: InstanceId) {
+        while let Some(batch) = self.bus.next_batch(&to) {
+            let messages = batch.iter().map(|message| message.bytes.as_slice());
+            let encoded = message::encode_batch(&self.options.instance, messages);
+            let delivery = self.store.send(&to, encoded).await;
+            let is_sent = matches!(delivery, Ok(BusDelivery::Sent));
+            if let Err(error) = delivery {
+                tracing::debug!(%error, %to, "the store did not take a batch of messages");
+            }
+            let outcome = if is_sent { "sent" } else { "undelivered" };
+            self.metrics.bus.count_many(outcome, batch.len() as u64);
+            for sent in batch.into_iter().filter_map(|message| message.sent) {
+                sent.send(is_sent).ok();
+            }
+        }
+    }
+}
