@@ -1,6 +1,6 @@
 //! Opening a WebSocket to the scheduler, for nodes and for sessions.
 //!
-//! Start at [`Endpoint::open`]; [`ConnectError`] has what can go wrong, and what to do about it.
+//! Start at [`SchedulerEndpoint::open`]; [`ConnectionError`] has what can go wrong, and what to do.
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
+pub enum ConnectionError {
     /// The address cannot be the address of a scheduler.
     #[error("{url:?} is not usable: {detail}")]
     BadUrl {
@@ -66,7 +66,7 @@ pub enum ConnectError {
     },
 }
 
-impl ConnectError {
+impl ConnectionError {
     /// The error code that users see.
     pub fn code(&self) -> &str {
         match self {
@@ -79,7 +79,7 @@ impl ConnectError {
     }
 }
 
-impl From<ErrorMessage<'_>> for ConnectError {
+impl From<ErrorMessage<'_>> for ConnectionError {
     fn from(error: ErrorMessage<'_>) -> Self {
         Self::Refused { code: error.error.into_owned(), detail: error.detail.into_owned() }
     }
@@ -87,7 +87,7 @@ impl From<ErrorMessage<'_>> for ConnectError {
 
 /// The address of a scheduler, the token to show it, and the certificates to trust.
 #[derive(Debug, Clone)]
-pub(crate) struct Endpoint {
+pub(crate) struct SchedulerEndpoint {
     url: String,
     /// Path of the route, for the example in errors.
     route: &'static str,
@@ -105,7 +105,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-impl Endpoint {
+impl SchedulerEndpoint {
     pub(crate) fn new(url: impl Into<String>, route: &'static str) -> Self {
         Self { url: url.into(), route, token: None, trust: Trust::System }
     }
@@ -114,13 +114,13 @@ impl Endpoint {
         self.token = Some(Token(token));
     }
 
-    pub(crate) fn set_ca(&mut self, path: &Path) -> Result<(), ConnectError> {
-        self.trust = Trust::file(path).map_err(|detail| ConnectError::BadCa { detail })?;
+    pub(crate) fn set_ca(&mut self, path: &Path) -> Result<(), ConnectionError> {
+        self.trust = Trust::file(path).map_err(|detail| ConnectionError::BadCa { detail })?;
         Ok(())
     }
 
     /// Opens the socket.
-    pub(crate) async fn open(&self) -> Result<Socket, ConnectError> {
+    pub(crate) async fn open(&self) -> Result<Socket, ConnectionError> {
         let request = self.request()?;
         let config = WebSocketConfig::default()
             .max_message_size(Some(MESSAGE_BYTES_MAX))
@@ -139,16 +139,16 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn unreachable(&self, detail: impl Into<String>) -> ConnectError {
-        ConnectError::Unreachable { url: self.url.clone(), detail: detail.into() }
+    pub(crate) fn unreachable(&self, detail: impl Into<String>) -> ConnectionError {
+        ConnectionError::Unreachable { url: self.url.clone(), detail: detail.into() }
     }
 
-    fn bad_url(&self, why: &str) -> ConnectError {
+    fn bad_url(&self, why: &str) -> ConnectionError {
         let detail = format!("{why}; give an address like ws://127.0.0.1:7410{}", self.route);
-        ConnectError::BadUrl { url: self.url.clone(), detail }
+        ConnectionError::BadUrl { url: self.url.clone(), detail }
     }
 
-    fn request(&self) -> Result<Request, ConnectError> {
+    fn request(&self) -> Result<Request, ConnectionError> {
         let mut request = self
             .url
             .as_str()
@@ -159,14 +159,14 @@ impl Endpoint {
         }
         if let Some(Token(token)) = &self.token {
             let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| ConnectError::BadToken)?;
+                .map_err(|_| ConnectionError::BadToken)?;
             value.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, value);
         }
         Ok(request)
     }
 
-    fn handshake_error(&self, error: tungstenite::Error) -> ConnectError {
+    fn handshake_error(&self, error: tungstenite::Error) -> ConnectionError {
         match error {
             tungstenite::Error::Http(response) => {
                 let status = response.status().as_u16();
@@ -176,7 +176,7 @@ impl Endpoint {
                     _ => return self.unreachable(format!("it answered with status {status}")),
                 };
                 let detail = format!("{} answered with status {status}; check the token", self.url);
-                ConnectError::Refused { code: code.as_str().to_owned(), detail }
+                ConnectionError::Refused { code: code.as_str().to_owned(), detail }
             }
             tungstenite::Error::Url(error) => self.bad_url(&error.to_string()),
             error => match tls::distrust(&error) {
@@ -200,7 +200,7 @@ macro_rules! endpoint_builders {
         }
 
         /// Trusts the certificates in this PEM file instead of those of this machine.
-        pub fn ca(mut self, path: &std::path::Path) -> Result<Self, $crate::ConnectError> {
+        pub fn ca(mut self, path: &std::path::Path) -> Result<Self, $crate::ConnectionError> {
             self.endpoint.set_ca(path)?;
             Ok(self)
         }

@@ -18,7 +18,7 @@ pub mod session;
 mod tls;
 
 pub use client::{Client, ClientError};
-pub use connect::ConnectError;
+pub use connect::ConnectionError;
 pub use node::{
     Context, Failure, Handler, Job, Node, NodeOptions, NodeRunError, Output, Sound, SoundStream,
     Stats,

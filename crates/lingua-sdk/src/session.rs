@@ -19,7 +19,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_tungstenite::tungstenite::{Message as Frame, Utf8Bytes};
 
-use crate::connect::{ConnectError, Endpoint, OPEN_TIMEOUT, Socket, endpoint_builders};
+use crate::connect::{ConnectionError, OPEN_TIMEOUT, SchedulerEndpoint, Socket, endpoint_builders};
 
 /// Pause between two attempts to resume.
 const RETRY: Duration = Duration::from_millis(200);
@@ -27,13 +27,13 @@ const RETRY: Duration = Duration::from_millis(200);
 /// How to reach the scheduler.
 #[derive(Debug, Clone)]
 pub struct SessionSettings {
-    endpoint: Endpoint,
+    endpoint: SchedulerEndpoint,
 }
 
 impl SessionSettings {
     /// `url` is `ws://host:port/v1/session/ws`, or `wss://`.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { endpoint: Endpoint::new(url, "/v1/session/ws") }
+        Self { endpoint: SchedulerEndpoint::new(url, "/v1/session/ws") }
     }
 
     endpoint_builders!();
@@ -78,7 +78,7 @@ impl Session {
     pub async fn start(
         settings: SessionSettings,
         start: &SessionStart,
-    ) -> Result<Self, ConnectError> {
+    ) -> Result<Self, ConnectionError> {
         let (socket, started) = open(&settings, &to_json(start)).await?;
         Ok(Self {
             settings,
@@ -134,7 +134,7 @@ impl Session {
     }
 
     /// The next message; `None` after the last one. Cancel safe.
-    pub async fn next(&mut self) -> Result<Option<SessionEvent>, ConnectError> {
+    pub async fn next(&mut self) -> Result<Option<SessionEvent>, ConnectionError> {
         loop {
             match self.socket.next().await {
                 Some(Ok(Frame::Text(text))) => {
@@ -152,7 +152,7 @@ impl Session {
         }
     }
 
-    fn on_message(&mut self, text: &Utf8Bytes) -> Result<Option<SessionEvent>, ConnectError> {
+    fn on_message(&mut self, text: &Utf8Bytes) -> Result<Option<SessionEvent>, ConnectionError> {
         Ok(Some(match SessionUpdate::parse(text) {
             Ok(SessionUpdate::Accepted(accepted)) => SessionEvent::Accepted(accepted),
             Ok(SessionUpdate::Partial(partial)) => SessionEvent::Partial(partial),
@@ -180,7 +180,7 @@ impl Session {
     }
 
     /// Resumes over another connection, for as long as the session waits.
-    async fn resume(&mut self) -> Result<(), ConnectError> {
+    async fn resume(&mut self) -> Result<(), ConnectionError> {
         let give_up = Instant::now() + self.resume_within;
         let resume = to_json(&SessionResume {
             session_id: self.id.clone(),
@@ -196,7 +196,7 @@ impl Session {
                     }
                     return Ok(());
                 }
-                Err(ConnectError::Unreachable { .. }) if Instant::now() < give_up => {
+                Err(ConnectionError::Unreachable { .. }) if Instant::now() < give_up => {
                     sleep(RETRY).await;
                 }
                 Err(error) => return Err(error),
@@ -209,7 +209,7 @@ impl Session {
 async fn open(
     settings: &SessionSettings,
     first: &str,
-) -> Result<(Socket, SessionStarted), ConnectError> {
+) -> Result<(Socket, SessionStarted), ConnectionError> {
     let unreachable = |detail: String| settings.endpoint.unreachable(detail);
     let mut socket = settings.endpoint.open().await?;
     let lost = |_| unreachable("the connection broke".into());

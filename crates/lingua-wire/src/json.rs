@@ -3,7 +3,7 @@
 //!
 //! The core knows nothing of JSON. A field that holds one of its values is marked
 //! `#[serde(with = "As::<JobId>")]`: [`As`] reads the value, writes it and gives its JSON Schema.
-//! [`List`] does the same for bounded lists, and [`text`] reads optional text without a copy.
+//! [`BoundedList`] does the same for lists, and [`text`] reads optional text without a copy.
 //!
 //! Invariant: what is read is a valid value of the core, or an error that shows what was sent.
 
@@ -98,9 +98,9 @@ impl<T: JsonForm> JsonForm for Option<T> {
 }
 
 /// Marks an `Option<Vec<T>>` of at most `MAX` entries. Reading stops at the first one too many.
-pub(crate) struct List<T, const MAX: usize>(PhantomData<T>);
+pub(crate) struct BoundedList<T, const MAX: usize>(PhantomData<T>);
 
-impl<T: JsonForm, const MAX: usize> List<T, MAX> {
+impl<T: JsonForm, const MAX: usize> BoundedList<T, MAX> {
     pub(crate) fn serialize<S: Serializer>(
         list: &Option<Vec<T>>,
         out: S,
@@ -115,7 +115,7 @@ impl<T: JsonForm, const MAX: usize> List<T, MAX> {
     }
 }
 
-impl<'de, T: JsonForm, const MAX: usize> Visitor<'de> for List<T, MAX> {
+impl<'de, T: JsonForm, const MAX: usize> Visitor<'de> for BoundedList<T, MAX> {
     type Value = Option<Vec<T>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -147,13 +147,13 @@ impl<'de, T: JsonForm, const MAX: usize> Visitor<'de> for List<T, MAX> {
     }
 }
 
-impl<T: JsonForm, const MAX: usize> JsonSchema for List<T, MAX> {
+impl<T: JsonForm, const MAX: usize> JsonSchema for BoundedList<T, MAX> {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        "List".into()
+        "BoundedList".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
@@ -366,7 +366,7 @@ json_form!(
     Some("Services"),
     |value, out| out.collect_seq(value.iter().map(Service::as_str)),
     |from| {
-        let services = List::<Service, SERVICES_MAX>::deserialize(from)?;
+        let services = BoundedList::<Service, SERVICES_MAX>::deserialize(from)?;
         Ok(services.into_iter().flatten().collect())
     },
     |generator| json_schema!({

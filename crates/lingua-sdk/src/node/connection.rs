@@ -57,19 +57,19 @@ pub(super) struct NodeConnection {
 
 /// The writing side: the queue of messages that wait to be written.
 #[derive(Debug)]
-pub(super) struct Outbox(mpsc::Sender<OutboundMessage>);
+pub(super) struct NodeOutbox(mpsc::Sender<OutboundMessage>);
 
 impl NodeConnection {
     /// Connects and registers.
     pub(super) async fn open(
         options: &NodeOptions,
         register: &Register,
-    ) -> Result<(Self, Outbox, Registered), Disconnect> {
+    ) -> Result<(Self, NodeOutbox, Registered), Disconnect> {
         let (sink, frames) = options.endpoint.open().await?.split();
         let (queue, outbound) = mpsc::channel(QUEUE_MAX);
         let mut writer = JoinSet::new();
         writer.spawn(write(sink, outbound));
-        let (mut connection, outbox) = (Self { frames, writer }, Outbox(queue));
+        let (mut connection, outbox) = (Self { frames, writer }, NodeOutbox(queue));
         outbox.send(OutboundMessage::new(register))?;
         let registered = timeout(OPEN_TIMEOUT, connection.registered())
             .await
@@ -107,7 +107,7 @@ impl NodeConnection {
     }
 
     /// Sends `bye`, and waits a little until it has arrived.
-    pub(super) async fn close(self, outbox: Outbox, reason: &str) {
+    pub(super) async fn close(self, outbox: NodeOutbox, reason: &str) {
         let Self { mut frames, mut writer } = self;
         let bye = Bye { reason: Some(reason.into()) };
         outbox.send(OutboundMessage::new(&bye)).ok();
@@ -120,7 +120,7 @@ impl NodeConnection {
     }
 }
 
-impl Outbox {
+impl NodeOutbox {
     /// Queues a message. A full queue means that the connection is stuck.
     pub(super) fn send(&self, message: OutboundMessage) -> Result<(), Disconnect> {
         self.0

@@ -6,7 +6,7 @@ use lingua_core::NodeId;
 use lingua_wire::scheduler::ErrorMessage;
 use lingua_wire::{ErrorCode, RequestError};
 
-use crate::connect::ConnectError;
+use crate::connect::ConnectionError;
 
 /// What another try to connect would not cure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +16,7 @@ pub enum NodeRunError {
     BadOptions(RequestError),
     /// The address, the token or the certificates are wrong, or the scheduler refused the node.
     #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(#[from] ConnectionError),
     /// Another process registered with the same id.
     #[error(
         "another process registered as {node_id} and took over: {detail}; \
@@ -82,16 +82,16 @@ impl Disconnect {
 
     fn of_message(error: ErrorMessage<'_>, is_fatal: bool) -> Self {
         match is_fatal {
-            true => Self::Fatal(ConnectError::from(error).into()),
+            true => Self::Fatal(ConnectionError::from(error).into()),
             false => Self::Lost(format!("{}: {}", error.error, error.detail)),
         }
     }
 }
 
-impl From<ConnectError> for Disconnect {
-    fn from(error: ConnectError) -> Self {
+impl From<ConnectionError> for Disconnect {
+    fn from(error: ConnectionError) -> Self {
         match error {
-            ConnectError::Unreachable { .. } => Self::Lost(error.to_string()),
+            ConnectionError::Unreachable { .. } => Self::Lost(error.to_string()),
             error => Self::Fatal(error.into()),
         }
     }

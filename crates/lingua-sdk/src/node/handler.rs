@@ -48,7 +48,7 @@ pub(super) type CancelReason = Option<Arc<str>>;
 
 /// A text that is not final yet.
 #[derive(Debug)]
-pub(super) struct PartialText {
+pub(super) struct HandlerPartial {
     pub(super) job: JobRef,
     pub(super) text: String,
 }
@@ -58,14 +58,14 @@ pub(super) struct PartialText {
 pub struct Context {
     job: JobRef,
     cancel: watch::Receiver<CancelReason>,
-    partials: mpsc::Sender<PartialText>,
+    partials: mpsc::Sender<HandlerPartial>,
 }
 
 impl Context {
     pub(super) fn new(
         job: JobRef,
         cancel: watch::Receiver<CancelReason>,
-        partials: mpsc::Sender<PartialText>,
+        partials: mpsc::Sender<HandlerPartial>,
     ) -> Self {
         Self { job, cancel, partials }
     }
@@ -89,7 +89,7 @@ impl Context {
     pub fn partial<'a>(&self, text: impl Into<Cow<'a, str>>) {
         let mut text = text.into().into_owned();
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
-        if self.partials.try_send(PartialText { job: self.job, text }).is_err() {
+        if self.partials.try_send(HandlerPartial { job: self.job, text }).is_err() {
             tracing::debug!(job_id = %self.job.job_id, "dropped a partial text");
         }
     }

@@ -10,12 +10,12 @@ use lingua_wire::limits::SLOTS_DEFAULT;
 use lingua_wire::node::{CapabilityFields, LanguageLists, Register, ServiceFlags};
 
 use super::error::NodeRunError;
-use crate::connect::{Endpoint, endpoint_builders};
+use crate::connect::{SchedulerEndpoint, endpoint_builders};
 
 /// The options of a node.
 #[derive(Debug, Clone)]
 pub struct NodeOptions {
-    pub(super) endpoint: Endpoint,
+    pub(super) endpoint: SchedulerEndpoint,
     pub(super) node_id: Option<NodeId>,
     pub(super) languages: LanguageLists,
     pub(super) services: ServiceFlags,
@@ -43,7 +43,7 @@ impl NodeOptions {
     /// A node of this scheduler (`ws://host:port/v1/node/ws`, or `wss://`), without languages yet.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
-            endpoint: Endpoint::new(url, "/v1/node/ws"),
+            endpoint: SchedulerEndpoint::new(url, "/v1/node/ws"),
             node_id: None,
             languages: LanguageLists::default(),
             services: ServiceFlags::default(),

@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::sleep;
 
-use super::connection::Outbox;
+use super::connection::NodeOutbox;
 use super::error::Disconnect;
-use super::handler::{CancelReason, Context, Handler, PartialText};
+use super::handler::{CancelReason, Context, Handler, HandlerPartial};
 use super::job::{Failure, Job, Output};
 use super::report;
 use super::worker::Worker;
@@ -82,9 +82,9 @@ impl<H: Handler> Worker<H> {
         self.send(result)
     }
 
-    pub(super) fn on_partial(&self, partial: &PartialText) -> Result<(), Disconnect> {
+    pub(super) fn on_partial(&self, partial: &HandlerPartial) -> Result<(), Disconnect> {
         match self.admission.fence(partial.job) {
-            Some(fence) if self.outbox.as_ref().is_some_and(Outbox::has_room) => {
+            Some(fence) if self.outbox.as_ref().is_some_and(NodeOutbox::has_room) => {
                 self.send(report::partial(partial.job, fence, &partial.text))
             }
             _ => Ok(()),

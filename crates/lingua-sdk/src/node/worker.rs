@@ -22,9 +22,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::admission::Admission;
 use super::backoff::Backoff;
-use super::connection::{NodeConnection, Outbox};
+use super::connection::{NodeConnection, NodeOutbox};
 use super::error::{Disconnect, NodeRunError};
-use super::handler::{Handler, PartialText};
+use super::handler::{Handler, HandlerPartial};
 use super::messages::PendingAudio;
 use super::options::NodeOptions;
 use super::report::OutboundMessage;
@@ -65,13 +65,13 @@ pub(super) struct Worker<H> {
     pub(super) handler: Arc<H>,
     pub(super) admission: Admission,
     /// `None` while there is no connection; what is sent then is dropped.
-    pub(super) outbox: Option<Outbox>,
+    pub(super) outbox: Option<NodeOutbox>,
     pub(super) pending_audio: Option<PendingAudio>,
     pub(super) identity: Option<NodeIdentity>,
     pub(super) streams: SoundStreams,
     pub(super) tasks: JoinSet<HandlerResult>,
-    pub(super) partials: mpsc::Receiver<PartialText>,
-    pub(super) partials_in: mpsc::Sender<PartialText>,
+    pub(super) partials: mpsc::Receiver<HandlerPartial>,
+    pub(super) partials_in: mpsc::Sender<HandlerPartial>,
     pub(super) stats: Stats,
     random: StdRng,
 }

@@ -10,12 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::audio::Audio;
-use crate::json::{As, List, text};
+use crate::json::{As, BoundedList, text};
 use crate::limits::{CONTEXT_MAX, EXCLUDE_MAX, SERVICES_MAX};
 
-type ContextList = List<String, CONTEXT_MAX>;
-type ExcludedList = List<NodeId, EXCLUDE_MAX>;
-type ServicesList = List<Service, SERVICES_MAX>;
+type ContextList = BoundedList<String, CONTEXT_MAX>;
+type ExcludedList = BoundedList<NodeId, EXCLUDE_MAX>;
+type ServicesList = BoundedList<Service, SERVICES_MAX>;
 
 /// A request for a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -42,7 +42,7 @@ pub struct Dispatch<'a> {
     #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<Cow<'a, str>>,
     /// With `auto`: the source is one of these two languages, and the target is the other one.
-    #[serde(default, with = "List::<String, 2>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "BoundedList::<String, 2>", skip_serializing_if = "Option::is_none")]
     pub two_way: Option<Vec<String>>,
     /// Earlier texts of this conversation, the oldest first.
     #[serde(default, with = "ContextList", skip_serializing_if = "Option::is_none")]

@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::services::with_flag;
 use super::{JobRef, LoadFields, ServiceFlags};
 use crate::error::{ErrorCode, RequestError};
-use crate::json::{As, List};
+use crate::json::{As, BoundedList};
 use crate::lang;
 use crate::limits::{RUNNING_MAX, SLOTS_DEFAULT};
 
@@ -27,20 +27,21 @@ use crate::limits::{RUNNING_MAX, SLOTS_DEFAULT};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LanguageLists {
     /// Languages that the node recognises.
-    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
     pub asr_languages: Option<Vec<String>>,
     /// Languages in which the node repairs recognised text.
-    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
     pub semantic_languages: Option<Vec<String>>,
     /// Languages that the node speaks.
-    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
     pub tts_languages: Option<Vec<String>>,
     /// Directions that the node translates; any to any if they are left out.
     #[serde(default, with = "PairList", skip_serializing_if = "Option::is_none")]
     pub nmt_pairs: Option<Vec<(String, String)>>,
 }
 
-type PairList = List<(String, String), NMT_PAIRS_MAX>;
+type LangList = BoundedList<String, LANGS_MAX>;
+type PairList = BoundedList<(String, String), NMT_PAIRS_MAX>;
 
 const NO_LISTS: LanguageLists = LanguageLists {
     asr_languages: None,
@@ -70,7 +71,7 @@ macro_rules! capability_fields {
             #[serde(default, with = "As::<Option<Health>>")]
             pub(super) health: Option<Health>,
             pub(super) current_load: Option<LoadFields>,
-            #[serde(default, with = "List::<JobRef, RUNNING_MAX>")]
+            #[serde(default, with = "BoundedList::<JobRef, RUNNING_MAX>")]
             pub(super) running: Option<Vec<JobRef>>,
             $($(#[$meta])* $field: $Type,)*
         }
@@ -93,13 +94,13 @@ capability_fields! {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language_capabilities: Option<LanguageLists>,
     /// Languages that the node recognises, flat.
-    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
     pub asr_langs: Option<Vec<String>>,
     /// Languages in which the node repairs recognised text, flat.
-    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
     pub semantic_langs: Option<Vec<String>>,
     /// Languages that the node speaks, flat.
-    #[serde(default, with = "List::<String, LANGS_MAX>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
     pub tts_langs: Option<Vec<String>>,
     /// Directions that the node translates, flat.
     #[serde(default, with = "PairList", skip_serializing_if = "Option::is_none")]

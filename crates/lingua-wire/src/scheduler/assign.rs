@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::audio::Audio;
-use crate::json::{As, List, text};
+use crate::json::{As, BoundedList, text};
 
 /// A job for the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,7 +44,7 @@ pub struct JobAssign<'a> {
     #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub text: Option<Cow<'a, str>>,
     /// With `auto`: the source is one of these two languages, and the target is the other one.
-    #[serde(default, with = "List::<Lang, 2>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "BoundedList::<Lang, 2>", skip_serializing_if = "Option::is_none")]
     pub two_way: Option<Vec<Lang>>,
     /// Earlier texts of this conversation, the oldest first.
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]

@@ -6,7 +6,7 @@ use lingua_core::{CELL_NODES_MAX, CELLS_MAX, Lang, LangPair, NodeId, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::json::{As, List};
+use crate::json::{As, BoundedList};
 
 /// Most nodes that there can be.
 const NODES_MAX: usize = CELLS_MAX * CELL_NODES_MAX;
@@ -32,7 +32,11 @@ pub struct PoolView {
     /// All slots of the nodes that accept jobs.
     pub slots: u64,
     /// The nodes; only in the response for a single pool.
-    #[serde(default, with = "List::<NodeId, NODES_MAX>", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        with = "BoundedList::<NodeId, NODES_MAX>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub node_ids: Option<Vec<NodeId>>,
 }
 
