@@ -29,7 +29,7 @@ const SECONDS_OF_ROUND: u64 = 2;
 /// Measures schedulers under load.
 #[derive(Debug, Parser)]
 #[command(name = "lingua-bench", version)]
-pub(crate) struct BenchArgs {
+pub(crate) struct BenchCli {
     #[command(subcommand)]
     pub(crate) command: BenchCommand,
 }
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        BenchArgs::command().debug_assert();
+        BenchCli::command().debug_assert();
     }
 
     #[test]

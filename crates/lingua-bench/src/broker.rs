@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 use crate::machine::{self, CorePins};
-use crate::raw_client::{Endpoint, client};
+use crate::raw_client::{BrokerEndpoint, client};
 use crate::{gearman, relay};
 
 /// How long a broker may take to listen, and how often Gearman is asked whether it does.
@@ -82,7 +82,7 @@ pub(crate) struct Broker {
 struct BrokerProcess {
     child: Child,
     pid: u32,
-    endpoint: Endpoint,
+    endpoint: BrokerEndpoint,
 }
 
 impl Broker {
@@ -110,7 +110,7 @@ impl Broker {
     }
 
     /// The endpoint of the client or node with this number: they go to the instances in turn.
-    pub(crate) fn endpoint(&self, number: usize) -> &Endpoint {
+    pub(crate) fn endpoint(&self, number: usize) -> &BrokerEndpoint {
         &self.processes[number % self.processes.len()].endpoint
     }
 
@@ -154,7 +154,11 @@ impl BrokerProcess {
         let pid = child.id().context("it ended at once")?;
         let endpoint = match spec {
             BrokerSpec::Gearman => gearman::endpoint(address),
-            _ => Endpoint { address, requests: http_requests(address), reply: client::take_reply },
+            _ => BrokerEndpoint {
+                address,
+                requests: http_requests(address),
+                reply: client::take_reply,
+            },
         };
         Ok(Self { child, pid, endpoint })
     }

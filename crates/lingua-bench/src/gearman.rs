@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::broker::{JOB_BYTES, PAIRS};
-use crate::raw_client::Endpoint;
+use crate::raw_client::BrokerEndpoint;
 
 /// Types of packets.
 const CAN_DO: u32 = 1;
@@ -31,13 +31,13 @@ const ERROR: u32 = 19;
 const HEAD_BYTES: usize = 12;
 
 /// A function for each language pair, jobs of the same length.
-pub(crate) fn endpoint(address: SocketAddr) -> Endpoint {
+pub(crate) fn endpoint(address: SocketAddr) -> BrokerEndpoint {
     let payload = [b'x'; JOB_BYTES];
     let request = |(src, tgt): &(&str, &str)| {
         let function = format!("{src}:{tgt}");
         Bytes::from(packet(SUBMIT_JOB, &[function.as_bytes(), b"", &payload]))
     };
-    Endpoint { address, requests: PAIRS.iter().map(request).collect(), reply: take_reply }
+    BrokerEndpoint { address, requests: PAIRS.iter().map(request).collect(), reply: take_reply }
 }
 
 /// A reply ends when the work is complete.

@@ -1,6 +1,6 @@
 //! The machine: cores, programs, limits, and the CPU time and memory of processes.
 //!
-//! Start at [`Machine::here`]. Everything is read from `/proc`.
+//! Start at [`BenchMachine::here`]. Everything is read from `/proc`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ const TICKS_PER_S: u64 = 100;
 
 /// What the figures depend on.
 #[derive(Debug, Clone)]
-pub(crate) struct Machine {
+pub(crate) struct BenchMachine {
     pub(crate) cpu: String,
     /// The cores that this process may use.
     pub(crate) cores: Vec<usize>,
@@ -21,7 +21,7 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
 }
 
-impl Machine {
+impl BenchMachine {
     /// To be called before this process is pinned.
     pub(crate) fn here() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();

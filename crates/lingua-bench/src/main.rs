@@ -48,8 +48,8 @@ mod stats;
 mod store_cost;
 mod timeline;
 
-use args::{BenchArgs, BenchCommand};
-use machine::{CorePins, CpuUsage, Machine};
+use args::{BenchCli, BenchCommand};
+use machine::{BenchMachine, CorePins, CpuUsage};
 use output::BenchProgress;
 use report::ReportPage;
 
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let done = runtime
         .context("cannot start the runtime")
-        .and_then(|runtime| runtime.block_on(run(BenchArgs::parse().command)));
+        .and_then(|runtime| runtime.block_on(run(BenchCli::parse().command)));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -99,7 +99,7 @@ async fn run(command: BenchCommand) -> anyhow::Result<()> {
         // A path that cannot be written is an error before the measurement, not after it.
         write_page(file, "")?;
     }
-    let machine = Machine::here();
+    let machine = BenchMachine::here();
     // The servers of a shared store need a core, too; nobody knows beforehand how much of one.
     let pins = machine.pins().filter(|_| !common.no_pin && !common.is_shared());
     if let Some(pins) = &pins {

@@ -65,7 +65,7 @@ pub(crate) enum LoadMode {
 
 /// How a broker is used: the requests, sent in turn, and how a reply is recognised.
 #[derive(Debug, Clone)]
-pub(crate) struct Endpoint {
+pub(crate) struct BrokerEndpoint {
     pub(crate) address: SocketAddr,
     pub(crate) requests: Arc<[Bytes]>,
     pub(crate) reply: TakeReply,

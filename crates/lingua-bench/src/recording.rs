@@ -147,8 +147,8 @@ impl Recording {
         let is_near = |found: f64, recorded: f64| (found / recorded - 1.0).abs() <= DEVIATION_MAX;
         ensure!(
             is_near(granted, self.granted) && is_near(commands, self.commands),
-            "the replay differs from the recording, so its figures mean nothing: {granted:.2} slots \
-             granted and {commands:.1} commands for each job instead of {:.2} and {:.1}, replies \
+            "the replay differs from the recording, so its figures mean nothing: {granted:.2} \
+             slots granted and {commands:.1} commands for each job instead of {:.2} and {:.1}, replies \
              that begin with {:?}; does anything else use this store?",
             self.granted,
             self.commands,

@@ -42,8 +42,8 @@ impl ReportPage {
         let (nodes, slots) = (compared.shape.nodes, compared.shape.slots);
         let (rounds, seconds) = (compared.rounds, compared.round.as_secs_f64());
         page.text(&format!(
-            "{nodes} nodes with {slots} slots answer at once. All brokers run in processes of their \
-             own and are loaded in turn, {rounds} rounds of {seconds:.0} s each; figures are \
+            "{nodes} nodes with {slots} slots answer at once. All brokers run in processes of \
+             their own and are loaded in turn, {rounds} rounds of {seconds:.0} s each; figures are \
              medians. The relay has the scheduler's sockets and messages and does no scheduling."
         ));
         let names: Vec<&str> = compared.brokers.iter().map(ComparedBroker::name).collect();

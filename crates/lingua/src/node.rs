@@ -175,9 +175,8 @@ impl NodeCounts {
     fn summary(&self, nodes: usize) -> String {
         let Self { done, failed, refused, reconnects, .. } = self;
         let noun = if nodes == 1 { "node" } else { "nodes" };
-        format!(
-            "{nodes} {noun}: {done} done, {failed} failed, {refused} refused, {reconnects} reconnects"
-        )
+        let ends = format!("{done} done, {failed} failed, {refused} refused");
+        format!("{nodes} {noun}: {ends}, {reconnects} reconnects")
     }
 }
 

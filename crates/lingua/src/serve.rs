@@ -19,8 +19,9 @@ use tokio::sync::oneshot;
 use crate::config::Config;
 use crate::store::{self, AnyStore};
 
-/// Connections that may wait to be accepted; the system may allow fewer. With the usual 128, a burst
-/// of clients overflows the queue, and each client that is refused tries again a second later.
+/// Connections that may wait to be accepted; the system may allow fewer. With the usual 128, a
+/// burst of clients overflows the queue, and each client that is refused tries again a second
+/// later.
 const BACKLOG: u32 = 4096;
 
 /// Flags of `lingua serve`; they win over the file and the environment.

@@ -182,7 +182,7 @@ impl Comparison {
             .iter()
             .map(|broker| (broker.name().to_owned(), open_json(broker)))
             .collect();
-        let target = |target: BenchTarget| json!({"what": target.what, "measured": target.measured, "met": target.is_met});
+        let target = |BenchTarget { what, measured, is_met }: BenchTarget| json!({"what": what, "measured": measured, "met": is_met});
         json!({
             "nodes": self.shape.nodes,
             "slots": self.shape.slots,

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{Endpoint, TakeReply};
+use super::{BrokerEndpoint, TakeReply};
 
 /// Room for a reply of the usual length.
 const BUFFER_BYTES: usize = 2 << 10;
@@ -33,7 +33,7 @@ pub(crate) struct RawClient {
 
 impl RawClient {
     /// Connects. Clients start with different requests, so that all kinds are always under way.
-    pub(crate) async fn connect(endpoint: &Endpoint, number: usize) -> std::io::Result<Self> {
+    pub(crate) async fn connect(endpoint: &BrokerEndpoint, number: usize) -> std::io::Result<Self> {
         let stream = TcpStream::connect(endpoint.address).await?;
         stream.set_nodelay(true)?;
         Ok(Self {

@@ -100,8 +100,7 @@ mod tests {
 
     #[test]
     fn commands_are_read_with_every_escape() {
-        let line =
-            br#"+1794819474.5 [0 127.0.0.1:37678] "EVALSHA" "" "a\"b\\c" "\x00\xff\n\r\t\a\b]" "] \"x""#;
+        let line = br#"+17.5 [0 127.0.0.1:1] "EVALSHA" "" "a\"b\\c" "\x00\xff\n\r\t\a\b]" "] \"x""#;
         let parts = command_in(line).unwrap();
         let expected: [&[u8]; 5] =
             [b"EVALSHA", b"", b"a\"b\\c", b"\x00\xff\n\r\t\x07\x08]", b"] \"x"];
@@ -112,7 +111,7 @@ mod tests {
 
     #[test]
     fn commands_of_scripts_are_left_out() {
-        assert_eq!(command_in(br#"+1794819474.596346 [0 lua] "HGET" "a" "b""#), None);
+        assert_eq!(command_in(br#"+17.596346 [0 lua] "HGET" "a" "b""#), None);
         assert_eq!(command_in(b"+OK"), None);
         assert_eq!(command_in(br#"+1.5 [0 127.0.0.1:1] "GET" "a\x0"#), None);
     }

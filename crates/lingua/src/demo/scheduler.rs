@@ -1,7 +1,7 @@
 //! The demo's scheduler, inside this process.
 //!
-//! Start at [`DemoScheduler::start`]. It runs as `lingua serve` does, on a thread of its own, so that
-//! the demo's nodes and clients do not delay it.
+//! Start at [`DemoScheduler::start`]. It runs as `lingua serve` does, on a thread of its own, so
+//! that the demo's nodes and clients do not delay it.
 
 use std::net::SocketAddr;
 use std::thread;
