@@ -43,7 +43,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Timer;
 use crate::state::EngineState;
-use message::{BusMessage, RemoteProgress, ReportVerdict};
+use message::{BusMessage, PeerVerdict, RemoteProgress};
 use outbound::OutboundQueue;
 use remote_jobs::RemoteJobs;
 pub(crate) use reports::not_live;
@@ -57,7 +57,7 @@ const BACKGROUND_MAX: usize = 16_384;
 /// A reply from another instance.
 #[derive(Debug)]
 pub(crate) enum PeerReply {
-    Verdict(ReportVerdict),
+    Verdict(PeerVerdict),
     /// `None` if the job does not run there.
     Progress(Option<RemoteProgress>),
     /// One message for each job; `None` if the node does not poll there.

@@ -19,7 +19,7 @@ use crate::state::EngineState;
 
 pub use jobs::{Submitted, Waited};
 pub(crate) use nodes::changed_profile;
-pub use nodes::{HeartbeatAck, NodeHeartbeat, NodeRegistration, RegisteredNode};
+pub use nodes::{HeartbeatResult, NodeHeartbeat, NodeRegistration, RegisteredNode};
 pub use operators::{Cluster, NodeExplanation};
 pub use reports::PARTIAL_BYTES_MAX;
 

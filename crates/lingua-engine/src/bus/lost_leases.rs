@@ -10,7 +10,7 @@ use lingua_core::InstanceId;
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 
-use super::message::{Head, Key};
+use super::message::{AttemptKey, Head};
 use crate::clock::Timer;
 use crate::state::EngineState;
 
@@ -53,7 +53,7 @@ impl<S: Store, T: Timer> EngineState<S, T> {
                 self.bus.lost_leases_added.notified().await;
                 continue;
             }
-            let mut by_owner: Vec<(InstanceId, Vec<Key>)> = vec![];
+            let mut by_owner: Vec<(InstanceId, Vec<AttemptKey>)> = vec![];
             for (at, &key) in keys.iter().enumerate() {
                 match self.other_owner(key).await {
                     Ok(Some(owner)) => match by_owner.iter_mut().find(|(to, _)| *to == owner) {

@@ -29,21 +29,21 @@ pub(crate) enum Head {
     /// A job for a node there. Blobs: the spec, and the audio if there is any.
     Assign(AssignHead),
     /// More audio for a job that a node there streams, from byte `at` on. Blob: the audio.
-    Audio { node: Text<NodeId>, key: Key, at: usize },
+    Audio { node: Text<NodeId>, key: AttemptKey, at: usize },
     /// The audio is complete and has so many bytes.
-    AudioEnd { node: Text<NodeId>, key: Key, bytes: usize },
+    AudioEnd { node: Text<NodeId>, key: AttemptKey, bytes: usize },
     /// The attempt is over: the node has to stop it.
-    Cancel { node: Text<NodeId>, key: Key },
+    Cancel { node: Text<NodeId>, key: AttemptKey },
     /// An assignment did not reach its node.
-    NotSent { key: Key },
+    NotSent { key: AttemptKey },
     /// A node reports about a job there. A verdict with this id is wanted, unless the id is 0.
     Report { id: u64, source: ReportSource, kind: ReportKind },
     /// Whether that report counted.
-    Verdict { id: u64, verdict: ReportVerdict },
+    Verdict { id: u64, verdict: PeerVerdict },
     /// A node has a partial text of a job there.
     Partial { source: ReportSource, text: String },
     /// Leases of jobs there are lost.
-    LeasesLost { keys: Vec<Key> },
+    LeasesLost { keys: Vec<AttemptKey> },
     /// Asks for the progress of a job there: at once if it was sent (or has ended, with `ended`),
     /// at the latest after `wait_ms`.
     Watch { id: u64, job: Text<JobId>, ended: bool, wait_ms: u64 },
@@ -67,7 +67,7 @@ pub(crate) enum Head {
 /// A job for a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AssignHead {
-    pub(crate) key: Key,
+    pub(crate) key: AttemptKey,
     pub(crate) node: Text<NodeId>,
     pub(crate) epoch: u64,
     pub(crate) fence: u64,
@@ -89,7 +89,7 @@ pub(crate) struct AssignHead {
 /// The attempt that a report is about, and the node that sent it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReportSource {
-    pub(crate) key: Key,
+    pub(crate) key: AttemptKey,
     node: Text<NodeId>,
     fence: Option<u64>,
 }
@@ -110,7 +110,7 @@ impl ReportSource {
 /// Whether a report counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ReportVerdict {
+pub(crate) enum PeerVerdict {
     Counted,
     Stale {
         state: State,
@@ -129,7 +129,7 @@ pub(crate) enum ReportVerdict {
     },
 }
 
-impl From<Result<(), Refusal>> for ReportVerdict {
+impl From<Result<(), Refusal>> for PeerVerdict {
     fn from(counted: Result<(), Refusal>) -> Self {
         match counted {
             Ok(()) => Self::Counted,
@@ -187,7 +187,7 @@ impl RemoteProgress {
 /// follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobEventHead {
-    key: Key,
+    key: AttemptKey,
     state: State,
     node: Option<Text<NodeId>>,
     text: Option<String>,
@@ -225,18 +225,18 @@ impl JobEventHead {
 
 /// A job and one of its attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Key {
+pub(crate) struct AttemptKey {
     job: Text<JobId>,
     attempt: u32,
 }
 
-impl Key {
+impl AttemptKey {
     pub(crate) fn lease(self) -> LeaseKey {
         LeaseKey { job: self.job.0, attempt: Attempt(self.attempt) }
     }
 }
 
-impl From<LeaseKey> for Key {
+impl From<LeaseKey> for AttemptKey {
     fn from(key: LeaseKey) -> Self {
         Self { job: Text(key.job), attempt: key.attempt.0 }
     }
@@ -373,7 +373,7 @@ mod tests {
     }
 
     fn some() -> Vec<BusMessage> {
-        let key: Key = LeaseKey { job: JobId::new(7), attempt: Attempt(2) }.into();
+        let key: AttemptKey = LeaseKey { job: JobId::new(7), attempt: Attempt(2) }.into();
         let node = Text(NodeId::new("n").unwrap());
         let source = ReportSource { key, node: node.clone(), fence: Some(9) };
         let report = |kind| Head::Report { id: 1, source: source.clone(), kind };
@@ -391,7 +391,7 @@ mod tests {
         };
         let done = ReportKind::Done { result: r#"{"text": "你好"}"#.to_owned().into() };
         let failed = ReportKind::Failed { reason: "MODEL 坏".into(), retryable: true };
-        let ended = ReportVerdict::Ended { state: State(JobState::Done) };
+        let ended = PeerVerdict::Ended { state: State(JobState::Done) };
         vec![
             BusMessage { head: Head::Assign(assign), blobs: vec![blob("{}"), blob("audio")] },
             report(done).into(),

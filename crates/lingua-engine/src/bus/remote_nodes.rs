@@ -14,7 +14,7 @@ use super::message::{BusMessage, Head, Text};
 use super::{PeerReply, assign};
 use crate::clock::Timer;
 use crate::error::NodeError;
-use crate::handle::{Handle, HeartbeatAck, NodeHeartbeat, changed_profile};
+use crate::handle::{Handle, HeartbeatResult, NodeHeartbeat, changed_profile};
 use crate::node::Assignment;
 
 /// Longest poll that is passed on at a time.
@@ -47,7 +47,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     pub(crate) async fn heartbeat_elsewhere(
         &self,
         heartbeat: NodeHeartbeat,
-    ) -> Result<HeartbeatAck, NodeError> {
+    ) -> Result<HeartbeatResult, NodeError> {
         let record = self.node_elsewhere(&heartbeat.node).await?;
         self.check_epoch(&heartbeat, record.place)?;
         if let Some(profile) = changed_profile(&heartbeat, &record.profile) {

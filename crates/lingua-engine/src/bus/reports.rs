@@ -12,7 +12,7 @@ use lingua_store::Store;
 use lingua_store::contract::{JobRecord, LeaseKey};
 
 use super::PeerReply;
-use super::message::{Head, ReportSource, ReportVerdict, Text};
+use super::message::{Head, PeerVerdict, ReportSource, Text};
 use super::remote_jobs::RemoteJob;
 use crate::clock::Timer;
 use crate::error::NodeError;
@@ -30,7 +30,7 @@ const VERDICT_MS: u64 = 2_000;
 /// Pause while no instance runs the job.
 const PAUSE_MS: u64 = 300;
 
-impl ReportVerdict {
+impl PeerVerdict {
     /// The verdict as the node gets it, or the instance that has the job.
     fn into_result(self) -> Result<Result<(), NodeError>, InstanceId> {
         let refusal = match self {
@@ -136,7 +136,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                     true => self.report_here(job, report).await,
                     false => self.report_to(&to, job, report).await,
                 };
-                match verdict.map(ReportVerdict::into_result) {
+                match verdict.map(PeerVerdict::into_result) {
                     Some(Ok(counted)) => {
                         if counted.is_ok() {
                             self.learn_from(report, remote);
@@ -161,7 +161,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         to: &InstanceId,
         job: JobId,
         report: &NodeReport,
-    ) -> Option<ReportVerdict> {
+    ) -> Option<PeerVerdict> {
         let request = |id| report_head(id, job, report).into();
         match self.shared.request(to, VERDICT_MS, request).await? {
             PeerReply::Verdict(verdict) => Some(verdict),
@@ -170,11 +170,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// This instance took the job over while the report was on its way.
-    async fn report_here(&self, job: JobId, report: &NodeReport) -> Option<ReportVerdict> {
+    async fn report_here(&self, job: JobId, report: &NodeReport) -> Option<PeerVerdict> {
         let live = self.shared.live.get(job)?;
         let (answer, counted) = tokio::sync::oneshot::channel();
         live.send(JobMessage::Report(report.clone(), Some(VerdictTo::Caller(answer)))).ok()?;
-        counted.await.ok().map(ReportVerdict::from)
+        counted.await.ok().map(PeerVerdict::from)
     }
 
     /// Learns from a report that counted what the job's runner would have learned about the node.
@@ -232,13 +232,13 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let verdict = match shared.store.job(job).await {
             // The other instance will ask again.
             Err(_) => return,
-            Ok(None) => ReportVerdict::NoSuchJob,
+            Ok(None) => PeerVerdict::NoSuchJob,
             Ok(Some(record)) if record.stage.state.is_terminal() => {
                 Err(Refusal::Ended { state: record.stage.state }).into()
             }
             // This instance is about to take it over.
             Ok(Some(record)) if record.owner == shared.options.instance => return,
-            Ok(Some(record)) => ReportVerdict::Elsewhere { owner: Text(record.owner) },
+            Ok(Some(record)) => PeerVerdict::Elsewhere { owner: Text(record.owner) },
         };
         shared.send(from, Head::Verdict { id, verdict });
     }

@@ -18,7 +18,7 @@ use super::Handle;
 use crate::clock::Timer;
 use crate::error::NodeError;
 use crate::mailbox::Mailbox;
-use crate::node::{Assignment, LocalNode, Outbox, ToNode};
+use crate::node::{Assignment, LocalNode, NodeOutbox, ToNode};
 use crate::state::timed;
 
 /// Jobs of other instances that are looked up at each heartbeat of a node.
@@ -36,7 +36,7 @@ pub struct NodeRegistration {
     /// The version of its software, for people.
     pub version: Option<Arc<str>>,
     /// Takes the messages to the node.
-    pub outbox: Outbox,
+    pub outbox: NodeOutbox,
 }
 
 /// What a node learns when it has registered.
@@ -69,7 +69,7 @@ pub struct NodeHeartbeat {
 
 /// The answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeartbeatAck {
+pub struct HeartbeatResult {
     /// Attempts that the node has to stop.
     pub cancel: Vec<LeaseKey>,
     /// Whether the node has to finish its jobs and take no new ones.
@@ -144,7 +144,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// Handles a heartbeat.
-    pub async fn heartbeat(&self, heartbeat: NodeHeartbeat) -> Result<HeartbeatAck, NodeError> {
+    pub async fn heartbeat(&self, heartbeat: NodeHeartbeat) -> Result<HeartbeatResult, NodeError> {
         let shared = &self.shared;
         let Some(node) = shared.nodes.get(&heartbeat.node) else {
             return Box::pin(self.heartbeat_elsewhere(heartbeat)).await;
@@ -210,7 +210,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         cost_ms: Option<u32>,
         profile: &Profile,
         heartbeat: NodeHeartbeat,
-    ) -> Result<HeartbeatAck, NodeError> {
+    ) -> Result<HeartbeatResult, NodeError> {
         let shared = &self.shared;
         let request = HeartbeatRequest {
             place,
@@ -230,7 +230,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 // The node will stop them; their runners must not wait for a timer.
                 shared.leases_lost(cancel.iter().copied());
                 cancel.extend(self.release_ended(place, profile, &heartbeat.running).await);
-                Ok(HeartbeatAck { cancel, drain })
+                Ok(HeartbeatResult { cancel, drain })
             }
             HeartbeatReply::Reregister => Err(NodeError::NotRegistered),
         }

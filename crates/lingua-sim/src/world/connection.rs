@@ -11,7 +11,7 @@ use std::time::Duration;
 use lingua_core::job::AttemptReport;
 use lingua_core::{Epoch, Fence, Health, Load, Profile};
 use lingua_engine::NodeError;
-use lingua_engine::handle::{HeartbeatAck, NodeHeartbeat, NodeRegistration};
+use lingua_engine::handle::{HeartbeatResult, NodeHeartbeat, NodeRegistration};
 use lingua_engine::node::ToNode;
 use lingua_store::contract::LeaseKey;
 use tokio::sync::{mpsc, watch};
@@ -33,7 +33,7 @@ const QUEUED_MS: u64 = 20;
 pub(super) enum ProcessEvent {
     Joined(Option<Arc<NodeConnection>>),
     Message(Epoch, ToNode),
-    HeartbeatAck(Epoch, Result<HeartbeatAck, NodeError>),
+    HeartbeatAck(Epoch, Result<HeartbeatResult, NodeError>),
     /// The connection of this epoch was closed.
     Disconnected(Epoch),
     /// The work with this serial number is finished.

@@ -301,7 +301,7 @@ impl Process {
 
     fn on_heartbeat_reply(
         &mut self,
-        reply: Result<lingua_engine::handle::HeartbeatAck, NodeError>,
+        reply: Result<lingua_engine::handle::HeartbeatResult, NodeError>,
         now: u64,
     ) -> bool {
         match reply {
