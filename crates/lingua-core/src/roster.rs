@@ -33,7 +33,7 @@ mod tests;
 pub use explain::{Explanation, NodeVerdict};
 pub use policy::{Policy, PolicyError};
 pub use query::{Query, RejectReason};
-pub use select::Choice;
+pub use select::{BAND_PERCENT, CONTENTION_PERCENT, Choice, KEEP_LAST_FROM};
 
 use index::Index;
 

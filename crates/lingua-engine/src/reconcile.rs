@@ -217,14 +217,17 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Runs the jobs that the store has under this instance's name and that have no runner.
     pub(crate) async fn resume_own_jobs(&self) -> lingua_store::Result<()> {
         let shared = &self.shared;
-        // By state, because a shared store keeps many more ended jobs than open ones. All of them
-        // are listed before the first one is resumed, because then they change their state.
-        let mut open = vec![];
-        for state in JobState::ALL.into_iter().filter(|state| !state.is_terminal()) {
-            let owner = Some(shared.options.instance.clone());
-            let state = Some(state);
-            let filter = JobFilter { owner, state, limit: usize::MAX, ..Default::default() };
-            open.extend(shared.store.jobs(filter).await?);
+        // All pages before the first job is resumed: from then on they move.
+        let (mut open, mut after) = (vec![], None);
+        loop {
+            let open_of = Some(shared.options.instance.clone());
+            let filter = JobFilter { open_of, after, limit: usize::MAX, ..Default::default() };
+            let page = shared.store.jobs(filter).await?;
+            open.extend(page.jobs);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
         }
         for listed in open.into_iter().filter(|listed| shared.is_unowned(listed.id)) {
             // It may have ended since it was listed.

@@ -1,8 +1,9 @@
 //! What the scripts cost: microseconds inside the server, and jobs a second through one connection.
 //!
 //! `cargo bench -p lingua-redis` measures against the server of `LINGUA_BENCH_URL`
-//! (`redis://127.0.0.1:6379/9` unless told otherwise) and removes what it wrote. The time inside the
-//! server is the server's own count (`INFO commandstats`), so a busy machine does not blur it much.
+//! (`redis://127.0.0.1:6379/9` unless told otherwise) and removes what it wrote. The time inside
+//! the server is the server's own count (`INFO commandstats`), so a busy machine does not blur it
+//! much.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and may fail")]
 
@@ -14,7 +15,7 @@ use lingua_core::{Attempt, CellId, InstanceId, JobId, Rules};
 use lingua_redis::{RedisOptions, RedisStore};
 use lingua_store::Store;
 use lingua_store::conformance::fixture::{
-    ACK_MS, COST_MS, RUN_MS, beat, instance, key, node, profile, reserve,
+    ACK_MS, COST_MS, RUN_MS, heartbeat, instance, key, node, profile, reserve,
 };
 use lingua_store::contract::{
     AdvanceRequest, AssignRequest, Incarnation, NewJob, NodeClass, NodeCommand, Place,
@@ -206,10 +207,10 @@ async fn main() {
         let beats = places.clone();
         world
             .measure("heartbeat", 20_000, move |store, n| {
-                let mut beat = beat(beats[n as usize % beats.len()], vec![]);
-                beat.fresh_ms = FRESH_MS;
+                let mut heartbeat = heartbeat(beats[n as usize % beats.len()], vec![]);
+                heartbeat.fresh_ms = FRESH_MS;
                 async move {
-                    store.heartbeat(beat).await.unwrap();
+                    store.heartbeat(heartbeat).await.unwrap();
                 }
             })
             .await;

@@ -2,10 +2,10 @@
 --
 -- KEYS     leader feed feed_head
 -- ARGV     1 now, 2 instance, 3 incarnation, 4 lease_ms, 5 changes to keep
--- RETURNS  {leading (0 1), instance that leads, term, until_ms}
--- WHY ATOMIC  compare, then renew: whoever slept through its lease finds the next leader here
+-- RETURNS  {leading (0 1), the leader, term, until_ms}
+-- WHY ATOMIC  a leader whose lease has ended must not renew it after another one was elected
 --
--- leader   hash: term, instance, incarnation, until; without an instance nobody leads
+--   leader  hash: term, instance, incarnation, until; without an instance nobody leads
 local known = call('HMGET', KEYS[1], 'term', 'instance', 'incarnation', 'until')
 local term, ends = tonumber(known[1] or '0'), tonumber(known[4] or '0')
 local until_ms = now + tonumber(ARGV[4])
@@ -16,6 +16,7 @@ if known[2] and ends >= now then
   return { 1, ARGV[2], term, until_ms }
 end
 term = math.max(now, term + 1)
-call('HSET', KEYS[1], 'term', text(term), 'instance', ARGV[2], 'incarnation', ARGV[3], 'until', text(until_ms))
-tell(KEYS[2], KEYS[3], ARGV[5], 'leader ' .. text(term))
+call('HSET', KEYS[1], 'term', text(term), 'instance', ARGV[2], 'incarnation', ARGV[3],
+  'until', text(until_ms))
+push_change(KEYS[2], KEYS[3], ARGV[5], 'leader ' .. text(term))
 return { 1, ARGV[2], term, until_ms }

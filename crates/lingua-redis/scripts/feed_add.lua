@@ -5,5 +5,5 @@
 -- RETURNS  the number of the newest change
 -- WHY ATOMIC  changes are numbered without gaps
 local number
-for i = 3, #ARGV do number = tell(KEYS[1], KEYS[2], ARGV[2], ARGV[i]) end
+for i = 3, #ARGV do number = push_change(KEYS[1], KEYS[2], ARGV[2], ARGV[i]) end
 return number

@@ -1,16 +1,16 @@
--- Takes a node's sign of life and renews the leases of what it runs. Touches no set unless its state changes.
+-- Records that a node is alive and renews the leases of its running jobs. Changes a set only if the
+-- node's state or overload has changed.
 --
--- KEYS     hot cold fresh nodes index leases due news
--- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 health or '', 6 7 8 load (cpu, gpu, memory; thousandths),
---          9 cost_ms or '', 10 fresh_ms, 11 lease_ms, 12 overload bits of this load,
---          13… job attempt of each that it runs
--- RETURNS  {'reregister'} or {'beaten', drain ordered, change or '', unknown}: unknown is the places in the list,
---          from 1, of what it runs without a lease
--- WHY ATOMIC  a lease is renewed only if it is this node's and this epoch's in this moment
+-- KEYS     hot cold fresh nodes index leases due unpublished
+-- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 health or '', 6 7 8 load (cpu, gpu, memory;
+--          thousandths), 9 cost_ms or '', 10 fresh_ms, 11 lease_ms, 12 overload bits of this load,
+--          13… job attempt of each running job
+-- RETURNS  {'reregister'} or {'accepted', drain ordered, change or '', unknown}: unknown is the
+--          positions in the list, from 1, of the running jobs without a lease
+-- WHY ATOMIC  a lease is renewed only if it belongs to this node and this epoch at this moment
 local hot, cold, fresh, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local leases, due, news = KEYS[6], KEYS[7], KEYS[8]
-local slot, epoch = tonumber(ARGV[3]), tonumber(ARGV[4])
-local FIRST_JOB = 13
+local leases, due = KEYS[6], KEYS[7]
+local slot, epoch, first_job = tonumber(ARGV[3]), tonumber(ARGV[4]), 13
 
 local data = cold_record(cold, slot)
 if not data then return { 'reregister' } end
@@ -19,26 +19,27 @@ if present == 0 or known ~= epoch or offline == 1 then return { 'reregister' } e
 
 if ARGV[5] ~= '' then health = tonumber(ARGV[5]) end
 local state = state_of(health, drain, 0)
-local gate = state * 8 + tonumber(ARGV[12])
+local gate = state * STATE_UNIT + tonumber(ARGV[12])
 if gate ~= old_gate then set_gate(index, slot, gate) end
 if ARGV[9] ~= '' and tonumber(ARGV[9]) ~= cost then
   cost = tonumber(ARGV[9])
   write_hot(hot, slot, cost, counts_of(hot, slot))
 end
 set_fresh(hot, fresh, slot, now + tonumber(ARGV[10]))
-call('SETRANGE', cold, slot * COLD_BYTES, pack(COLD, epoch, now, tonumber(ARGV[6]), tonumber(ARGV[7]),
-  tonumber(ARGV[8]), cost, gate, health, drain, 0, 1))
+call('SETRANGE', cold, slot * COLD_BYTES,
+  pack(COLD, epoch, now, tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), cost, gate,
+    health, drain, 0, 1))
 
 local unknown = {}
-if #ARGV >= FIRST_JOB then
+if #ARGV >= first_job then
   local jobs, renewed = {}, {}
-  for i = FIRST_JOB, #ARGV, 2 do jobs[#jobs + 1] = ARGV[i] end
+  for i = first_job, #ARGV, 2 do jobs[#jobs + 1] = ARGV[i] end
   local found = call('HMGET', leases, unpack(jobs))
   local deadline = now + tonumber(ARGV[11])
   for i = 1, #jobs do
     local of, attempt
     if found[i] then of, _, attempt = unpack_from(LEASE, found[i]) end
-    if of == slot and attempt == tonumber(ARGV[FIRST_JOB + 2 * i - 1]) then
+    if of == slot and attempt == tonumber(ARGV[first_job + 2 * i - 1]) then
       renewed[#renewed + 1] = deadline
       renewed[#renewed + 1] = jobs[i]
     else
@@ -49,7 +50,7 @@ if #ARGV >= FIRST_JOB then
 end
 
 local change = ''
-if floor(old_gate / 8) ~= state then
-  change = tell_node(news, ARGV[2], slot, epoch, name_of(call('HGET', nodes, slot)))
+if floor(old_gate / STATE_UNIT) ~= state then
+  change = node_change(KEYS[8], ARGV[2], slot, epoch, name_of(call('HGET', nodes, slot)))
 end
-return { 'beaten', drain, change, unknown }
+return { 'accepted', drain, change, unknown }

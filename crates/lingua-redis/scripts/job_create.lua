@@ -1,8 +1,8 @@
--- Writes down a job that was accepted.
+-- Writes the record of a job that was accepted.
 --
 -- KEYS     job all open
--- ARGV     1 now, 2 'owner id', 3 its head up to the token, 4 its head from the deadline on, 5 specification,
---          6 how long an ended job is remembered, 7 open jobs at most
+-- ARGV     1 now, 2 'owner id', 3 the head up to the token, 4 the head from the deadline on,
+--          5 specification, 6 how long an ended job is kept in ms, 7 open jobs at most
 -- RETURNS  1 if it was created, 0 if there are too many, or {head, specification, outcome or nil}
 -- WHY ATOMIC  of two requests with one id, one creates the job and the other finds it
 local job, open = KEYS[1], KEYS[3]

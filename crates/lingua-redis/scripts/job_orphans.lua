@@ -1,14 +1,14 @@
--- Names open jobs of a shard whose owners are not alive.
+-- Lists open jobs of a shard whose owners are not alive.
 --
 -- KEYS     open
 -- ARGV     1 now, 2 limit, 3… instances whose jobs are not orphans
--- RETURNS  owner id, again and again, by owner, then id
--- WHY ATOMIC  it is only a look; job_claim compares again
+-- RETURNS  owner id, repeated, by owner, then id
+-- WHY ATOMIC  it only reads; job_claim compares again
 local alive = {}
 for i = 3, #ARGV do alive[ARGV[i]] = true end
 local orphans, left, from = {}, tonumber(ARGV[2]), '-'
 while left > 0 do
-  -- The list is sorted by owner: jump from one to the next. '!' is the first character after a blank.
+  -- The set is sorted by owner: jump from one to the next. '!' is the character after a space.
   local first = call('ZRANGEBYLEX', KEYS[1], from, '+', 'LIMIT', 0, 1)[1]
   if not first then break end
   local owner = string.match(first, '^%S+')

@@ -1,8 +1,8 @@
--- Drops the messages up to a number and gives those after it.
+-- Drops the messages up to a number and returns those after it.
 --
 -- KEYS     inbox
 -- ARGV     1 now, 2 after, 3 limit
--- RETURNS  number message, again and again
+-- RETURNS  number message, repeated
 -- WHY ATOMIC  one round trip both acknowledges and reads
 local next_id = string.format('%d-0', ARGV[2] + 1)
 call('XTRIM', KEYS[1], 'MINID', next_id)

@@ -1,17 +1,18 @@
--- Puts a node and what it can do into its slot.
+-- Writes a node and its capabilities into its slot.
 --
--- KEYS     hot cold fresh nodes index leases due news
--- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 node, 6 'epoch name via' as it is kept, 7 health, 8 cost_ms, 9 fresh_ms,
---          10 slots_max, 11 flexibility, 12 overload bits of a node without load,
---          13 capabilities: facts, '|', and the sets the node is in, in order, separated by spaces,
---          14 version of its software, if it has said one
--- RETURNS  {'stale', epoch known here} or {'registered', change or '', lost}: lost is job attempt, again and again
--- WHY ATOMIC  the old epoch's leases end in the same moment in which the new one can get its first
+-- KEYS     hot cold fresh nodes index leases due unpublished
+-- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 node, 6 'epoch name via', 7 health, 8 cost_ms,
+--          9 fresh_ms, 10 slots_max, 11 flexibility, 12 overload bits of a node without load,
+--          13 capabilities: facts, '|', and the sets of the node, in order, separated by spaces,
+--          14 version of its software, if it has reported one
+-- RETURNS  {'stale', highest epoch of the slot} or {'registered', change or '', lost}:
+--          lost is job attempt, repeated
+-- WHY ATOMIC  the old epoch's leases end in the moment in which the new one can get its first
 local hot, cold, fresh, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local leases, due, news = KEYS[6], KEYS[7], KEYS[8]
+local leases, due = KEYS[6], KEYS[7]
 local slot, epoch, node = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local health, cost, max, flexibility = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10]), tonumber(ARGV[11])
-local capabilities = ARGV[13]
+local health, cost = tonumber(ARGV[7]), tonumber(ARGV[8])
+local max, flexibility, capabilities = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[13]
 
 local known, cpu, gpu, memory, old_gate, old_drain, present = 0, 0, 0, 0, 0, 0, 0
 local old = cold_record(cold, slot)
@@ -22,25 +23,25 @@ end
 local used, old_max = counts_of(hot, slot)
 local old_node, old_capabilities = false, ''
 if present == 1 then
-  local what = call('HMGET', nodes, slot, slot .. 'c')
-  old_node, old_capabilities = name_of(what[1]), what[2]
+  local fields = call('HMGET', nodes, slot, slot .. 'c')
+  old_node, old_capabilities = name_of(fields[1]), fields[2]
 end
 local same = present == 1 and known == epoch and old_node == node
-if epoch <= known and not (same and old_gate < OFFLINE * 8) then
+if epoch <= known and not (same and old_gate < OFFLINE * STATE_UNIT) then
   return { 'stale', known }
 end
 
-local lost, overload = {}, old_gate % 8
+local lost, overload = {}, old_gate % STATE_UNIT
 if not same then
   lost = end_leases_of(hot, leases, due, slot, used)
   cpu, gpu, memory, used, overload = 0, 0, 0, 0, tonumber(ARGV[12])
 end
--- An operator's order outlives the node's reconnect, but not the node.
+-- A drain command survives the node's reconnect, but not the node.
 local drain = 0
 if old_node == node then drain = old_drain end
 local state = state_of(health, drain, 0)
 
--- The sets it leaves and joins: cost grows with its languages, never with pairs of them.
+-- The sets that it leaves and joins: the cost grows with its languages, never with pairs of them.
 if old_capabilities ~= capabilities then
   local has, joins, leaves = {}, {}, {}
   for name in each_set(old_capabilities) do has[name] = true end
@@ -52,7 +53,7 @@ if old_capabilities ~= capabilities then
   set_member(index, joins, slot, true)
 end
 
-local gate = state * 8 + overload
+local gate = state * STATE_UNIT + overload
 set_gate(index, slot, gate)
 set_fresh(hot, fresh, slot, now + tonumber(ARGV[9]))
 write_hot(hot, slot, cost, used, max, flexibility)
@@ -65,8 +66,8 @@ else
   call('HDEL', nodes, slot .. 'v')
 end
 
-local is_news = present == 0 or known ~= epoch or floor(old_gate / 8) ~= state
+local is_change = present == 0 or known ~= epoch or floor(old_gate / STATE_UNIT) ~= state
   or old_capabilities ~= capabilities or old_max ~= max
 local change = ''
-if is_news then change = tell_node(news, ARGV[2], slot, epoch, node) end
+if is_change then change = node_change(KEYS[8], ARGV[2], slot, epoch, node) end
 return { 'registered', change, lost }

@@ -2,8 +2,8 @@
 --
 -- KEYS     places counts taken classes
 -- ARGV     1 now, 2 node, 3 epoch
--- RETURNS  1 if it was still this incarnation's, else 0
--- WHY ATOMIC  a clean-up that comes too late must not free the place of the node's next life
+-- RETURNS  1 if this epoch held it, else 0
+-- WHY ATOMIC  a late clean-up must not free the place of the node's next incarnation
 local places, counts, taken, classes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local known = call('HGET', places, ARGV[2])
 if not known then return 0 end
@@ -11,7 +11,7 @@ local cell, slot, epoch, class = string.match(known, '(%d+) (%d+) (%d+) %d+ (%d+
 if epoch ~= ARGV[3] then return 0 end
 cell, slot = tonumber(cell), tonumber(slot)
 call('HDEL', places, ARGV[2])
-local at = cell * 16 + floor(slot / 8)
+local at = cell * SET_BYTES + floor(slot / 8)
 local byte = string.byte(call('GETRANGE', taken, at, at))
 call('SETRANGE', taken, at, string.char(byte - 2 ^ (slot % 8)))
 local count = string.byte(call('GETRANGE', counts, cell, cell))

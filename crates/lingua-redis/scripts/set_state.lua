@@ -1,20 +1,22 @@
 -- Drains, resumes, signs off or removes a node.
 --
--- KEYS     hot cold nodes index leases due news
--- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 order (drain resume offline retire)
--- RETURNS  {'stale'} or {'set', change or '', lost}: lost is job attempt, again and again
--- WHY ATOMIC  a node that leaves takes its leases along, so that its jobs are tried elsewhere at once
-local hot, cold, nodes, index, leases, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local slot, epoch, order = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+-- KEYS     hot cold nodes index leases due unpublished
+-- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 command (drain resume offline retire)
+-- RETURNS  {'stale'} or {'set', change or '', lost}: lost is job attempt, repeated
+-- WHY ATOMIC  the leases of a node end with it, so that its jobs are retried elsewhere at once
+local hot, cold, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local leases, due = KEYS[5], KEYS[6]
+local slot, epoch, command = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 
 local data = cold_record(cold, slot)
 if not data then return { 'stale' } end
-local known, beat, cpu, gpu, memory, cost, old_gate, health, drain, offline, present = unpack_from(COLD, data)
+local known, heartbeat, cpu, gpu, memory, cost, old_gate, health, drain, offline, present =
+  unpack_from(COLD, data)
 if present == 0 or known ~= epoch then return { 'stale' } end
 
-if order == 'drain' then
+if command == 'drain' then
   drain = 1
-elseif order == 'resume' then
+elseif command == 'resume' then
   drain = 0
 else
   offline = 1
@@ -24,23 +26,23 @@ local lost = {}
 if offline == 1 then lost = end_leases_of(hot, leases, due, slot, (counts_of(hot, slot))) end
 
 local entry = call('HGET', nodes, slot)
-if order == 'retire' then
+if command == 'retire' then
   local sets = { '+there', '+open' }
   for name in each_set(call('HGET', nodes, slot .. 'c')) do sets[#sets + 1] = name end
   set_member(index, sets, slot, false)
   call('HDEL', nodes, slot, slot .. 'c', slot .. 'v')
   call('SETRANGE', hot, HOT_HEAD + slot * HOT_BYTES, string.rep('\0', HOT_BYTES))
-  -- The epoch stays: who had this slot cannot come back to it.
+  -- The epoch stays, so that the former node cannot come back to this slot.
   call('SETRANGE', cold, slot * COLD_BYTES, pack(COLD, epoch, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
 else
-  local gate = state * 8 + old_gate % 8
+  local gate = state * STATE_UNIT + old_gate % STATE_UNIT
   if gate ~= old_gate then set_gate(index, slot, gate) end
   call('SETRANGE', cold, slot * COLD_BYTES,
-    pack(COLD, epoch, beat, cpu, gpu, memory, cost, gate, health, drain, offline, 1))
+    pack(COLD, epoch, heartbeat, cpu, gpu, memory, cost, gate, health, drain, offline, 1))
 end
 
 local change = ''
-if floor(old_gate / 8) ~= state or order == 'retire' then
-  change = tell_node(KEYS[7], ARGV[2], slot, epoch, name_of(entry))
+if floor(old_gate / STATE_UNIT) ~= state or command == 'retire' then
+  change = node_change(KEYS[7], ARGV[2], slot, epoch, name_of(entry))
 end
 return { 'set', change, lost }

@@ -1,5 +1,5 @@
-//! Leader, pool table and change feed. They are neighbours, so that a change of the first two is told
-//! in the same step in which it is made.
+//! Leader, pool table and change feed. They are neighbours, so that a change of the first two is
+//! told in the same step in which it is made.
 
 use lingua_core::{CellId, Epoch, InstanceId, NodeId, Slot, Term};
 use lingua_store::contract::{
@@ -14,11 +14,11 @@ use crate::script::{ELECT, FEED_ADD, FEED_READ, PUBLISH, RESIGN};
 use crate::store::RedisStore;
 
 impl RedisStore {
-    pub(crate) async fn take_lead(&self, candidate: ElectRequest) -> Result<ElectReply> {
+    pub(crate) async fn elect(&self, request: ElectRequest) -> Result<ElectReply> {
         let [feed, head] = self.keys.feed();
         let call = ELECT.call(self.script_ms(), &[self.keys.leader(), feed, head]);
-        let call = call.arg(candidate.instance.as_str()).arg(candidate.incarnation.0);
-        let call = call.arg(candidate.lease_ms).arg(self.limits.feed_max);
+        let call = call.arg(request.instance.as_str()).arg(request.incarnation.0);
+        let call = call.arg(request.lease_ms).arg(self.limits.feed_max);
         let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         let (leading, leader) = (reply.flag()?, reply.parse::<InstanceId>()?);
         let (term, until_ms) = (Term(reply.number()?), reply.number()?);
@@ -28,17 +28,15 @@ impl RedisStore {
         })
     }
 
-    pub(crate) async fn give_up_lead(&self, instance: &InstanceId, term: Term) -> Result<bool> {
+    pub(crate) async fn resign(&self, instance: &InstanceId, term: Term) -> Result<bool> {
         let call = RESIGN.call(self.script_ms(), &[self.keys.leader()]);
         let call = call.arg(instance.as_str()).arg(term.0);
         Ok(number_of(self.connection.run(&call).await?)? == 1)
     }
 
-    pub(crate) async fn publish_table(&self, publish: PublishRequest) -> Result<PublishReply> {
-        if publish.table.len() > TABLE_BYTES_MAX {
-            let what = "the pool table in bytes";
-            return Err(StoreError::LimitReached { what, limit: TABLE_BYTES_MAX });
-        }
+    pub(crate) async fn publish(&self, publish: PublishRequest) -> Result<PublishReply> {
+        let bytes = publish.table.len();
+        StoreError::check_limit("the pool table in bytes", bytes, TABLE_BYTES_MAX)?;
         let [feed, head] = self.keys.feed();
         let call =
             PUBLISH.call(self.script_ms(), &[self.keys.leader(), self.keys.table(), feed, head]);
@@ -52,7 +50,7 @@ impl RedisStore {
         })
     }
 
-    pub(crate) async fn published_table(&self) -> Result<Option<PublishedTable>> {
+    pub(crate) async fn table(&self) -> Result<Option<PublishedTable>> {
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.table()).arg(&["version", "term", "published", "table"]);
         let value = self.connection.send(&command).await?;
@@ -65,33 +63,30 @@ impl RedisStore {
         Ok(Some(PublishedTable { version, term, published_ms, table: reply.bytes()?.into() }))
     }
 
-    /// Tells the feed of a change of a node, and takes it off the cell's list. If that fails the change
-    /// stays there, and the next clean-up tells it: a reply is not held back for it.
-    pub(crate) async fn tell_node(&self, cell: CellId, change: Vec<u8>) {
+    /// Publishes a node's change on the feed, and removes it from the cell's list. If that fails
+    /// the change stays there, and the next clean-up publishes it: no reply waits for it.
+    pub(crate) async fn publish_node_change(&self, cell: CellId, change: Vec<u8>) {
         if change.is_empty() {
             return;
         }
-        let told = self.tell(&change).await;
-        let told = match told {
-            Ok(()) => {
-                let mut command = redis::cmd("LREM");
-                command.arg(&self.keys.cell(cell).news).arg(1).arg(change);
-                self.connection.send(&command).await.map(drop)
-            }
-            Err(error) => Err(error),
+        let published = async {
+            self.publish_change(&change).await?;
+            let mut command = redis::cmd("LREM");
+            command.arg(&self.keys.cell(cell).unpublished).arg(1).arg(&change);
+            self.connection.send(&command).await
         };
-        if let Err(error) = told {
-            tracing::warn!(%error, %cell, "a change is told later");
+        if let Err(error) = published.await {
+            tracing::warn!(%error, %cell, "the change of a node will be published later");
         }
     }
 
-    pub(crate) async fn tell(&self, change: &[u8]) -> Result<()> {
+    pub(crate) async fn publish_change(&self, change: &[u8]) -> Result<()> {
         let call = FEED_ADD.call(self.script_ms(), &self.keys.feed());
         let call = call.arg(self.limits.feed_max).arg(change);
         self.connection.run(&call).await.map(drop)
     }
 
-    pub(crate) async fn newest_change(&self) -> Result<u64> {
+    pub(crate) async fn feed_head(&self) -> Result<u64> {
         let [_, head] = self.keys.feed();
         let mut command = redis::cmd("HGET");
         command.arg(head).arg("n");
@@ -101,7 +96,7 @@ impl RedisStore {
         }
     }
 
-    pub(crate) async fn changes_after(&self, after: u64, limit: usize) -> Result<Changes> {
+    pub(crate) async fn changes(&self, after: u64, limit: usize) -> Result<Changes> {
         let keys = self.keys.feed();
         loop {
             let call = FEED_READ.call(self.script_ms(), &keys);
@@ -109,7 +104,7 @@ impl RedisStore {
             let call = call.arg(after).arg(limit.max(1)).arg(name);
             let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
             let (name, head, gap) = (reply.text()?, reply.number()?, reply.flag()?);
-            // After a restart of an empty store its numbers may fit by chance; its name does not.
+            // After a restart of an empty store the numbers may fit by chance; the name does not.
             if gap | self.is_another_feed(name) {
                 return Ok(Changes { changes: vec![], next: head, gap: true });
             }
@@ -131,7 +126,7 @@ impl RedisStore {
     }
 }
 
-/// `instance` and a name, as it stands in the feed.
+/// An instance's change as it is written in the feed.
 pub(crate) fn instance_change(instance: &InstanceId) -> String {
     format!("instance {instance}")
 }

@@ -1,4 +1,4 @@
-//! Opens connections: to one server, to whichever one the sentinels name, or to a Cluster.
+//! Opens connections: to one server, to the master that the sentinels name, or to a Cluster.
 //!
 //! Start at [`Connector::connect`].
 
@@ -17,10 +17,10 @@ use redis::{
 use crate::options::{CallTimeouts, RedisOptions};
 use crate::url::{Address, Login, StoreUrl, Topology};
 
-/// How often a Cluster's client tries again after a redirection or while slots move.
+/// Retries of a Cluster connection after a redirection or while slots move.
 const CLUSTER_RETRIES: u32 = 4;
 
-/// How long it waits in between, at least and at most.
+/// Shortest and longest pause between two retries.
 const CLUSTER_WAIT_MS: (u64, u64) = (20, 200);
 
 /// An open connection. Clones share it; what they send is pipelined.
@@ -39,7 +39,7 @@ impl RawConnection {
         value.and_then(Value::extract_error)
     }
 
-    /// Asks every master the same; gives who answered what.
+    /// Sends a command to every master; returns the replies by address.
     pub(crate) async fn send_to_masters(
         &mut self,
         command: Cmd,
@@ -51,29 +51,33 @@ impl RawConnection {
             }
             Self::Cluster(connection) => connection,
         };
-        let everybody = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-        let Value::Map(answers) = connection.route_command(command, everybody).await? else {
-            return Err((ErrorKind::UnexpectedReturnType, "masters give a map").into());
+        let all_masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+        let Value::Map(replies) = connection.route_command(command, all_masters).await? else {
+            return Err((
+                ErrorKind::UnexpectedReturnType,
+                "a command to all masters returns a map",
+            )
+                .into());
         };
         let name = |key| match key {
             Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Value::SimpleString(text) => text,
             other => format!("{other:?}"),
         };
-        Ok(answers.into_iter().map(|(key, value)| (name(key), value)).collect())
+        Ok(replies.into_iter().map(|(key, value)| (name(key), value)).collect())
     }
 }
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Calls that answer at once.
+    /// Calls whose replies come at once.
     Calls,
-    /// Reads that wait for news on the server: nobody else may stand behind them.
+    /// Reads that block on the server, so that no other command may follow them.
     Waiting,
 }
 
-/// Knows where the servers are and how to log in.
+/// Opens connections with these addresses, logins and certificates.
 #[derive(Debug)]
 pub(crate) struct Connector {
     url: StoreUrl,
@@ -101,7 +105,7 @@ impl Connector {
         }
     }
 
-    /// Opens a connection, within the time for that.
+    /// Opens a connection within the timeout.
     pub(crate) async fn connect(&self, purpose: Purpose) -> RedisResult<RawConnection> {
         let connected = tokio::time::timeout(self.timeouts.connect, self.connect_untimed(purpose));
         connected.await.unwrap_or_else(|_| {
@@ -122,7 +126,7 @@ impl Connector {
         }
     }
 
-    /// How long a reply may take on a connection for this purpose.
+    /// The timeout of a reply on a connection for this purpose.
     fn reply_timeout(&self, purpose: Purpose) -> Duration {
         match purpose {
             Purpose::Calls => self.timeouts.reply,
@@ -171,7 +175,7 @@ impl Connector {
         Ok(address.into_connection_info()?.set_redis_settings(settings))
     }
 
-    /// Asks the sentinels one after the other who the master is, and takes it if it says so itself.
+    /// Asks the sentinels one after the other for the master, and checks that it is one.
     async fn connect_master(
         &self,
         sentinels: &[Address],
@@ -196,7 +200,7 @@ impl Connector {
         login: &Login,
         purpose: Purpose,
     ) -> RedisResult<MultiplexedConnection> {
-        // One sentinel that hangs must leave time for the others.
+        // A sentinel that does not reply must leave time for the others.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeouts.connect / 4))
             .set_response_timeout(Some(self.timeouts.connect / 4));
@@ -210,7 +214,7 @@ impl Connector {
             .await?;
         let (host, port) = named.ok_or((
             ErrorKind::MasterNameNotFoundBySentinel,
-            "the sentinels know no master of this name",
+            "the sentinels do not know a master with this name",
         ))?;
         let mut connection = self.open(self.info(&Address { host, port })?, purpose).await?;
         let role: Value = redis::cmd("ROLE").query_async(&mut connection).await?;

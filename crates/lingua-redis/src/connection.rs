@@ -1,10 +1,11 @@
-//! A connection that comes back by itself.
+//! A connection that reconnects by itself.
 //!
-//! Start at [`Connection::run`]. One connection carries everybody's calls, pipelined. When it breaks, the
-//! next caller opens a new one; while that fails, callers are refused at once and attempts become
-//! rarer, with some chance in it so that instances do not come all at the same moment.
+//! Start at [`Connection::run`]. One connection carries the calls of all callers, pipelined. When
+//! it breaks, the next caller opens a new one. While that fails, callers get an error at once, and
+//! the pauses between attempts grow, with a random part so that instances do not all reconnect at
+//! once.
 //!
-//! Invariant: a call whose outcome is unknown is repeated only if that does no harm, and once.
+//! Invariant: a call whose outcome is unknown is repeated only if it is idempotent, and once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,20 +22,20 @@ use crate::identity::{IdentityWatch, text_of};
 use crate::options::CallTimeouts;
 use crate::script::Call;
 
-/// Connections that are kept for the next reader.
+/// Most idle connections for blocking reads.
 const IDLE_MAX: usize = 4;
 
-/// After this many failures the wait between two attempts has long reached its maximum.
+/// After this many failures the pause between two attempts has reached its maximum.
 const DOUBLINGS_MAX: u32 = 16;
 
-/// A connection to the store, and the way to a new one.
+/// A connection to the store that is replaced when it breaks.
 pub(crate) struct Connection {
     connector: Connector,
     timeouts: CallTimeouts,
     state: Mutex<State>,
-    /// Held by the one caller that is connecting.
+    /// Held by the caller that is connecting.
     connecting: tokio::sync::Mutex<()>,
-    /// Connections for waiting that nobody uses at present.
+    /// Idle connections for blocking reads.
     idle: Mutex<Vec<RawConnection>>,
     pub(crate) identity: IdentityWatch,
 }
@@ -42,19 +43,19 @@ pub(crate) struct Connection {
 #[derive(Default)]
 struct State {
     link: Option<RawConnection>,
-    /// Which connection this is: an error of an earlier one says nothing about it.
+    /// Rises with each new connection: an error of an earlier one does not discard it.
     generation: u64,
     failures: u32,
-    /// No attempt before this, and what the last one said.
+    /// No attempt before this time, and the error of the last one.
     refused: Option<(Instant, StoreError)>,
 }
 
-/// Whether a call may be made again when nobody knows whether it was carried out.
+/// Whether a call may be repeated when its outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// It is recognised the second time.
-    Harmless,
-    /// It would be done twice.
+    /// It is idempotent.
+    Idempotent,
+    /// It would be carried out twice.
     Never,
 }
 
@@ -72,7 +73,7 @@ impl Connection {
 
     /// Calls a script.
     pub(crate) async fn run(&self, call: &Call) -> Result<Value> {
-        self.run_as(call, Repeat::Harmless).await
+        self.run_as(call, Repeat::Idempotent).await
     }
 
     pub(crate) async fn run_as(&self, call: &Call, repeat: Repeat) -> Result<Value> {
@@ -81,7 +82,7 @@ impl Connection {
 
     /// Sends a command that may be sent twice.
     pub(crate) async fn send(&self, command: &Cmd) -> Result<Value> {
-        self.attempt(command, None, Repeat::Harmless).await
+        self.attempt(command, None, Repeat::Idempotent).await
     }
 
     async fn attempt(&self, command: &Cmd, call: Option<&Call>, repeat: Repeat) -> Result<Value> {
@@ -104,14 +105,14 @@ impl Connection {
                 self.discard(generation);
             }
             let again = match kind {
-                FailureKind::Broken => repeat == Repeat::Harmless,
+                FailureKind::Broken => repeat == Repeat::Idempotent,
                 FailureKind::NotMaster => true,
-                // Whoever waited that long has waited enough.
+                // The caller has already waited for the whole timeout.
                 _ => false,
             };
             if !(first && again) {
-                tracing::debug!(%error, ?kind, "the store did not carry out an operation");
-                return Err(kind.tell(&error, started.elapsed()));
+                tracing::debug!(%error, ?kind, "an operation on the store failed");
+                return Err(kind.to_store_error(&error, started.elapsed()));
             }
             first = false;
         }
@@ -123,7 +124,7 @@ impl Connection {
             return Ok(present);
         }
         let _dialling = self.connecting.lock().await;
-        // Somebody else may have got one in the meantime, or found that there is none to get.
+        // Another caller may have connected, or failed to, in the meantime.
         if let Some(present) = self.present()? {
             return Ok(present);
         }
@@ -131,8 +132,8 @@ impl Connection {
             Ok(link) => link,
             Err(error) => return Err(self.refuse(unavailable(&error))),
         };
-        // Who it is must be known before anything is asked of it.
-        if let Err(error) = self.identity.look(&mut link).await {
+        // The server's identity must be known before its first command.
+        if let Err(error) = self.identity.check(&mut link).await {
             return Err(self.refuse(unavailable(&error)));
         }
         let mut state = self.state.lock();
@@ -174,39 +175,40 @@ impl Connection {
         }
     }
 
-    /// Looks at who the servers are, on the present connection. If one of them does not say, the connection is given
-    /// up: a Cluster's finds the successor of a dead master by itself, and who that is must be known before it answers.
+    /// Checks the servers' identities. If one does not reply, the connection is discarded: a
+    /// Cluster connection finds the successor of a dead master by itself, and the successor's
+    /// identity must be known before its first reply.
     pub(crate) async fn check_identity(&self) {
         let Ok((generation, mut link)) = self.link().await else { return };
-        if let Err(error) = self.identity.look(&mut link).await {
-            tracing::debug!(%error, "a server does not say who it is");
+        if let Err(error) = self.identity.check(&mut link).await {
+            tracing::debug!(%error, "a server did not reply with its identity");
             self.discard(generation);
         }
     }
 
-    /// What each master says of itself.
+    /// The reply of each master to `INFO section`.
     pub(crate) async fn info(&self, section: &str) -> Result<BTreeMap<String, String>> {
         let (_, mut link) = self.link().await?;
-        let mut question = redis::cmd("INFO");
-        question.arg(section);
-        let answers = link.send_to_masters(question).await.map_err(|error| unavailable(&error))?;
-        Ok(answers.iter().map(|(at, answer)| (at.clone(), text_of(answer))).collect())
+        let mut command = redis::cmd("INFO");
+        command.arg(section);
+        let replies = link.send_to_masters(command).await.map_err(|error| unavailable(&error))?;
+        Ok(replies.iter().map(|(at, reply)| (at.clone(), text_of(reply))).collect())
     }
 
-    /// Waits on the server until something comes into a stream behind `after`, or for a while. It has a
-    /// connection of its own, because whatever is sent behind it waits too.
+    /// Blocks on the server until a stream has an entry after `after`, or until the timeout. Uses a
+    /// connection of its own, because commands that are sent behind it wait as well.
     pub(crate) async fn wait_for(&self, stream: &str, after: u64) -> Result<()> {
         let mut command = redis::cmd("XREAD");
         command.arg("COUNT").arg(1).arg("BLOCK").arg(self.timeouts.block.as_millis() as u64);
         command.arg("STREAMS").arg(stream).arg(format!("{after}-0"));
         loop {
-            let kept = self.idle.lock().pop();
-            let was_kept = kept.is_some();
-            let mut link = match kept {
+            let idle = self.idle.lock().pop();
+            let was_idle = idle.is_some();
+            let mut link = match idle {
                 Some(link) => link,
                 None => self.connect_for_waiting().await?,
             };
-            // If the caller goes away in the middle, so does the connection: its reply is nobody's.
+            // If the caller is dropped here, the connection is dropped with it: a reply may follow.
             let Err(error) = link.send(&command).await else {
                 let mut idle = self.idle.lock();
                 if idle.len() < IDLE_MAX {
@@ -215,22 +217,24 @@ impl Connection {
                 return Ok(());
             };
             match FailureKind::of(&error) {
-                // It broke while nobody used it; that says nothing about the server.
-                _ if was_kept => {}
-                FailureKind::Wrong => return Err(FailureKind::Wrong.tell(&error, Duration::ZERO)),
+                // It broke while it was idle; the server may be fine.
+                _ if was_idle => {}
+                FailureKind::Wrong => {
+                    return Err(FailureKind::Wrong.to_store_error(&error, Duration::ZERO));
+                }
                 _ => return Err(unavailable(&error)),
             }
         }
     }
 
     async fn connect_for_waiting(&self) -> Result<RawConnection> {
-        // If the store is down, callers take turns in finding out.
+        // If the store is down, only one caller at a time tries to connect.
         self.link().await?;
         self.connector.connect(Purpose::Waiting).await.map_err(|error| unavailable(&error))
     }
 }
 
-/// Between half of it and all of it.
+/// A random duration between half of the longest and the longest.
 fn jittered(longest: Duration) -> Duration {
     longest.mul_f64(0.5 + rand::random::<f64>() / 2.0)
 }

@@ -1,7 +1,7 @@
-//! Which node is in which cell.
+//! Which node is in which cell: one typed function for each script on the directory.
 
 use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, Slot};
-use lingua_store::contract::{AssignRequest, Place, SPREAD_FROM};
+use lingua_store::contract::{AssignRequest, Place};
 use lingua_store::{Result, StoreError};
 use redis::Value;
 
@@ -10,12 +10,11 @@ use crate::script::{ASSIGN, RELEASE};
 use crate::store::RedisStore;
 
 impl RedisStore {
-    pub(crate) async fn assign_place(&self, request: AssignRequest) -> Result<Place> {
+    pub(crate) async fn assign(&self, request: AssignRequest) -> Result<Place> {
         let AssignRequest { node, incarnation, class } = request;
         let keys = self.keys.directory();
         let call = ASSIGN.call(self.script_ms(), &keys);
         let call = call.arg(node.as_str()).arg(incarnation.0).arg(class.0);
-        let call = call.arg(CELL_NODES_MAX).arg(CELLS_MAX).arg(SPREAD_FROM);
         let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         if reply.is_empty() {
             let limit = CELLS_MAX * CELL_NODES_MAX;
@@ -24,7 +23,7 @@ impl RedisStore {
         place(reply.number()?, reply.number()?, reply.number()?)
     }
 
-    pub(crate) async fn locate_node(&self, node: &NodeId) -> Result<Option<Place>> {
+    pub(crate) async fn locate(&self, node: &NodeId) -> Result<Option<Place>> {
         let [places, ..] = self.keys.directory();
         let mut command = redis::cmd("HGET");
         command.arg(places).arg(node.as_str());
@@ -42,14 +41,14 @@ impl RedisStore {
         }
     }
 
-    pub(crate) async fn release_place(&self, node: &NodeId, epoch: Epoch) -> Result<bool> {
+    pub(crate) async fn release(&self, node: &NodeId, epoch: Epoch) -> Result<bool> {
         let [places, counts, taken, classes, _] = self.keys.directory();
         let call = RELEASE.call(self.script_ms(), &[places, counts, taken, classes]);
         let call = call.arg(node.as_str()).arg(epoch.0);
         Ok(number_of(self.connection.run(&call).await?)? == 1)
     }
 
-    pub(crate) async fn cells_with_nodes(&self) -> Result<Vec<CellId>> {
+    pub(crate) async fn cells(&self) -> Result<Vec<CellId>> {
         let [_, counts, ..] = self.keys.directory();
         let mut command = redis::cmd("GET");
         command.arg(counts);
@@ -62,8 +61,8 @@ impl RedisStore {
 }
 
 fn place(cell: u64, slot: u64, epoch: u64) -> Result<Place> {
-    let (known, free) = (CellId::new(cell as usize), Slot::new(slot as usize));
-    match (known, free) {
+    let (known_cell, known_slot) = (CellId::new(cell as usize), Slot::new(slot as usize));
+    match (known_cell, known_slot) {
         (Some(cell), Some(slot)) => Ok(Place { cell, slot, epoch: Epoch(epoch) }),
         _ => Err(corrupt(&format!("there is no slot {slot} in cell {cell}"))),
     }

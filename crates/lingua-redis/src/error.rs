@@ -1,7 +1,7 @@
-//! From what the client library says to what the contract knows.
+//! Translates errors of the client library into those of the contract.
 //!
-//! Start at [`FailureKind::of`]. The question that matters is whether the operation may have been carried
-//! out: a refusal by the server changed nothing; a connection that broke while waiting leaves it open.
+//! Start at [`FailureKind::of`]. What matters is whether the operation may have been carried out: a
+//! refusal by the server changed nothing; after a broken connection the outcome is unknown.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 /// Why a store could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// The settings make no sense to the client library.
+    /// The client library refuses the settings.
     #[error("the store cannot be used with these settings: {0}")]
     Settings(String),
-    /// No server answered.
+    /// No server replied.
     #[error("{0}")]
     Unreachable(#[from] StoreError),
 }
@@ -28,7 +28,7 @@ impl ConnectError {
         }
     }
 
-    /// Whether trying again may help by itself.
+    /// Whether another try may succeed.
     pub fn is_safe_to_retry(&self) -> bool {
         matches!(self, Self::Unreachable(_))
     }
@@ -45,9 +45,9 @@ pub(crate) enum FailureKind {
     Silent,
     /// This server is not the master any more; nothing was changed.
     NotMaster,
-    /// The server cannot do it at present; nothing was changed.
+    /// The server refuses the command for now; nothing was changed.
     Refused,
-    /// A mistake of ours or a record that makes no sense.
+    /// A bug, or a record that cannot be read.
     Wrong,
 }
 
@@ -81,8 +81,8 @@ impl FailureKind {
         }
     }
 
-    /// What the caller of an operation is told.
-    pub(crate) fn tell(self, error: &RedisError, waited: Duration) -> StoreError {
+    /// The error for the caller of an operation.
+    pub(crate) fn to_store_error(self, error: &RedisError, waited: Duration) -> StoreError {
         let waited_ms = waited.as_millis() as u64;
         match self {
             Self::Broken | Self::Silent => StoreError::TimedOut { waited_ms },
@@ -92,7 +92,7 @@ impl FailureKind {
     }
 }
 
-/// Nothing was sent, or the server refused it.
+/// The command was not sent, or the server refused it.
 pub(crate) fn unavailable(error: &RedisError) -> StoreError {
     StoreError::Unavailable { detail: error.to_string() }
 }

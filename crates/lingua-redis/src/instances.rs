@@ -1,7 +1,7 @@
 //! Instances and their inboxes.
 //!
-//! Each instance has a hash tag of its own, so that the messages between them are spread over a
-//! Cluster; a set of all names, elsewhere, says whom to ask.
+//! Each instance has a hash tag of its own, so that the messages between instances are spread over
+//! a Cluster. A set elsewhere has the names of all instances.
 
 use futures_util::future::try_join_all;
 use lingua_core::InstanceId;
@@ -18,16 +18,14 @@ use crate::reply::{ScriptReply, corrupt, number_of};
 use crate::script::{ANNOUNCE, RECEIVE, SEND, WITHDRAW};
 use crate::store::RedisStore;
 
-/// How long an instance that was never heard of again is still listed.
+/// How long an instance is listed after its last announcement.
 const PRESENCE_RECORD_MS: u64 = 24 * 3_600_000;
 
 impl RedisStore {
-    pub(crate) async fn announce_instance(&self, p: AnnounceRequest) -> Result<AnnounceReply> {
-        if p.address.len() > ADDRESS_BYTES_MAX {
-            let what = "an instance's address in bytes";
-            return Err(StoreError::LimitReached { what, limit: ADDRESS_BYTES_MAX });
-        }
-        self.put_on_list(&p.instance).await?;
+    pub(crate) async fn announce(&self, p: AnnounceRequest) -> Result<AnnounceReply> {
+        let what = "an instance's address in bytes";
+        StoreError::check_limit(what, p.address.len(), ADDRESS_BYTES_MAX)?;
+        self.list_instance(&p.instance).await?;
         let keys = self.keys.instance(&p.instance);
         let call = ANNOUNCE.call(self.script_ms(), &keys);
         let call = call.arg(p.incarnation.0).arg(&p.address).arg(p.lease_ms);
@@ -37,8 +35,8 @@ impl RedisStore {
             return Ok(AnnounceReply::NameTaken { until_ms: reply.number()? });
         }
         if reply.flag()? {
-            // If this fails, the record still says that it is untold, and the next announcement does it.
-            self.tell(instance_change(&p.instance).as_bytes()).await?;
+            // If this fails, the record keeps the mark, and the next announcement publishes it.
+            self.publish_change(instance_change(&p.instance).as_bytes()).await?;
             let mut command = redis::cmd("HSET");
             command.arg(&keys[0]).arg("untold").arg(0);
             self.connection.send(&command).await?;
@@ -46,8 +44,8 @@ impl RedisStore {
         Ok(AnnounceReply::Present)
     }
 
-    /// Puts a name on the list of instances; makes room by dropping the dead.
-    async fn put_on_list(&self, instance: &InstanceId) -> Result<()> {
+    /// Adds a name to the list of instances; removes dead ones to make room.
+    async fn list_instance(&self, instance: &InstanceId) -> Result<()> {
         let list = self.keys.instances();
         let mut command = redis::cmd("SISMEMBER");
         command.arg(&list).arg(instance.as_str());
@@ -59,9 +57,9 @@ impl RedisStore {
         command.arg(&list);
         if number_of(self.connection.send(&command).await?)? >= limit as u64 {
             let (alive, dead): (Vec<_>, Vec<_>) =
-                self.known_instances().await?.into_iter().partition(|known| known.alive);
-            for gone in dead {
-                self.withdraw_instance(&gone.instance, gone.incarnation).await?;
+                self.instances().await?.into_iter().partition(|known| known.alive);
+            for dead_one in dead {
+                self.withdraw(&dead_one.instance, dead_one.incarnation).await?;
             }
             if alive.len() >= limit {
                 return Err(StoreError::LimitReached { what: "the number of instances", limit });
@@ -72,7 +70,7 @@ impl RedisStore {
         self.connection.send(&command).await.map(drop)
     }
 
-    pub(crate) async fn withdraw_instance(
+    pub(crate) async fn withdraw(
         &self,
         instance: &InstanceId,
         incarnation: Incarnation,
@@ -82,18 +80,18 @@ impl RedisStore {
         if number_of(self.connection.run(&call).await?)? == 0 {
             return Ok(false);
         }
-        self.take_off_list(instance).await?;
-        self.tell(instance_change(instance).as_bytes()).await?;
+        self.unlist_instance(instance).await?;
+        self.publish_change(instance_change(instance).as_bytes()).await?;
         Ok(true)
     }
 
-    async fn take_off_list(&self, instance: &InstanceId) -> Result<()> {
+    async fn unlist_instance(&self, instance: &InstanceId) -> Result<()> {
         let mut command = redis::cmd("SREM");
         command.arg(self.keys.instances()).arg(instance.as_str());
         self.connection.send(&command).await.map(drop)
     }
 
-    pub(crate) async fn known_instances(&self) -> Result<Vec<InstanceRecord>> {
+    pub(crate) async fn instances(&self) -> Result<Vec<InstanceRecord>> {
         let mut command = redis::cmd("SMEMBERS");
         command.arg(self.keys.instances());
         let mut names = ScriptReply::new(self.connection.send(&command).await?)?;
@@ -101,15 +99,14 @@ impl RedisStore {
         while !names.is_empty() {
             known.push(names.parse::<InstanceId>()?);
         }
-        let now_ms = self.clock_ms().await?;
-        let views =
-            try_join_all(known.iter().map(|name| self.look_at_instance(name, now_ms))).await?;
+        let now_ms = self.now_ms().await?;
+        let views = try_join_all(known.iter().map(|name| self.read_instance(name, now_ms))).await?;
         let mut views: Vec<InstanceRecord> = views.into_iter().flatten().collect();
         views.sort_by(|a, b| a.instance.cmp(&b.instance));
         Ok(views)
     }
 
-    async fn look_at_instance(
+    async fn read_instance(
         &self,
         name: &InstanceId,
         now_ms: u64,
@@ -119,7 +116,7 @@ impl RedisStore {
         command.arg(presence).arg(&["incarnation", "address", "until"]);
         let value = self.connection.send(&command).await?;
         if matches!(&value, Value::Array(parts) if parts.contains(&Value::Nil)) {
-            // On the list, and its record has expired.
+            // It is on the list, but its record has expired.
             return Ok(None);
         }
         let mut reply = ScriptReply::new(value)?;
@@ -129,8 +126,8 @@ impl RedisStore {
         Ok(Some(InstanceRecord { instance, incarnation, address, until_ms, alive }))
     }
 
-    /// The test's clock, or the server's.
-    pub(crate) async fn clock_ms(&self) -> Result<u64> {
+    /// The test's clock, or else the server's.
+    pub(crate) async fn now_ms(&self) -> Result<u64> {
         if let now_ms @ 1.. = self.script_ms() {
             return Ok(now_ms);
         }
@@ -138,15 +135,8 @@ impl RedisStore {
         Ok(time.number()? * 1000 + time.number()? / 1000)
     }
 
-    pub(crate) async fn send_message(
-        &self,
-        to: &InstanceId,
-        message: Bytes,
-    ) -> Result<BusDelivery> {
-        if message.len() > MESSAGE_BYTES_MAX {
-            let what = "a message in bytes";
-            return Err(StoreError::LimitReached { what, limit: MESSAGE_BYTES_MAX });
-        }
+    pub(crate) async fn send(&self, to: &InstanceId, message: Bytes) -> Result<BusDelivery> {
+        StoreError::check_limit("a message in bytes", message.len(), MESSAGE_BYTES_MAX)?;
         let call = SEND.call(self.script_ms(), &self.keys.instance(to));
         let call = call.arg(self.limits.inbox_max).arg(&message[..]);
         match self.connection.run_as(&call, Repeat::Never).await? {
@@ -155,11 +145,11 @@ impl RedisStore {
                 b"full" => Ok(BusDelivery::InboxFull),
                 _ => Ok(BusDelivery::NoInstance),
             },
-            _ => Err(corrupt("an answer to a message that is no word")),
+            _ => Err(corrupt("a reply to a message that is not a text")),
         }
     }
 
-    pub(crate) async fn receive_messages(
+    pub(crate) async fn receive(
         &self,
         me: &InstanceId,
         after: u64,

@@ -1,17 +1,17 @@
 //! The name of every key. docs/redis-data-model.md says what is in them.
 //!
-//! Invariant: all keys of one script have the same hash tag (the part in braces), so that they are on
-//! the same server of a Cluster.
+//! Invariant: all keys of one script have the same hash tag (the part in braces), so that they are
+//! on the same server of a Cluster.
 
 use std::sync::OnceLock;
 
 use lingua_core::id::{CELLS_MAX, hex};
 use lingua_core::{CellId, InstanceId, JobId};
 
-/// Jobs are spread over this many hash tags. Another number is another arrangement of the data.
+/// Jobs are spread over this many hash tags. Another number would be another layout of the data.
 pub(crate) const SHARDS: u32 = 16;
 
-/// Makes names of keys. Those that are needed for every job are made once.
+/// Builds the names of keys. Those that every job needs are built once.
 #[derive(Debug)]
 pub(crate) struct Keys {
     prefix: String,
@@ -29,21 +29,22 @@ pub(crate) struct CellKeys {
     pub(crate) index: String,
     pub(crate) leases: String,
     pub(crate) due: String,
-    pub(crate) news: String,
+    /// Changes that are not on the feed yet.
+    pub(crate) unpublished: String,
 }
 
 impl CellKeys {
-    /// All of them, in the order in which scripts that need all expect them.
+    /// All keys, in the order of the scripts that need all of them.
     pub(crate) fn all(&self) -> [&String; 8] {
-        let Self { hot, cold, fresh, nodes, index, leases, due, news } = self;
-        [hot, cold, fresh, nodes, index, leases, due, news]
+        let Self { hot, cold, fresh, nodes, index, leases, due, unpublished } = self;
+        [hot, cold, fresh, nodes, index, leases, due, unpublished]
     }
 }
 
 /// The keys of a shard of jobs.
 #[derive(Debug)]
 pub(crate) struct ShardKeys {
-    /// What the key of each of its jobs begins with.
+    /// The prefix of its jobs' keys.
     job: String,
     pub(crate) all: String,
     pub(crate) open: String,
@@ -74,7 +75,7 @@ impl Keys {
                 index: key("index"),
                 leases: key("leases"),
                 due: key("due"),
-                news: key("news"),
+                unpublished: key("news"),
             }
         })
     }

@@ -2,21 +2,22 @@
 //! Cluster.
 //!
 //! Start at [`RedisStore::connect`]. Each operation of the contract is one script in `scripts/`, so
-//! that it is atomic from however many instances it comes; the Rust side of it is one typed function
-//! that packs the arguments and reads the reply.
+//! that it is atomic from however many instances it comes. Its Rust side is one typed function that
+//! packs the arguments and reads the reply. A lease is taken in `scripts/reserve.lua`.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `options.rs`, `url.rs` | where the store is and how patient to be |
-//! | `connection.rs`, `connect.rs` | connections that come back by themselves |
-//! | `script.rs`, `reply.rs` | scripts, what they answer |
-//! | `keys.rs` | the name of every key |
+//! | `options.rs`, `url.rs` | where the store is, and how long to wait for it |
+//! | `connection.rs`, `connect.rs` | connections that reconnect by themselves |
+//! | `script.rs`, `constants.rs`, `reply.rs` | scripts, their constants, their replies |
+//! | `keys.rs`, `record.rs` | the name of every key; packed records |
 //! | `directory.rs` | which node is in which cell |
 //! | `cell.rs`, `cell/` | nodes, leases, reservations |
 //! | `jobs.rs`, `jobs/` | job records |
+//! | `sessions.rs` | session records |
 //! | `cluster.rs` | leader, pool table, change feed |
 //! | `instances.rs` | instances and their inboxes |
-//! | `identity.rs` | whether it is still the same store |
+//! | `identity.rs` | detects that confirmed writes may be lost |
 //! | `store.rs` | the contract |
 //!
 //! Architecture invariant: every key of a script is declared and has the hash tag of the others, so
@@ -26,6 +27,7 @@ mod cell;
 mod cluster;
 mod connect;
 mod connection;
+mod constants;
 mod directory;
 mod error;
 mod identity;

@@ -1,4 +1,4 @@
-//! Where the store is, and how patient to be with it.
+//! Where the store is, and how long to wait for it.
 
 use std::time::Duration;
 
@@ -10,36 +10,37 @@ use crate::url::StoreUrl;
 /// How a [`RedisStore`](crate::RedisStore) is opened.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
-    /// Which servers.
+    /// The servers.
     pub url: StoreUrl,
-    /// What the name of every key begins with: several fleets can share a server.
+    /// The prefix of every key, so that several fleets can share a server.
     pub key_prefix: String,
     /// The rules of the fleet.
     pub rules: Rules,
-    /// How much is kept. Numbers of jobs are shared out over the shards.
+    /// How much is kept. The limits on jobs are divided by the number of shards.
     pub limits: StoreLimits,
-    /// How long to wait for what.
+    /// Timeouts and pauses.
     pub timeouts: CallTimeouts,
-    /// Certificates of the authorities to trust, as PEM; the system's if there are none.
+    /// Certificates of trusted authorities, as PEM; the system's if absent.
     pub tls_ca: Option<Vec<u8>>,
     /// A clock instead of the servers' own, for tests and simulations.
     pub clock: Option<ManualClock>,
 }
 
-/// How long to wait for what.
+/// Timeouts and pauses of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallTimeouts {
-    /// For a connection, login included.
+    /// For opening a connection, login included.
     pub connect: Duration,
-    /// For a reply. After that, nobody knows whether the operation was carried out.
+    /// For a reply. After that the outcome of the operation is unknown.
     pub reply: Duration,
-    /// Between two attempts to connect, at first; it doubles with each, and chance takes up to half of it away.
+    /// The first pause between two attempts to connect. It doubles with each attempt, and each
+    /// pause is shortened by a random part of up to one half.
     pub reconnect_min: Duration,
-    /// Between two attempts to connect, at most.
+    /// The longest pause between two attempts to connect.
     pub reconnect_max: Duration,
-    /// For news, before looking whether the connection is still good.
+    /// How long a read blocks on the server before it is sent again.
     pub block: Duration,
-    /// Between two looks at who the servers are.
+    /// The pause between two checks of the servers' identities.
     pub identity: Duration,
 }
 
@@ -57,10 +58,10 @@ impl Default for CallTimeouts {
 }
 
 impl RedisOptions {
-    /// What every key begins with unless told otherwise.
+    /// The default prefix of every key.
     pub const KEY_PREFIX: &'static str = "lingua:v1:";
 
-    /// Jobs of all instances, open or remembered, unless told otherwise: about 1.4 GB of either.
+    /// The default limit on open jobs and on ended jobs of all instances: about 1.4 GB of either.
     pub const JOBS_MAX: usize = 1_000_000;
 
     /// The store at this URL, with defaults for everything else.

@@ -1,6 +1,6 @@
-//! Records of fixed-width fields, as the scripts pack them: little endian, without gaps.
+//! Reads and writes records as the scripts pack them: little endian, without gaps.
 //!
-//! Invariant: a record that is too short is [`StoreError::Corrupt`](lingua_store::Error::Corrupt), never a panic.
+//! Invariant: a record that is too short is `StoreError::Corrupt`, never a panic.
 
 use lingua_store::Result;
 
@@ -16,7 +16,7 @@ impl<'a> RecordReader<'a> {
         Ok(padded)
     }
 
-    /// The next so many bytes.
+    /// The next `bytes` bytes.
     pub(crate) fn bytes(&mut self, bytes: usize) -> Result<&'a [u8]> {
         let Some((field, rest)) = self.0.split_at_checked(bytes) else {
             return Err(corrupt("a record that is too short"));
@@ -30,12 +30,12 @@ impl<'a> RecordReader<'a> {
         self.take(bytes).map(u64::from_le_bytes)
     }
 
-    /// A whole number that is kept as a double: scripts have no others.
+    /// A whole number that is stored as a double, which is the only kind that scripts have.
     pub(crate) fn double(&mut self) -> Result<u64> {
         self.signed().map(|number| number as u64)
     }
 
-    /// The same, below zero too.
+    /// The same, negative or not.
     pub(crate) fn signed(&mut self) -> Result<i64> {
         self.take(8).map(|bytes| f64::from_le_bytes(bytes) as i64)
     }
@@ -46,7 +46,7 @@ impl<'a> RecordReader<'a> {
     }
 }
 
-/// A record that is being put together.
+/// A record that is being written.
 #[derive(Default)]
 pub(crate) struct RecordWriter(pub(crate) Vec<u8>);
 
@@ -61,7 +61,7 @@ impl RecordWriter {
         self
     }
 
-    /// A number below 2^53, as a script's own number.
+    /// A number below 2^53, as a double.
     pub(crate) fn double(mut self, number: u64) -> Self {
         self.0.extend_from_slice(&(number as f64).to_le_bytes());
         self

@@ -1,4 +1,4 @@
-//! Reads what a script answered, one part after the other.
+//! Reads the reply of a script, one part after the other.
 //!
 //! Invariant: a reply of another form is [`StoreError::Corrupt`], never a panic.
 
@@ -19,7 +19,7 @@ impl ScriptReply {
         match value {
             Value::Array(parts) => Ok(Self(parts.into_iter())),
             Value::Nil => Ok(Self(vec![].into_iter())),
-            other => Err(odd("a list", &other)),
+            other => Err(unexpected("a list", &other)),
         }
     }
 
@@ -32,7 +32,7 @@ impl ScriptReply {
         self.len() == 0
     }
 
-    /// Whether a text comes next.
+    /// Whether the next part is a text.
     pub(crate) fn is_text(&self) -> bool {
         matches!(self.0.as_slice().first(), Some(Value::BulkString(_) | Value::SimpleString(_)))
     }
@@ -46,25 +46,25 @@ impl ScriptReply {
             Value::BulkString(bytes) => Ok(Some(bytes)),
             Value::SimpleString(text) => Ok(Some(text.into_bytes())),
             Value::Nil => Ok(None),
-            other => Err(odd("a text", &other)),
+            other => Err(unexpected("a text", &other)),
         }
     }
 
     pub(crate) fn bytes(&mut self) -> Result<Vec<u8>> {
-        self.maybe_bytes()?.ok_or_else(|| corrupt("nothing where a text belongs"))
+        self.maybe_bytes()?.ok_or_else(|| corrupt("a missing text"))
     }
 
     pub(crate) fn text(&mut self) -> Result<String> {
         String::from_utf8(self.bytes()?).map_err(|_| corrupt("a text that is not UTF-8"))
     }
 
-    /// A text that reads as this.
+    /// A text that parses as `T`.
     pub(crate) fn parse<T: FromStr>(&mut self) -> Result<T> {
         let text = self.text()?;
-        text.parse().map_err(|_| corrupt(&format!("{text:?} where something else belongs")))
+        text.parse().map_err(|_| corrupt(&format!("{text:?} cannot be parsed")))
     }
 
-    /// A number, however it is written.
+    /// A number, as an integer or as text.
     pub(crate) fn number(&mut self) -> Result<u64> {
         match self.next()? {
             Value::Int(number @ 0..) => Ok(number as u64),
@@ -72,13 +72,13 @@ impl ScriptReply {
             Value::BulkString(bytes) => {
                 let text = std::str::from_utf8(&bytes).ok();
                 let number = text.and_then(|text| text.parse().ok());
-                number.ok_or_else(|| odd("a number", &Value::BulkString(bytes)))
+                number.ok_or_else(|| unexpected("a number", &Value::BulkString(bytes)))
             }
-            other => Err(odd("a number", &other)),
+            other => Err(unexpected("a number", &other)),
         }
     }
 
-    /// A number of at most this size.
+    /// A number that fits into `T`.
     pub(crate) fn small<T: TryFrom<u64>>(&mut self) -> Result<T> {
         let number = self.number()?;
         T::try_from(number).map_err(|_| corrupt(&format!("the number {number} is too large")))
@@ -97,11 +97,11 @@ impl ScriptReply {
     }
 }
 
-/// A whole number, below zero too.
+/// A whole number, negative or not.
 pub(crate) fn whole_number(value: Value) -> Result<i64> {
     match value {
         Value::Int(number) => Ok(number),
-        other => Err(odd("a number", &other)),
+        other => Err(unexpected("a number", &other)),
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn number_of(value: Value) -> Result<u64> {
     ScriptReply(vec![value].into_iter()).number()
 }
 
-/// A job's id as it stands in keys and scripts: 32 hexadecimal digits.
+/// A job's id in keys and scripts: 32 hexadecimal digits.
 pub(crate) fn job_text(job: JobId) -> String {
     hex(job.number()).into_iter().map(char::from).collect()
 }
@@ -118,7 +118,7 @@ pub(crate) fn job_text(job: JobId) -> String {
 pub(crate) fn read_job(text: &str) -> Result<JobId> {
     match u128::from_str_radix(text, 16) {
         Ok(number) if text.len() == 32 => Ok(JobId::new(number)),
-        _ => Err(corrupt(&format!("{text:?} where a job's id belongs"))),
+        _ => Err(corrupt(&format!("{text:?} is not a job's id"))),
     }
 }
 
@@ -126,10 +126,10 @@ pub(crate) fn corrupt(detail: &str) -> StoreError {
     StoreError::Corrupt { detail: detail.to_owned() }
 }
 
-/// Most characters of a strange value that are shown.
+/// Most characters of an unexpected value in an error.
 const SHOWN_MAX: usize = 120;
 
-fn odd(expected: &str, found: &Value) -> StoreError {
+fn unexpected(expected: &str, found: &Value) -> StoreError {
     let found: String = format!("{found:?}").chars().take(SHOWN_MAX).collect();
     corrupt(&format!("expected {expected} and found {found}"))
 }

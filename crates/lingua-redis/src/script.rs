@@ -1,13 +1,16 @@
-//! The scripts: one for each operation, with the shared parts (`scripts/prelude/`) put in front.
+//! The scripts: one for each operation, behind its shared parts of `scripts/prelude/` and with its
+//! constants written in.
 //!
-//! Start at [`Script::call`]. A script is called by its hash; a server that does not know it is sent
+//! Start at [`Script::call`]. A script is called by its hash. A server that does not know it gets
 //! the whole text once (see [`Call::in_full`]).
 
 use std::sync::LazyLock;
 
 use redis::{Arg, Cmd, ToRedisArgs};
 
-/// Arguments that most calls have at most, and their bytes: no need to move while one is put together.
+use crate::constants;
+
+/// Arguments and bytes of most calls: a command of this size is not reallocated.
 const ARGS: usize = 32;
 const BYTES: usize = 1024;
 
@@ -27,10 +30,13 @@ macro_rules! scripts {
             ]));
         )*
 
-        /// Every script by name, for the tests.
+        /// Every script by name, with its shared parts.
         #[cfg(test)]
-        pub(crate) fn all() -> Vec<(&'static str, &'static str)> {
-            vec![$(($file, include_str!(concat!("../scripts/", $file, ".lua"))),)*]
+        pub(crate) fn texts() -> Vec<(&'static str, Vec<&'static str>)> {
+            vec![$(($file, vec![
+                include_str!(concat!("../scripts/", $file, ".lua")),
+                $(include_str!(concat!("../scripts/prelude/", $part, ".lua")),)*
+            ]),)*]
         }
     };
 }
@@ -64,12 +70,12 @@ scripts! {
 
 impl Script {
     fn new(parts: &[&str]) -> Self {
-        let text = parts.join("\n");
+        let text = constants::inline(&parts.join("\n"));
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }
 
-    /// Begins a call with its keys; the time is always the first argument.
+    /// Starts a call with its keys; the time is always the first argument.
     pub(crate) fn call<K: AsRef<[u8]>>(&'static self, now_ms: u64, keys: &[K]) -> Call {
         let mut command = Cmd::with_capacity(ARGS, BYTES);
         command.arg("EVALSHA").arg(&self.hash).arg(keys.len());
@@ -81,7 +87,7 @@ impl Script {
     }
 }
 
-/// A call of a script that is being put together.
+/// A call of a script.
 pub(crate) struct Call {
     script: &'static Script,
     command: Cmd,
@@ -102,7 +108,7 @@ impl Call {
         &self.command
     }
 
-    /// The same call with the whole script in it, which the server remembers.
+    /// The same call with the whole text of the script, which the server then remembers.
     pub(crate) fn in_full(&self) -> Cmd {
         let mut command = redis::cmd("EVAL");
         command.arg(&self.script.text);
@@ -116,46 +122,4 @@ impl Call {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_script_says_its_keys_arguments_reply_and_why_it_is_atomic() {
-        for (name, text) in all() {
-            for part in ["-- KEYS ", "-- ARGV ", "-- RETURNS ", "-- WHY ATOMIC "] {
-                assert!(text.contains(part), "{name}.lua does not say {part:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn no_script_makes_up_a_key() {
-        for (name, text) in all() {
-            for connection in
-                text.lines().filter(|connection| !connection.trim_start().starts_with("--"))
-            {
-                assert!(
-                    !connection.contains("KEYS[1] .."),
-                    "{name}.lua makes up a key: {connection}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn the_call_in_full_has_the_same_keys_and_arguments() {
-        let call = RESIGN.call(7, &["{hub}:leader"]).arg("me").arg(5u64);
-        let text = |command: &Cmd| {
-            let args = command.args_iter().map(|arg| match arg {
-                Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                _ => String::new(),
-            });
-            args.collect::<Vec<_>>()
-        };
-        let (by_hash, in_full) = (text(call.command()), text(&call.in_full()));
-        assert_eq!(by_hash[0], "EVALSHA");
-        assert_eq!(in_full[0], "EVAL");
-        assert_eq!(by_hash[2..], in_full[2..]);
-        assert_eq!(by_hash[2..], ["1", "{hub}:leader", "7", "me", "5"]);
-    }
-}
+mod tests;

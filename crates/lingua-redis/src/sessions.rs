@@ -1,4 +1,4 @@
-//! Records of sessions: a hash for each, with a tag of its own.
+//! Session records: a hash for each, with a hash tag of its own.
 
 use lingua_store::Result;
 use lingua_store::contract::{SaveSessionReply, SaveSessionRequest, SessionRecord};
@@ -8,12 +8,12 @@ use crate::script::SESSION_SAVE;
 use crate::store::RedisStore;
 
 impl RedisStore {
-    pub(crate) async fn write_session(
+    pub(crate) async fn save_session(
         &self,
-        session: SaveSessionRequest,
+        request: SaveSessionRequest,
     ) -> Result<SaveSessionReply> {
-        session.check()?;
-        let SaveSessionRequest { id, replaces, body, keep_ms } = session;
+        request.check()?;
+        let SaveSessionRequest { id, replaces, body, keep_ms } = request;
         let call = SESSION_SAVE.call(self.script_ms(), &[self.keys.session(&id)]);
         let call = call.arg(replaces).arg(&*body).arg(keep_ms);
         let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
@@ -23,7 +23,7 @@ impl RedisStore {
         })
     }
 
-    pub(crate) async fn read_session(&self, id: &str) -> Result<Option<SessionRecord>> {
+    pub(crate) async fn session(&self, id: &str) -> Result<Option<SessionRecord>> {
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.session(id)).arg("version").arg("body").arg("until");
         let mut reply = ScriptReply::new(self.connection.send(&command).await?)?;
@@ -31,7 +31,7 @@ impl RedisStore {
         let (body, until) = (reply.bytes()?, reply.text()?);
         let number = |text: &str| text.parse::<u64>().map_err(|_| corrupt("a session's record"));
         let version = number(&String::from_utf8_lossy(&version))?;
-        if number(&until)? < self.clock_ms().await? {
+        if number(&until)? < self.now_ms().await? {
             return Ok(None);
         }
         Ok(Some(SessionRecord { version, body: body.into() }))

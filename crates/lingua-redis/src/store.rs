@@ -1,19 +1,12 @@
 //! The contract over Redis.
 //!
-//! Start at [`RedisStore`]; each operation is in the file of its part.
+//! Start at [`RedisStore`]. Each operation is a method of the same name in the file of its part.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
-use lingua_store::contract::{
-    AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, BusDelivery,
-    Bytes, CellRecord, Changes, CommitReply, CreateReply, ElectReply, ElectRequest, Envelope,
-    Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter, JobRecord,
-    LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply, PublishRequest,
-    PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveReply, ReserveRequest,
-    SaveSessionReply, SaveSessionRequest, SessionRecord, StoreIdentity,
-};
+use lingua_core::Rules;
+use lingua_store::contract::StoreIdentity;
 use lingua_store::{Clock, ManualClock, Result, Store, StoreLimits};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -38,8 +31,8 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Checks the settings and prepares the connection; does not wait for a server. While none answers,
-    /// every operation is refused, and as soon as one does, they work.
+    /// Checks the settings and prepares the connection, without waiting for a server. While no
+    /// server replies, every operation fails; as soon as one does, they work.
     ///
     /// Must be called within a Tokio runtime.
     pub fn open(options: RedisOptions) -> std::result::Result<Self, ConnectError> {
@@ -57,24 +50,24 @@ impl RedisStore {
         })
     }
 
-    /// Opens the store and waits until a server has answered.
+    /// Opens the store and waits until a server has replied.
     pub async fn connect(options: RedisOptions) -> std::result::Result<Self, ConnectError> {
         let store = Self::open(options)?;
         store.ping().await?;
         Ok(store)
     }
 
-    /// Whether a server answers, and says so.
+    /// Succeeds if a server replies.
     pub async fn ping(&self) -> Result<()> {
-        self.newest_change().await.map(drop)
+        self.feed_head().await.map(drop)
     }
 
-    /// What each master says of itself (`INFO section`), by address; a single server has none.
+    /// The reply of each master to `INFO section`, by address; a single server has an empty one.
     pub async fn info(&self, section: &str) -> Result<BTreeMap<String, String>> {
         self.connection.info(section).await
     }
 
-    /// Who the servers are. When `changes` rises, writes that were answered may be forgotten.
+    /// The servers' identities. When `changes` rises, confirmed writes may have been lost.
     pub fn watch_servers(&self) -> watch::Receiver<Servers> {
         self.connection.identity.subscribe()
     }
@@ -85,7 +78,7 @@ impl RedisStore {
     }
 }
 
-/// Looks at the servers once in a while, for as long as somebody has the store.
+/// Checks the servers' identities from time to time, as long as the store exists.
 fn watch_identity(connection: &Arc<Connection>, options: &RedisOptions) {
     let (connection, pause) = (Arc::downgrade(connection), options.timeouts.identity);
     tokio::spawn(async move {
@@ -97,132 +90,20 @@ fn watch_identity(connection: &Arc<Connection>, options: &RedisOptions) {
     });
 }
 
-impl Store for RedisStore {
-    fn identity(&self) -> StoreIdentity {
-        StoreIdentity(self.connection.identity.changes())
-    }
+macro_rules! forward_to_methods {
+    ($($name:ident($($arg:ident: $Type:ty),*) -> $Reply:ty;)*) => {
+        impl Store for RedisStore {
+            fn identity(&self) -> StoreIdentity {
+                StoreIdentity(self.connection.identity.changes())
+            }
 
-    async fn now_ms(&self) -> Result<u64> {
-        self.clock_ms().await
-    }
-
-    async fn assign(&self, request: AssignRequest) -> Result<Place> {
-        self.assign_place(request).await
-    }
-
-    async fn locate(&self, node: &NodeId) -> Result<Option<Place>> {
-        self.locate_node(node).await
-    }
-
-    async fn release(&self, node: &NodeId, epoch: Epoch) -> Result<bool> {
-        self.release_place(node, epoch).await
-    }
-
-    async fn cells(&self) -> Result<Vec<CellId>> {
-        self.cells_with_nodes().await
-    }
-
-    async fn register(&self, registration: RegisterRequest) -> Result<RegisterReply> {
-        self.register_node(registration).await
-    }
-
-    async fn heartbeat(&self, beat: HeartbeatRequest) -> Result<HeartbeatReply> {
-        self.beat(beat).await
-    }
-
-    async fn set_state(&self, place: Place, order: NodeCommand) -> Result<NodeCommandReply> {
-        self.order(place, order).await
-    }
-
-    async fn reserve(&self, cell: CellId, request: ReserveRequest) -> Result<ReserveReply> {
-        self.reserve_slot(cell, &request).await
-    }
-
-    async fn commit(&self, cell: CellId, key: LeaseKey, run_lease_ms: u64) -> Result<CommitReply> {
-        self.commit_lease(cell, key, run_lease_ms).await
-    }
-
-    async fn finish(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
-        self.finish_lease(cell, key).await
-    }
-
-    async fn reap(&self, cell: CellId, limit: usize) -> Result<ReapReply> {
-        self.reap_cell(cell, limit).await
-    }
-
-    async fn view(&self, cell: CellId) -> Result<CellRecord> {
-        self.view_cell(cell).await
-    }
-
-    async fn elect(&self, candidate: ElectRequest) -> Result<ElectReply> {
-        self.take_lead(candidate).await
-    }
-
-    async fn resign(&self, instance: &InstanceId, term: Term) -> Result<bool> {
-        self.give_up_lead(instance, term).await
-    }
-
-    async fn publish(&self, table: PublishRequest) -> Result<PublishReply> {
-        self.publish_table(table).await
-    }
-
-    async fn table(&self) -> Result<Option<PublishedTable>> {
-        self.published_table().await
-    }
-
-    async fn create_job(&self, job: NewJob) -> Result<CreateReply> {
-        self.create(job).await
-    }
-
-    async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
-        self.advance(step).await
-    }
-
-    async fn job(&self, job: JobId) -> Result<Option<JobRecord>> {
-        self.find_job(job).await
-    }
-
-    async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRecord>> {
-        self.list_jobs(filter).await
-    }
-
-    async fn claim_orphans(&self, heir: &InstanceId, limit: usize) -> Result<Vec<JobRecord>> {
-        self.claim(heir, limit).await
-    }
-
-    async fn announce(&self, presence: AnnounceRequest) -> Result<AnnounceReply> {
-        self.announce_instance(presence).await
-    }
-
-    async fn withdraw(&self, instance: &InstanceId, incarnation: Incarnation) -> Result<bool> {
-        self.withdraw_instance(instance, incarnation).await
-    }
-
-    async fn save_session(&self, session: SaveSessionRequest) -> Result<SaveSessionReply> {
-        self.write_session(session).await
-    }
-
-    async fn session(&self, id: &str) -> Result<Option<SessionRecord>> {
-        self.read_session(id).await
-    }
-
-    async fn instances(&self) -> Result<Vec<InstanceRecord>> {
-        self.known_instances().await
-    }
-
-    async fn send(&self, to: &InstanceId, message: Bytes) -> Result<BusDelivery> {
-        self.send_message(to, message).await
-    }
-
-    async fn receive(&self, me: &InstanceId, after: u64, limit: usize) -> Result<Vec<Envelope>> {
-        self.receive_messages(me, after, limit).await
-    }
-
-    async fn feed_head(&self) -> Result<u64> {
-        self.newest_change().await
-    }
-
-    async fn changes(&self, after: u64, limit: usize) -> Result<Changes> {
-        self.changes_after(after, limit).await
-    }
+            $(
+                async fn $name(&self, $($arg: $Type),*) -> Result<$Reply> {
+                    RedisStore::$name(self, $($arg),*).await
+                }
+            )*
+        }
+    };
 }
+
+lingua_store::with_store_operations!(forward_to_methods);

@@ -2,14 +2,14 @@
 //!
 //! Start at [`StoreUrl::from_str`](std::str::FromStr).
 //!
-//! | URL | what |
+//! | URL | meaning |
 //! |---|---|
 //! | `redis://user:password@host:port/db` | one server |
-//! | `redis+sentinel://h1:p,h2:p/master-name/db` | whichever server these sentinels call the master |
-//! | `redis+cluster://h1:p,h2:p` | a Cluster; any of its servers will do |
+//! | `redis+sentinel://h1:p,h2:p/master-name/db` | the master that these sentinels name |
+//! | `redis+cluster://h1:p,h2:p` | a Cluster, given by any of its servers |
 //!
-//! `rediss` instead of `redis` means TLS. Invariant: a password is never shown, not in errors nor by
-//! `Debug`.
+//! `rediss` instead of `redis` means TLS. Invariant: a password is never shown, not in errors nor
+//! by `Debug`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,48 +23,49 @@ const SENTINEL_PORT: u16 = 26_379;
 /// Most servers in one URL.
 const ADDRESSES_MAX: usize = 64;
 
-/// Why a text is no store URL.
+/// Why a text is not a store URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It begins with something else.
+    /// The scheme is unknown.
     #[error(
-        "a store URL begins with embedded:, redis://, rediss://, redis+sentinel:// or redis+cluster://"
+        "a store URL begins with embedded:, redis://, rediss://, redis+sentinel:// or \
+         redis+cluster://"
     )]
     Scheme,
-    /// There is no server in it.
+    /// It names no server.
     #[error("the store URL names no host; write for example redis://127.0.0.1:6379/0")]
     NoHost,
-    /// A port that is none.
+    /// The port is not a number from 1 to 65535.
     #[error("the port {0:?} in the store URL is not a number from 1 to 65535")]
     Port(String),
-    /// Several servers where one is meant, or too many.
+    /// It names too many servers.
     #[error("the store URL names {0} servers; {1}")]
     Count(usize, &'static str),
-    /// A database that is none.
+    /// The database is not a number from 0 to 9999.
     #[error("the database {0:?} in the store URL is not a number from 0 to 9999")]
     Database(String),
-    /// Which master is not said.
+    /// The master's name is missing.
     #[error("a sentinel URL ends with the master's name: redis+sentinel://host:26379/mymaster")]
     NoMaster,
     /// A Cluster has only the database 0.
     #[error("a Cluster has no databases: leave {0:?} out of the store URL")]
     ClusterDatabase(String),
-    /// Something behind a '%' that is no pair of hexadecimal digits.
+    /// A '%' is not followed by two hexadecimal digits.
     #[error("user or password in the store URL have a '%' that is not followed by two hex digits")]
     Escape,
-    /// A parameter that does not exist.
+    /// A parameter is unknown.
     #[error(
         "the store URL has the unknown parameter {0:?}; known are sentinel_user, sentinel_password"
     )]
     Parameter(String),
 }
 
-/// Where one server is.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Name or number.
+    /// Name or IP address.
     pub host: String,
-    /// Port.
+    /// From 1 to 65535.
     pub port: u16,
 }
 
@@ -77,12 +78,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// Who asks. Without a user it is the default one.
+/// User and password. Without a user it is the default user.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Login {
-    /// User of the access control list.
+    /// A user of the access control list.
     pub user: Option<String>,
-    /// Its password.
+    /// The password of the user.
     pub password: Option<String>,
 }
 
@@ -93,34 +94,34 @@ impl fmt::Debug for Login {
     }
 }
 
-/// How the servers belong together.
+/// How the servers work together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Topology {
     /// One server.
     Standalone(Address),
-    /// Sentinels know which server it is at present.
+    /// The server that the sentinels name.
     Sentinel {
-        /// The sentinels.
+        /// Asked one after the other.
         sentinels: Vec<Address>,
-        /// What they call the master.
+        /// The master's name in their configuration.
         master: String,
-        /// Who asks the sentinels.
+        /// The login at the sentinels.
         login: Login,
     },
-    /// Several servers share the keys between them.
+    /// Several servers that divide the keys among them.
     Cluster(Vec<Address>),
 }
 
-/// A store URL that was understood.
+/// A parsed store URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUrl {
-    /// Which servers.
+    /// The servers.
     pub topology: Topology,
-    /// Whether the connections are encrypted.
+    /// Whether connections use TLS.
     pub tls: bool,
-    /// Who asks.
+    /// The login at the servers.
     pub login: Login,
-    /// Which database.
+    /// The number of the database.
     pub database: u16,
 }
 

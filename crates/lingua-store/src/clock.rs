@@ -1,20 +1,17 @@
-//! Where the embedded store gets the time from.
-//!
-//! A shared store has its own clock; the embedded one is given one, so that tests and simulations
-//! can move it by hand.
+//! The clocks of the embedded store: the machine's, and one that tests and simulations move.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Something that tells the time in milliseconds since the Unix epoch.
+/// A clock in milliseconds since the Unix epoch.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now. It never goes backwards.
+    /// The present time. It never goes backwards.
     fn now_ms(&self) -> u64;
 }
 
-/// The machine's clock: the wall time at the start, and from then on the monotonic clock, so that a
-/// step of the wall clock expires nothing.
+/// The machine's clock: the wall time at the start plus the monotonic time since, so that a step of
+/// the wall clock expires nothing.
 #[derive(Debug, Clone)]
 pub struct SystemClock {
     started: Instant,
@@ -23,7 +20,7 @@ pub struct SystemClock {
 
 impl SystemClock {
     /// Starts at the wall time.
-    #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+    #[allow(clippy::disallowed_methods, reason = "the only place that reads the clock")]
     pub fn new() -> Self {
         let wall_at_start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { started: Instant::now(), wall_at_start }
@@ -42,12 +39,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved. Clones share the time.
+/// A clock that only moves when it is told to. Clones share the time.
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// Stands at this time.
+    /// Starts at this time.
     pub fn at(now_ms: u64) -> Self {
         Self(Arc::new(AtomicU64::new(now_ms)))
     }

@@ -1,15 +1,16 @@
 //! The store in memory: the default, for one process with nothing else installed.
 //!
-//! Start at [`Embedded`]. Each cell has its own lock, as each cell of a shared store has its own
-//! script; no operation holds two locks, and none holds one across an await. Opened on a directory, it
-//! keeps there what must outlive the process: see [`Embedded::open`].
+//! Start at [`Embedded`]; a lease is taken in [`Cell::reserve`]. Each cell has its own lock, as
+//! each cell of a shared store has its own script. No operation holds two locks, and none holds a
+//! lock across an await. Opened on a directory, the store writes there what must survive a restart:
+//! see [`Embedded::open`].
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `cell.rs` | nodes, leases, reservations |
 //! | `directory.rs` | which node is in which cell |
-//! | `jobs.rs`, `archive.rs` | job records, and those of jobs that have ended |
-//! | `sessions.rs` | records of sessions |
+//! | `jobs.rs` | job records |
+//! | `sessions.rs` | session records |
 //! | `leader.rs` | leader and pool table |
 //! | `instances.rs` | instances and inboxes |
 //! | `feed.rs` | change feed |
@@ -29,13 +30,12 @@ use crate::contract::{
     AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, BusDelivery,
     Bytes, CellRecord, Change, Changes, CommitReply, CreateReply, ElectReply, ElectRequest,
     Envelope, Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter,
-    JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
+    JobPage, JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
     PublishRequest, PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveReply,
     ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord, Store, StoreIdentity,
 };
 use crate::error::Result;
 
-mod archive;
 mod cell;
 mod directory;
 mod feed;
@@ -52,29 +52,32 @@ pub use open::OpenError;
 #[cfg(feature = "snapshot")]
 pub use snapshot::{LostWrites, StoreSnapshot};
 
-use cell::{Cell, Changed};
+use cell::{Cell, CellReply};
 use directory::Directory;
 use feed::Feed;
 use instances::Instances;
 use jobs::Jobs;
-use journal::{Journal, Kept};
+use journal::{ChangeLog, Journal};
 use leader::Leadership;
 use sessions::Sessions;
 
-/// How much the store keeps at most.
+/// How much a store keeps at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Jobs that have not ended.
+    /// Jobs that have not ended; further ones are refused.
     pub open_jobs_max: usize,
-    /// Jobs that have ended and are still remembered.
+    /// Jobs that have ended; the oldest are dropped first.
     pub ended_jobs_max: usize,
-    /// How long an ended job is remembered.
+    /// Bytes of ended jobs in the embedded store; the oldest are dropped first. In a shared store
+    /// the server's own memory limit applies.
+    pub ended_bytes_max: usize,
+    /// How long an ended job is kept.
     pub job_record_ms: u64,
-    /// Messages in one inbox.
+    /// Messages in one inbox; further ones are refused.
     pub inbox_max: usize,
-    /// Instances.
+    /// Instances that are alive; further ones are refused.
     pub instances_max: usize,
-    /// Changes in the feed.
+    /// Changes in the feed; a reader that is further behind must reload.
     pub feed_max: usize,
     /// Sessions that can be resumed.
     pub sessions_max: usize,
@@ -85,6 +88,7 @@ impl Default for StoreLimits {
         Self {
             open_jobs_max: 100_000,
             ended_jobs_max: 100_000,
+            ended_bytes_max: 256 << 20,
             job_record_ms: 3_600_000,
             inbox_max: 10_000,
             instances_max: 1000,
@@ -109,17 +113,17 @@ struct Inner<C> {
     leadership: Mutex<Leadership>,
     instances: Mutex<Instances>,
     sessions: Mutex<Sessions>,
-    mail: Notify,
+    message_sent: Notify,
     feed: Mutex<Feed>,
-    news: Notify,
+    change_pushed: Notify,
     journal: Option<Journal>,
-    /// Rises when writes are lost, which only a simulation does.
+    /// Rises when writes are lost, which happens in simulations only.
     identity: AtomicU64,
     /// Set once a snapshot was taken: the store may be rolled back to it.
     may_forget: AtomicBool,
 }
 
-/// Keeps neighbouring cells' locks out of each other's cache lines.
+/// Puts the locks of neighbouring cells into different cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Aligned<T>(T);
@@ -135,9 +139,9 @@ impl<C> Inner<C> {
             leadership: Mutex::default(),
             instances: Mutex::new(Instances::new(limits)),
             sessions: Mutex::new(Sessions::new(limits)),
-            mail: Notify::new(),
+            message_sent: Notify::new(),
             feed: Mutex::new(Feed::new(limits.feed_max)),
-            news: Notify::new(),
+            change_pushed: Notify::new(),
             journal: None,
             identity: AtomicU64::new(0),
             may_forget: AtomicBool::new(false),
@@ -165,17 +169,16 @@ impl<C: Clock> Embedded<C> {
         self.inner.cells[cell.index()].0.lock()
     }
 
-    /// Runs one operation on a cell. The clock is read under the lock, so that a cell never sees
-    /// time go backwards.
+    /// Runs one operation on a cell. Reads the clock under the lock, so that time never goes
+    /// backwards within a cell.
     fn on_cell<T>(&self, cell: CellId, operation: impl FnOnce(&mut Cell, u64) -> T) -> T {
         let mut cell = self.cell(cell);
         let now_ms = self.now_ms();
         operation(&mut cell, now_ms)
     }
 
-    /// Runs an operation on a part that is kept, and gives its reply once all that it did or saw is on
-    /// disk.
-    async fn durably<P: Kept, T>(
+    /// Runs an operation on a durable part, and replies once what it wrote or read is on disk.
+    async fn write_durably<P: AsMut<ChangeLog>, T>(
         &self,
         part: &Mutex<P>,
         operation: impl FnOnce(&mut P, u64) -> T,
@@ -184,43 +187,46 @@ impl<C: Clock> Embedded<C> {
             let mut part = part.lock();
             return Ok(operation(&mut part, self.now_ms()));
         };
-        let room = journal.room().await?;
-        let (reply, saved) = {
+        let slot = journal.queue_slot().await?;
+        let (reply, commit) = {
             let mut part = part.lock();
             let now_ms = self.now_ms();
             let reply = operation(&mut part, now_ms);
-            (reply, room.append(&mut *part, now_ms))
+            (reply, slot.append(part.as_mut(), now_ms))
         };
-        if let Some(saved) = saved {
-            saved.wait().await?;
+        if let Some(commit) = commit {
+            commit.wait().await?;
         }
         Ok(reply)
     }
 
-    /// Looks at a part that is kept, and gives what it saw once that is on disk.
-    async fn settled<P, T>(&self, part: &Mutex<P>, look: impl FnOnce(&P, u64) -> T) -> Result<T> {
-        let (seen, unsettled) = {
+    /// Reads a durable part, and replies once what it read is on disk.
+    async fn read_durably<P, T>(
+        &self,
+        part: &Mutex<P>,
+        read: impl FnOnce(&P, u64) -> T,
+    ) -> Result<T> {
+        let (reply, unflushed) = {
             let part = part.lock();
-            let seen = look(&part, self.now_ms());
-            (seen, self.inner.journal.as_ref().filter(|journal| !journal.is_settled()))
+            let reply = read(&part, self.now_ms());
+            (reply, self.inner.journal.as_ref().filter(|journal| !journal.is_flushed()))
         };
-        if let Some(journal) = unsettled {
-            journal.settle().await?;
+        if let Some(journal) = unflushed {
+            journal.flush().await?;
         }
-        Ok(seen)
+        Ok(reply)
     }
 
-    fn tell<T>(&self, changed: Changed<T>) -> T {
-        if let Some((node, place)) = changed.node {
-            let Place { cell, slot, epoch } = place;
-            self.broadcast(Change::Node { cell, slot, epoch, node });
+    fn publish_node<T>(&self, changed: CellReply<T>) -> T {
+        if let Some((node, Place { cell, slot, epoch })) = changed.node {
+            self.push_change(Change::Node { cell, slot, epoch, node });
         }
         changed.reply
     }
 
-    fn broadcast(&self, change: Change) {
+    fn push_change(&self, change: Change) {
         self.inner.feed.lock().push(change);
-        self.inner.news.notify_waiters();
+        self.inner.change_pushed.notify_waiters();
     }
 }
 
@@ -238,46 +244,42 @@ impl<C: Clock> Store for Embedded<C> {
     }
 
     async fn assign(&self, request: AssignRequest) -> Result<Place> {
-        self.durably(&self.inner.directory, |nodes, now| nodes.assign(request, now)).await?
+        self.write_durably(&self.inner.directory, |nodes, now| nodes.assign(request, now)).await?
     }
 
     async fn locate(&self, node: &NodeId) -> Result<Option<Place>> {
-        self.settled(&self.inner.directory, |nodes, _| nodes.locate(node)).await
+        self.read_durably(&self.inner.directory, |nodes, _| nodes.locate(node)).await
     }
 
     async fn release(&self, node: &NodeId, epoch: Epoch) -> Result<bool> {
-        self.durably(&self.inner.directory, |nodes, _| nodes.release(node, epoch)).await
+        self.write_durably(&self.inner.directory, |nodes, _| nodes.release(node, epoch)).await
     }
 
     async fn cells(&self) -> Result<Vec<CellId>> {
         Ok(self.inner.directory.lock().cells())
     }
 
-    async fn register(&self, registration: RegisterRequest) -> Result<RegisterReply> {
-        let place = registration.place;
-        let changed = self.on_cell(place.cell, |cell, now| cell.register(registration, now));
-        Ok(self.tell(changed))
+    async fn register(&self, request: RegisterRequest) -> Result<RegisterReply> {
+        let changed = self.on_cell(request.place.cell, |cell, now| cell.register(request, now));
+        Ok(self.publish_node(changed))
     }
 
-    async fn heartbeat(&self, beat: HeartbeatRequest) -> Result<HeartbeatReply> {
-        let changed = self.on_cell(beat.place.cell, |cell, now| cell.heartbeat(beat, now));
-        Ok(self.tell(changed))
+    async fn heartbeat(&self, request: HeartbeatRequest) -> Result<HeartbeatReply> {
+        let changed = self.on_cell(request.place.cell, |cell, now| cell.heartbeat(request, now));
+        Ok(self.publish_node(changed))
     }
 
-    async fn set_state(&self, place: Place, order: NodeCommand) -> Result<NodeCommandReply> {
-        let (changed, ordered) = {
+    async fn set_state(&self, place: Place, command: NodeCommand) -> Result<NodeCommandReply> {
+        let (changed, drain) = {
             let mut cell = self.cell(place.cell);
-            let changed = cell.set_state(place, order);
-            let is_order = matches!(order, NodeCommand::Drain | NodeCommand::Resume);
-            let carried_out = is_order && changed.reply != NodeCommandReply::Stale;
-            (changed, carried_out.then(|| cell.last_order(place.slot)).flatten())
+            (cell.set_state(place, command), cell.last_drain_command(place, command))
         };
-        if let (Some((node, number)), Some(_)) = (ordered, &self.inner.journal) {
-            let drain = order == NodeCommand::Drain;
-            let note = |nodes: &mut Directory, _| nodes.note_order(node, number, drain);
-            self.durably(&self.inner.directory, note).await?;
+        if let (Some((node, number)), Some(_)) = (drain, &self.inner.journal) {
+            let drain = command == NodeCommand::Drain;
+            let record = |nodes: &mut Directory, _| nodes.record_drain(node, number, drain);
+            self.write_durably(&self.inner.directory, record).await?;
         }
-        Ok(self.tell(changed))
+        Ok(self.publish_node(changed))
     }
 
     async fn reserve(&self, cell: CellId, request: ReserveRequest) -> Result<ReserveReply> {
@@ -300,24 +302,24 @@ impl<C: Clock> Store for Embedded<C> {
         Ok(self.on_cell(cell, |cell, now| cell.view(now)))
     }
 
-    async fn elect(&self, candidate: ElectRequest) -> Result<ElectReply> {
+    async fn elect(&self, request: ElectRequest) -> Result<ElectReply> {
         let leadership = &self.inner.leadership;
-        let (election, is_news) =
-            self.durably(leadership, |leader, now| leader.elect(candidate, now)).await?;
-        if let (ElectReply::Leading { term, .. }, true) = (&election, is_news) {
-            self.broadcast(Change::Leader(*term));
+        let (reply, is_new) =
+            self.write_durably(leadership, |leader, now| leader.elect(request, now)).await?;
+        if let (ElectReply::Leading { term, .. }, true) = (&reply, is_new) {
+            self.push_change(Change::Leader(*term));
         }
-        Ok(election)
+        Ok(reply)
     }
 
     async fn resign(&self, instance: &InstanceId, term: Term) -> Result<bool> {
         Ok(self.inner.leadership.lock().resign(instance, term, self.now_ms()))
     }
 
-    async fn publish(&self, table: PublishRequest) -> Result<PublishReply> {
-        let reply = self.inner.leadership.lock().publish(table, self.now_ms())?;
+    async fn publish(&self, request: PublishRequest) -> Result<PublishReply> {
+        let reply = self.inner.leadership.lock().publish(request, self.now_ms())?;
         if let PublishReply::Published(version) = reply {
-            self.broadcast(Change::Table(version));
+            self.push_change(Change::Table(version));
         }
         Ok(reply)
     }
@@ -327,19 +329,19 @@ impl<C: Clock> Store for Embedded<C> {
     }
 
     async fn create_job(&self, job: NewJob) -> Result<CreateReply> {
-        self.durably(&self.inner.jobs, |jobs, now| jobs.create(job, now)).await?
+        self.write_durably(&self.inner.jobs, |jobs, now| jobs.create(job, now)).await?
     }
 
-    async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
-        self.durably(&self.inner.jobs, |jobs, now| jobs.advance(step, now)).await?
+    async fn advance_job(&self, request: AdvanceRequest) -> Result<AdvanceReply> {
+        self.write_durably(&self.inner.jobs, |jobs, now| jobs.advance(request, now)).await?
     }
 
     async fn job(&self, job: JobId) -> Result<Option<JobRecord>> {
-        self.settled(&self.inner.jobs, |jobs, now| jobs.get(job, now)).await
+        self.read_durably(&self.inner.jobs, |jobs, now| jobs.get(job, now)).await
     }
 
-    async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRecord>> {
-        self.settled(&self.inner.jobs, |jobs, now| jobs.list(&filter, now)).await
+    async fn jobs(&self, filter: JobFilter) -> Result<JobPage> {
+        self.read_durably(&self.inner.jobs, |jobs, now| jobs.list(&filter, now)).await
     }
 
     async fn claim_orphans(&self, heir: &InstanceId, limit: usize) -> Result<Vec<JobRecord>> {
@@ -349,31 +351,32 @@ impl<C: Clock> Store for Embedded<C> {
             instances.list(now_ms).into_iter().filter(|i| i.alive).map(|i| i.instance).collect()
         };
         let is_alive = |owner: &InstanceId| alive.contains(owner);
-        self.durably(&self.inner.jobs, |jobs, _| jobs.claim(heir, limit, is_alive, now_ms)).await
+        self.write_durably(&self.inner.jobs, |jobs, _| jobs.claim(heir, limit, is_alive, now_ms))
+            .await
     }
 
-    async fn announce(&self, presence: AnnounceRequest) -> Result<AnnounceReply> {
-        let instance = presence.instance.clone();
-        let (announced, is_news) = {
+    async fn announce(&self, request: AnnounceRequest) -> Result<AnnounceReply> {
+        let instance = request.instance.clone();
+        let (reply, is_new) = {
             let mut instances = self.inner.instances.lock();
-            instances.announce(presence, self.now_ms())?
+            instances.announce(request, self.now_ms())?
         };
-        if is_news {
-            self.broadcast(Change::Instance(instance));
+        if is_new {
+            self.push_change(Change::Instance(instance));
         }
-        Ok(announced)
+        Ok(reply)
     }
 
     async fn withdraw(&self, instance: &InstanceId, incarnation: Incarnation) -> Result<bool> {
         let known = self.inner.instances.lock().withdraw(instance, incarnation);
         if known {
-            self.broadcast(Change::Instance(instance.clone()));
+            self.push_change(Change::Instance(instance.clone()));
         }
         Ok(known)
     }
 
-    async fn save_session(&self, session: SaveSessionRequest) -> Result<SaveSessionReply> {
-        self.inner.sessions.lock().save(session, self.now_ms())
+    async fn save_session(&self, request: SaveSessionRequest) -> Result<SaveSessionReply> {
+        self.inner.sessions.lock().save(request, self.now_ms())
     }
 
     async fn session(&self, id: &str) -> Result<Option<SessionRecord>> {
@@ -387,20 +390,20 @@ impl<C: Clock> Store for Embedded<C> {
     async fn send(&self, to: &InstanceId, message: Bytes) -> Result<BusDelivery> {
         let delivery = self.inner.instances.lock().send(to, message, self.now_ms())?;
         if delivery == BusDelivery::Sent {
-            self.inner.mail.notify_waiters();
+            self.inner.message_sent.notify_waiters();
         }
         Ok(delivery)
     }
 
     async fn receive(&self, me: &InstanceId, after: u64, limit: usize) -> Result<Vec<Envelope>> {
         loop {
-            // Listen first, then look: a message between the two is not missed.
-            let mail = self.inner.mail.notified();
+            // Subscribe before reading, so that no message between the two is missed.
+            let message_sent = self.inner.message_sent.notified();
             let messages = self.inner.instances.lock().receive(me, after, limit.max(1));
             if !messages.is_empty() {
                 return Ok(messages);
             }
-            mail.await;
+            message_sent.await;
         }
     }
 
@@ -410,12 +413,12 @@ impl<C: Clock> Store for Embedded<C> {
 
     async fn changes(&self, after: u64, limit: usize) -> Result<Changes> {
         loop {
-            let news = self.inner.news.notified();
+            let change_pushed = self.inner.change_pushed.notified();
             let changes = self.inner.feed.lock().after(after, limit.max(1));
             if let Some(changes) = changes {
                 return Ok(changes);
             }
-            news.await;
+            change_pushed.await;
         }
     }
 }

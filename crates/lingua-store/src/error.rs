@@ -1,37 +1,35 @@
 //! What can go wrong between a caller and a store.
 //!
-//! A refusal that follows from the state (stale, full, conflict) is an ordinary reply of its
-//! operation; an [`StoreError`] means that the operation was not carried out, or that nobody knows.
+//! A refusal that follows from the state (stale, full, conflict) is an ordinary reply. A
+//! [`StoreError`] means that the operation was not carried out, or that its outcome is unknown.
 
 /// Why an operation gave no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The store was not reached; nothing was changed.
-    #[error("the store is unreachable ({detail}); nothing was changed, try again when it is back")]
+    #[error("the store is unreachable ({detail}); nothing was changed, try again later")]
     Unavailable {
-        /// What the connection said.
+        /// The error of the connection or of the disk.
         detail: String,
     },
-    /// The store was asked and did not answer in time; the operation may have been carried out.
-    #[error(
-        "the store did not answer within {waited_ms} ms; the operation may have been carried out"
-    )]
+    /// The store did not reply in time; the operation may have been carried out.
+    #[error("the store did not reply within {waited_ms} ms; the operation may have been done")]
     TimedOut {
-        /// How long it was waited for.
+        /// How long the caller waited.
         waited_ms: u64,
     },
     /// A bound was reached; nothing was changed.
     #[error("{what} is limited to {limit}; nothing was changed")]
     LimitReached {
-        /// What there are too many of.
+        /// What the bound is on, as the subject of the message.
         what: &'static str,
-        /// How many there may be.
+        /// The bound.
         limit: usize,
     },
-    /// The store holds something that cannot be read.
+    /// The store holds a record that cannot be read.
     #[error("the store holds a record that cannot be read: {detail}")]
     Corrupt {
-        /// Which, and what is wrong with it.
+        /// Which record, and what is wrong with it.
         detail: String,
     },
 }
@@ -46,13 +44,21 @@ impl StoreError {
         }
     }
 
-    /// Whether the same call may simply be made again. Every operation of the contract is idempotent
-    /// (by attempt, incarnation, token, term or epoch) except for sending on the bus, whose
-    /// receivers are; so a call that timed out may be repeated.
+    /// Whether the same call may be made again. Every operation is idempotent (by attempt,
+    /// incarnation, token, term or epoch) except for sending on the bus, whose receivers are. So a
+    /// call that timed out may be repeated.
     pub fn is_safe_to_retry(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::TimedOut { .. })
     }
+
+    /// Refuses `size` above `limit`.
+    pub fn check_limit(what: &'static str, size: usize, limit: usize) -> Result<()> {
+        match size <= limit {
+            true => Ok(()),
+            false => Err(Self::LimitReached { what, limit }),
+        }
+    }
 }
 
-/// What every operation of a store gives.
+/// The result of every operation of a store.
 pub type Result<T> = std::result::Result<T, StoreError>;

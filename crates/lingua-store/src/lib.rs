@@ -1,18 +1,18 @@
-//! The state that schedulers share: what a store must do, one that does it in memory, and the suite
-//! that any other must pass.
+//! The state that schedulers share: the contract of a store, a store in memory, and the test suite
+//! that every store must pass.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`contract`] | [`Store`], its requests and replies |
 //! | [`embedded`] | [`Embedded`], the store of a single process |
-//! | [`error`] | what can go wrong between a caller and a store |
-//! | [`clock`] | where the embedded store gets the time from |
+//! | [`error`] | [`StoreError`] |
+//! | [`clock`] | the clocks of the embedded store |
 //! | `conformance` | reference model, random histories and rules for any store (a feature) |
 //!
-//! Start at [`contract::Store`].
+//! Start at [`contract::Store`]. A lease is taken in `embedded/cell.rs`, `Cell::reserve`.
 //!
-//! Architecture invariant: leases, never counters. Every count is the size of a set of named leases,
-//! and every decrement is the removal of one of them.
+//! Architecture invariant: leases, never counters. Every count is the size of a set of named
+//! leases, and every decrement is the removal of one of them.
 
 pub mod clock;
 #[cfg(feature = "conformance")]

@@ -10,7 +10,7 @@ use lingua_core::job::{JobState, Stage};
 use lingua_core::{Attempt, CellId, JobId, Rules};
 use lingua_store::ManualClock;
 use lingua_store::conformance::World;
-use lingua_store::conformance::fixture::{ACK_MS, RUN_MS, beat, instance, key, reserve};
+use lingua_store::conformance::fixture::{ACK_MS, RUN_MS, heartbeat, instance, key, reserve};
 use lingua_store::contract::{
     AdvanceReply, AdvanceRequest, AnnounceRequest, Bytes, CommitReply, CreateReply, ExpiredLease,
     HeartbeatReply, Incarnation, LeaseKey, NewJob, Place, ReserveOutcome, Store,
@@ -87,7 +87,7 @@ pub fn racing_jobs_never_oversell(schedules: usize) {
             })
             .collect();
         threads.push(spawn(world, move |world| {
-            let reply = block_on(world.store.heartbeat(beat(place, vec![]))).expect("a reply");
+            let reply = block_on(world.store.heartbeat(heartbeat(place, vec![]))).expect("a reply");
             assert!(matches!(reply, HeartbeatReply::Accepted { .. }));
             let reaped = block_on(world.store.reap(place.cell, 10)).expect("a reply");
             assert!(reaped.expired.is_empty(), "the time stands still");

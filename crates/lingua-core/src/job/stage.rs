@@ -42,7 +42,7 @@ impl JobState {
     ];
 
     /// Whether it is an end.
-    pub fn is_terminal(self) -> bool {
+    pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }
 

@@ -19,16 +19,16 @@ use crate::node::{NodeState, Resource};
 use crate::slot_set::SlotSet;
 
 /// Each job that a node already runs makes the next one this much slower, in hundredths.
-const CONTENTION_PERCENT: u64 = 15;
+pub const CONTENTION_PERCENT: u64 = 15;
 
 /// Nodes whose score is less than this much above the best are equally good, in hundredths. Less,
 /// not at most: of two equal nodes the one with one more job is exactly [`CONTENTION_PERCENT`]
 /// worse.
-const BAND_PERCENT: u64 = 15;
+pub const BAND_PERCENT: u64 = 15;
 
 /// A node keeps its last slot for rarer pairs if it serves at least √2 times as many pairs as the
 /// least flexible node that could do the job (see [`Profile::flexibility`](crate::Profile)).
-const KEEP_LAST_FROM: u8 = 5;
+pub const KEEP_LAST_FROM: u8 = 5;
 
 /// What a cell answers to a [`Query`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

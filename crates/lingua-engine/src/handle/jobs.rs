@@ -28,6 +28,9 @@ const READS_AT_ONCE: u32 = 3;
 /// Records read from the store at a time.
 const PAGE: usize = 500;
 
+/// Most pages that one list reads, so that a rare state does not make it read the whole store.
+const PAGES_MAX: usize = 20;
+
 /// A job that was accepted, now or by an earlier request with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Submitted {
@@ -263,7 +266,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     /// The newest jobs, newest first. Jobs that got their id from an idempotency key are ordered by
-    /// that id, so `limit` may cut off a newer one of them.
+    /// that id, so `limit` may cut off a newer one of them. Searches the newest 10,000 records.
     pub async fn jobs(
         &self,
         state: Option<JobState>,
@@ -271,14 +274,13 @@ impl<S: Store, T: Timer> Handle<S, T> {
     ) -> Result<Vec<JobStatus>, SubmitError> {
         let mut found = vec![];
         let mut after = None;
-        while found.len() < limit {
+        for _ in 0..PAGES_MAX {
             let filter =
                 JobFilter { after, limit: PAGE, newest_first: true, ..JobFilter::default() };
             let page = self.shared.store.jobs(filter).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.id);
+            after = page.next;
             let is_wanted = |found: JobState| state.is_none_or(|state| state == found);
-            let wanted = page.into_iter().filter_map(|record| {
+            let wanted = page.jobs.into_iter().filter_map(|record| {
                 // A live job is ahead of its record: only some of its steps are written.
                 match self.shared.live.get(record.id).map(|live| (live.progress(), live)) {
                     Some((progress, live)) if is_wanted(progress.state) => {
@@ -289,6 +291,9 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 }
             });
             found.extend(wanted.take(limit - found.len()));
+            if found.len() == limit || after.is_none() {
+                break;
+            }
         }
         found.sort_by_key(|status: &JobStatus| std::cmp::Reverse(status.accepted_ms));
         Ok(found)

@@ -101,7 +101,7 @@ impl Store for FlakyStore {
         create_job(job: NewJob) -> CreateReply;
         advance_job(step: AdvanceRequest) -> AdvanceReply;
         job(job: JobId) -> Option<JobRecord>;
-        jobs(filter: JobFilter) -> Vec<JobRecord>;
+        jobs(filter: JobFilter) -> JobPage;
         claim_orphans(heir: &InstanceId, limit: usize) -> Vec<JobRecord>;
         save_session(request: SaveSessionRequest) -> SaveSessionReply;
         session(id: &str) -> Option<SessionRecord>;

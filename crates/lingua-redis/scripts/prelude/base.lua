@@ -1,4 +1,5 @@
--- What every script begins with. Rust puts it in front of each of them; a script of its own it is not.
+-- The first part of every script. Names in capitals are constants: src/constants.rs defines them,
+-- and Rust writes their values into the text when it loads a script.
 --
 -- ARGV[1] of every script is the time in ms, or 0 for the server's own clock: see clock.lua.
 

@@ -1,21 +1,19 @@
--- How nodes are stored, and what is read of them. Leases are in leases.lua, changes of nodes in nodes.lua.
+-- How nodes are stored, and how they are read. Leases are in leases.lua, changes in nodes.lua.
 --
--- Everything that is true or false of a node is a set (16 bytes, bit n for slot n); what a choice compares is in `hot`;
--- the rest is out of the way. A write touches a few bytes, and replicates as few. Zeros mean that nobody is there.
+-- Everything that is true or false of a node is a set (SET_BYTES bytes, bit n for slot n). What a
+-- selection compares is in `hot`. The rest is apart. A write touches a few bytes, and as few are
+-- replicated. Zeros mean that no node is there.
 --
---   cold   for each slot 31 bytes: epoch double, heartbeat_ms double, cpu, gpu, memory u16, cost_ms u32,
---          gate u8, health u8, drain ordered u8, signed off u8, present u8
---   fresh  for each slot a double: until when its last sign of life counts
---   index  hash, name of a set → set. '+there': not signed off. '+open': ready and not overloaded. Others: what a node
---          can do, see cell/profile.rs
---   nodes  hash, slot → 'epoch name via', slot .. 'c' → capabilities: facts, '|', and the sets it is in,
---         slot .. 'v' → version of its software, if it has said one
+--   cold   for each slot COLD: epoch double, heartbeat_ms double, cpu, gpu, memory u16,
+--          cost_ms u32, gate u8, health u8, drain ordered u8, signed off u8, present u8
+--   fresh  for each slot a double: the node counts as alive until then
+--   index  hash, name of a set → set. '+there': not signed off. '+open': ready and not overloaded.
+--          The others are capabilities, see cell/profile.rs
+--   nodes  hash, slot → 'epoch name via'; slot .. 'c' → capabilities: facts, '|', and the sets that
+--          the node is in; slot .. 'v' → version of its software, if it has reported one
 --
--- gate is 8 * state + overload bits (cpu 1, gpu 2, memory 4). States: 0 ready, 1 registering, 2 degraded, 3 draining,
--- 4 offline. Healths are the first four.
-
-local COLD, COLD_BYTES = '<ddI2I2I2I4BBBBB', 31
-local OFFLINE, NEVER = 4, 9007199254740991
+-- The gate is STATE_UNIT * state + overload bits (cpu 1, gpu 2, memory 4). States: READY,
+-- REGISTERING, DEGRADED, DRAINING, OFFLINE. The first four are also the healths.
 
 -- A slot's cold record, or nil.
 local function cold_record(cold, slot)
@@ -24,17 +22,18 @@ local function cold_record(cold, slot)
   if #data == COLD_BYTES then return data end
 end
 
--- How many leases a slot has, how many it may have, and its flexibility.
+-- A slot's leases, its maximum, and its flexibility.
 local function counts_of(hot, slot)
   local at = HOT_HEAD + slot * HOT_BYTES
   local data = call('GETRANGE', hot, at, at + HOT_BYTES - 1)
   if #data < HOT_BYTES then return 0, 0, 0 end
   local _, room = unpack_from('<dd', data)
-  local max = floor(room / MAX) % MAX_BELOW
-  return max - floor(room / FREE), max, room % 256
+  local max = floor(room / MAX_UNIT) % MAX_BELOW
+  return max - floor(room / FREE_UNIT), max, room % FLEXIBILITY_BELOW
 end
 
--- Ends up to `limit` leases whose time is over, oldest first; adds job, attempt, slot, phase of each to `expired`.
+-- Ends up to `limit` expired leases, oldest first; adds job, attempt, slot, phase of each to
+-- `expired`. Returns how many.
 local function reap(hot, leases, due, limit, expired)
   if limit == 0 then return 0 end
   local jobs = call('ZRANGEBYSCORE', due, '-inf', '(' .. text(now), 'LIMIT', 0, limit)
@@ -45,7 +44,8 @@ local function reap(hot, leases, due, limit, expired)
     expired[n + 1], expired[n + 2], expired[n + 3], expired[n + 4] = jobs[i], attempt, slot, phase
   end
   if #jobs < limit then
-    local first, head = call('ZRANGE', due, 0, 0, 'WITHSCORES'), call('HGET', leases, LEASES_HEAD)
+    local first = call('ZRANGE', due, 0, 0, 'WITHSCORES')
+    local head = call('HGET', leases, LEASES_HEAD)
     local fence = head and unpack_from('<d', head) or 0
     call('HSET', leases, LEASES_HEAD, pack('<dd', fence, first[2] or NEVER))
   end

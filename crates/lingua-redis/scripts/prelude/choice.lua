@@ -1,13 +1,14 @@
--- What a choice needs only now and then: `reserve` has the rest.
+-- The rarer parts of a selection; reserve.lua has the rest.
 
 local function within(set, slot)
   return set and floor(string.byte(set, floor(slot / 8) + 1) / 2 ^ (slot % 8)) % 2 == 1
 end
 
--- Until when the sign of life of each slot counts; nil if all who are there are fresh, which is then written down.
+-- Until when each slot counts as alive; nil if every node that is there is alive, which is then
+-- written into `hot`.
 local function fresh_times(hot, fresh, index)
   local data, there, least = call('GET', fresh), call('HGET', index, '+there'), NEVER
-  local times = { unpack_from('<' .. string.rep('d', #data / 8), data) }
+  local times = { unpack_from('<' .. string.rep('d', #data / FRESH_BYTES), data) }
   for slot = 0, #times - 1 do
     if within(there, slot) and times[slot + 1] < least then least = times[slot + 1] end
   end
@@ -15,25 +16,25 @@ local function fresh_times(hot, fresh, index)
   call('SETRANGE', hot, 0, pack('<d', least))
 end
 
--- Leaves only the fresh ones of a word whose first slot is this one.
+-- Removes the slots that do not count as alive from a word whose first slot is this one.
 local function only_fresh(times, word, slot)
-  if word < 0 then word = word + 4294967296 end
-  local kept, bit_at = 0, 1
+  if word < 0 then word = word + WORD_BELOW end
+  local alive, bit_at = 0, 1
   while word > 0 do
     local odd = word % 2
     slot = slot + 1
-    if odd == 1 and (times[slot] or 0) >= now then kept = kept + bit_at end
+    if odd == 1 and (times[slot] or 0) >= now then alive = alive + bit_at end
     word, bit_at = (word - odd) / 2, bit_at * 2
   end
-  return kept
+  return alive
 end
 
--- How many are in the set and in the words.
+-- How many slots are in the set and in the words.
 local function count_both(set, ...)
-  local count, words = 0, { unpack_from('<I4I4I4I4', set) }
+  local count, words = 0, { unpack_from(WORDS, set) }
   for i = 1, 4 do
     local word = bit.band(words[i], (select(i, ...)))
-    if word < 0 then word = word + 4294967296 end
+    if word < 0 then word = word + WORD_BELOW end
     while word > 0 do
       local odd = word % 2
       count, word = count + odd, (word - odd) / 2
@@ -42,8 +43,8 @@ local function count_both(set, ...)
   return count
 end
 
--- Why the pinned node cannot be had: the number of the first set it is not in, or a word; and its capabilities.
--- Sets begin with the second.
+-- Why the pinned node cannot be used: the number of the first set that it is not in, or a word;
+-- then its capabilities. sets[1] is '+open', so the first required set is sets[2].
 local function refusal(hot, cold, fresh, nodes, slot, of_epoch, sets, either, excluded)
   local record = cold_record(cold, slot)
   if not record then return 'no_node' end
@@ -55,10 +56,14 @@ local function refusal(hot, cold, fresh, nodes, slot, of_epoch, sets, either, ex
     if i == either then listed = listed or within(sets[i + 2], slot) end
     if not listed and i ~= either + 1 then return i, call('HGET', nodes, slot .. 'c') end
   end
-  local state = floor(gate / 8)
+  local state = floor(gate / STATE_UNIT)
   if state == OFFLINE then return 'offline' end
-  if unpack_from('<d', call('GETRANGE', fresh, slot * 8, slot * 8 + 7)) < now then return 'stale' end
-  if state ~= 0 then return state == 1 and 'registering' or state == 2 and 'degraded' or 'draining' end
+  local at = slot * FRESH_BYTES
+  local until_ms = unpack_from('<d', call('GETRANGE', fresh, at, at + FRESH_BYTES - 1))
+  if until_ms < now then return 'stale' end
+  if state == REGISTERING then return 'registering' end
+  if state == DEGRADED then return 'degraded' end
+  if state == DRAINING then return 'draining' end
   if excluded ~= '' and within(excluded, slot) then return 'excluded' end
   if gate % 2 == 1 then return 'cpu' end
   if floor(gate / 2) % 2 == 1 then return 'gpu' end
@@ -67,37 +72,38 @@ local function refusal(hot, cold, fresh, nodes, slot, of_epoch, sets, either, ex
   if used >= max then return 'full' end
 end
 
--- The rarer policies (1 sample, 2 least loaded, 3 random) put their scores where the delays were. A sample leaves only
--- its members: k random ones, dealt by Park and Miller's generator, whose numbers are exact here. Gives how many numbers
--- are left, and the luck for what follows.
-local function score_otherwise(numbers, count, luck, policy, sample, fresh)
-  local n, place = count / 2, 4294967296
-  if policy == 1 then
-    local k, lot, dealt = math.min(sample, n), luck % 2147483646 + 1, {}
+-- The policies other than balanced write their scores where the delays were. A sample keeps only
+-- its members: k random ones, dealt by Park and Miller's generator, whose numbers are exact here.
+-- Returns how many numbers are left, and the random number for what follows.
+local function score_otherwise(numbers, count, random, policy, sample, fresh)
+  local n = count / 2
+  if policy == SAMPLE then
+    local k, lot, dealt = math.min(sample, n), random % 2147483646 + 1, {}
     for i = 1, n do dealt[i] = numbers[2 * i] end
     for i = 1, k do
       lot = lot * 48271 % 2147483647
-      local j = i + floor(lot * 2 * (n - i + 1) / 4294967296)
+      local j = i + floor(lot * 2 * (n - i + 1) / WORD_BELOW)
       dealt[i], dealt[j] = dealt[j], dealt[i]
     end
     for i = k + 1, n do dealt[i] = nil end
-    -- Places are in the upper digits, so this sorts by place.
+    -- The slot is in the upper digits, so this sorts by slot.
     table.sort(dealt)
     for i = 1, k do numbers[2 * i] = dealt[i] end
-    n, luck = k, lot * 48271 % 2147483647 * 2
+    n, random = k, lot * 48271 % 2147483647 * 2
   end
   for i = 1, n do
-    local room = numbers[2 * i] % place
-    local max = floor(room / MAX) % MAX_BELOW
-    local used, score = max - floor(room / FREE), 0
-    if policy == 1 then
-      local slot, latest = floor(numbers[2 * i] / place), 34359738367
-      local until_ms = unpack_from('<d', call('GETRANGE', fresh, slot * 8, slot * 8 + 7))
+    local room = numbers[2 * i] % SLOT_UNIT
+    local max = floor(room / MAX_UNIT) % MAX_BELOW
+    local used, score = max - floor(room / FREE_UNIT), 0
+    if policy == SAMPLE then
+      local slot, latest = floor(numbers[2 * i] / SLOT_UNIT), 34359738367
+      local at = slot * FRESH_BYTES
+      local until_ms = unpack_from('<d', call('GETRANGE', fresh, at, at + FRESH_BYTES - 1))
       score = used * (latest + 1) + latest - math.min(until_ms - now, latest)
-    elseif policy == 2 then
+    elseif policy == LEAST_LOADED then
       score = floor(used * 10000000 / max)
     end
     numbers[2 * i - 1] = score
   end
-  return 2 * n, luck
+  return 2 * n, random
 end

@@ -1,9 +1,10 @@
--- How many nodes of a class are in which cell: for the scripts that give and free places.
+-- How many nodes of a class are in each cell: for the scripts that assign and free places.
+--
+--   classes  hash, class → 3 bytes for each cell that has it: cell u16, nodes u8
 
--- Goes over the cells of a class: position, cell, count.
-local function each_class(classes, class)
-  local data = call('HGET', classes, class) or ''
-  local at = 1
+-- Iterates over the cells of a class: position, cell, count.
+local function each_cell(classes, class)
+  local data, at = call('HGET', classes, class) or '', 1
   return function()
     if at < #data then
       local here = at
@@ -16,7 +17,7 @@ end
 
 local function count_class(classes, class, cell, change)
   local data = call('HGET', classes, class) or ''
-  for at, of, count in each_class(classes, class) do
+  for at, of, count in each_cell(classes, class) do
     if of == cell then
       local entry = ''
       if count + change > 0 then entry = pack('<I2B', cell, count + change) end

@@ -6,7 +6,7 @@ if now == 0 then
   now = time[1] * 1000 + floor(time[2] / 1000)
 end
 
--- Whole numbers as text; Lua's own conversion loses digits above 10^14.
+-- A whole number as text; Lua's own conversion loses digits above 10^14.
 local function text(number)
   return string.format('%d', number)
 end

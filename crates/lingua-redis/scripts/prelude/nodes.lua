@@ -1,17 +1,16 @@
 -- Changes of nodes, for the scripts that make them.
 
-local COST_MS_MAX = 3600000
-
--- What a choice looks at, for a node that is new or has another cost.
+-- Writes what a selection reads, for a node that is new or has another cost.
 local function write_hot(hot, slot, cost, used, max, flexibility)
   if cost < 1 then cost = 1 elseif cost > COST_MS_MAX then cost = COST_MS_MAX end
-  local room = (max - used) * FREE + max * MAX + flexibility
-  if max == 1 then room = room + 256 end
-  call('SETRANGE', hot, HOT_HEAD + slot * HOT_BYTES, pack('<dd', cost * (100 + CONTENTION * used), room))
+  local room = (max - used) * FREE_UNIT + max * MAX_UNIT + flexibility
+  if max == 1 then room = room + SINGLE end
+  local delay = cost * (100 + CONTENTION * used)
+  call('SETRANGE', hot, HOT_HEAD + slot * HOT_BYTES, pack('<dd', delay, room))
 end
 
--- Ends all leases of a slot, of which there are `left`; gives job, attempt of each. Looks at the whole cell, so it is
--- for rare events.
+-- Ends all leases of a slot, of which there are `left`; returns job, attempt of each. Reads the
+-- whole cell, so it is for rare events.
 local function end_leases_of(hot, leases, due, slot, left)
   local lost = {}
   if left == 0 then return lost end
@@ -33,27 +32,24 @@ end
 
 local function state_of(health, drain, offline)
   if offline == 1 then return OFFLINE end
-  if drain == 1 then return 3 end
+  if drain == 1 then return DRAINING end
   return health
 end
 
--- Puts a slot into sets or takes it out of them; a set that nobody is left in leaves no trace.
-local NOBODY = string.rep('\0', 16)
-local SETS_AT_ONCE = 500
-
+-- Puts a slot into sets or removes it from them; an empty set is deleted.
 local function set_member(index, names, slot, member)
-  local byte_at, bit_at = floor(slot / 8) + 1, 2 ^ (slot % 8)
+  local byte_at, bit_at, empty = floor(slot / 8) + 1, 2 ^ (slot % 8), string.rep('\0', SET_BYTES)
   for from = 1, #names, SETS_AT_ONCE do
     local upto = math.min(from + SETS_AT_ONCE - 1, #names)
     local sets = call('HMGET', index, unpack(names, from, upto))
     local write, drop = {}, {}
     for i = 1, upto - from + 1 do
-      local set, name = sets[i] or NOBODY, names[from + i - 1]
+      local set, name = sets[i] or empty, names[from + i - 1]
       local byte = string.byte(set, byte_at)
       if (floor(byte / bit_at) % 2 == 1) ~= member then
         byte = byte + (member and bit_at or -bit_at)
         set = string.sub(set, 1, byte_at - 1) .. string.char(byte) .. string.sub(set, byte_at + 1)
-        if set == NOBODY then
+        if set == empty then
           drop[#drop + 1] = name
         else
           write[#write + 1] = name
@@ -66,26 +62,27 @@ local function set_member(index, names, slot, member)
   end
 end
 
--- Keeps the sets of who is there and who may be chosen in step with the gate.
+-- Updates the sets that follow from the gate.
 local function set_gate(index, slot, gate)
-  set_member(index, { '+there' }, slot, gate < OFFLINE * 8)
-  set_member(index, { '+open' }, slot, gate == 0)
+  set_member(index, { '+there' }, slot, gate < OFFLINE * STATE_UNIT)
+  set_member(index, { '+open' }, slot, gate == READY * STATE_UNIT)
 end
 
--- Notes a sign of life.
+-- Records until when a node counts as alive.
 local function set_fresh(hot, fresh, slot, until_ms)
-  call('SETRANGE', fresh, slot * 8, pack('<d', until_ms))
-  local all_fresh = call('GETRANGE', hot, 0, 7)
-  if #all_fresh < 8 or unpack_from('<d', all_fresh) > until_ms then
+  call('SETRANGE', fresh, slot * FRESH_BYTES, pack('<d', until_ms))
+  local all_fresh = call('GETRANGE', hot, 0, HOT_HEAD - 1)
+  if #all_fresh < HOT_HEAD or unpack_from('<d', all_fresh) > until_ms then
     call('SETRANGE', hot, 0, pack('<d', until_ms))
   end
 end
 
--- Writes down a change of a node, in the cell itself: whoever asked tells the feed, which may be on another
--- server, and then takes it off this list. If it dies in between, the next clean-up tells it.
-local function tell_node(news, cell, slot, epoch, node)
+-- Records a change of a node in the cell itself. The caller publishes it on the feed, which may be
+-- on another server, and then removes it here. If the caller dies in between, the next clean-up
+-- publishes it.
+local function node_change(unpublished, cell, slot, epoch, node)
   local change = 'node ' .. cell .. ' ' .. slot .. ' ' .. text(epoch) .. ' ' .. node
-  call('RPUSH', news, change)
+  call('RPUSH', unpublished, change)
   return change
 end
 
@@ -93,7 +90,7 @@ local function name_of(entry)
   return string.match(entry, ' (%S+)')
 end
 
--- The names of the sets in a node's capabilities, one after the other.
+-- Iterates over the names of the sets in a node's capabilities.
 local function each_set(capabilities)
   return string.gmatch(string.match(capabilities, '|(.*)') or '', '%S+')
 end

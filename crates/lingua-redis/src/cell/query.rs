@@ -12,8 +12,8 @@ use crate::reply::corrupt;
 /// The sets that a node must be in, each with what it lacks if it is not.
 pub(super) struct Sets {
     pub(super) required: Vec<(String, RejectReason)>,
-    /// The place, from 1, of the set that counts together with the one after it: it is enough to be in
-    /// one of the two.
+    /// The place, from 1, of the set that counts together with the one after it: it is enough to be
+    /// in one of the two.
     pub(super) either: usize,
 }
 
@@ -50,8 +50,8 @@ pub(super) fn sets(query: &Query, rule: SemanticRule) -> Sets {
 }
 
 impl Sets {
-    /// What the script says of a pinned node with these capabilities: the number of a set, from 1, or a
-    /// word.
+    /// What the script says of a pinned node with these capabilities: the number of a set, from 1,
+    /// or a word.
     pub(super) fn why(
         &self,
         query: &Query,

@@ -1,4 +1,4 @@
-//! The records of a cell, read. `scripts/prelude/cells.lua` says how they are written.
+//! Reads the records of a cell; `scripts/prelude/cells.lua` and `leases.lua` describe the layout.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,22 +8,12 @@ use lingua_store::Result;
 use lingua_store::contract::{CellRecord, LeaseKey, LeaseRecord, NodeRecord, Place};
 
 use super::{health, phase, profile, slot, state, tenant};
+use crate::constants::{
+    COLD_BYTES, FREE_UNIT, FRESH_BYTES, HOT_BYTES, HOT_HEAD, LEASE_BYTES, LEASES_HEAD, MAX_BELOW,
+    MAX_UNIT, STATE_UNIT,
+};
 use crate::record::RecordReader;
 use crate::reply::{ScriptReply, corrupt, read_job};
-
-const HOT_HEAD: usize = 8;
-const HOT_BYTES: usize = 16;
-const COLD_BYTES: usize = 31;
-const FRESH_BYTES: usize = 8;
-const LEASE_BYTES: usize = 14;
-
-/// Stands among the leases and is none.
-const LEASES_HEAD: &str = "#";
-
-/// How a slot's room is put together.
-const FREE: i64 = 1 << 20;
-const MAX: i64 = 1 << 9;
-const MAX_BELOW: i64 = 1 << 11;
 
 pub(super) fn read(cell: CellId, mut reply: ScriptReply) -> Result<CellRecord> {
     let now_ms = reply.number()?;
@@ -33,8 +23,8 @@ pub(super) fn read(cell: CellId, mut reply: ScriptReply) -> Result<CellRecord> {
     let due = pairs(reply.list()?)?;
     let mut nodes = vec![];
     let mut epochs: HashMap<usize, Epoch> = HashMap::new();
-    let hot = hot.get(HOT_HEAD..).unwrap_or_default().chunks(HOT_BYTES);
-    let slots = hot.zip(cold.chunks(COLD_BYTES)).zip(fresh.chunks(FRESH_BYTES));
+    let hot = hot.get(HOT_HEAD as usize..).unwrap_or_default().chunks(HOT_BYTES as usize);
+    let slots = hot.zip(cold.chunks(COLD_BYTES as usize)).zip(fresh.chunks(FRESH_BYTES as usize));
     for (i, ((hot, cold), fresh)) in slots.enumerate() {
         let counts = read_counts(RecordReader(hot))?;
         let (mut cold, fresh_until_ms) = (RecordReader(cold), RecordReader(fresh).double()?);
@@ -51,11 +41,11 @@ pub(super) fn read(cell: CellId, mut reply: ScriptReply) -> Result<CellRecord> {
     Ok(CellRecord { cell, now_ms, nodes, leases: views })
 }
 
-/// A slot's leases, and how many it may have.
+/// A node's leases and slots. Free slots are negative when a node has shrunk.
 fn read_counts(mut hot: RecordReader<'_>) -> Result<(u16, u16)> {
     let (_delay, room) = (hot.signed()?, hot.signed()?);
-    let max = room.div_euclid(MAX).rem_euclid(MAX_BELOW);
-    Ok(((max - room.div_euclid(FREE)) as u16, max as u16))
+    let max = room.div_euclid(MAX_UNIT as i64).rem_euclid(MAX_BELOW as i64);
+    Ok(((max - room.div_euclid(FREE_UNIT as i64)) as u16, max as u16))
 }
 
 fn read_node(
@@ -88,7 +78,7 @@ fn read_node(
         place: Place { cell, slot: slot(at as u64)?, epoch },
         profile: Arc::new(profile),
         health: health(health_code)?,
-        state: state(gate / 8)?,
+        state: state(gate / STATE_UNIT)?,
         drain_ordered: drain == 1,
         load,
         cost_ms,
@@ -106,7 +96,7 @@ fn read_lease(
     epochs: &HashMap<usize, Epoch>,
     due: &HashMap<String, Vec<u8>>,
 ) -> Result<LeaseRecord> {
-    if lease.len() != LEASE_BYTES {
+    if lease.len() as u64 != LEASE_BYTES {
         return Err(corrupt("a lease of the wrong length"));
     }
     let mut lease = RecordReader(lease);

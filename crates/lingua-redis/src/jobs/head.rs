@@ -1,4 +1,4 @@
-//! A job's record as it is stored. `scripts/prelude/jobs.lua` says how it is written.
+//! A job's record as it is stored; `scripts/prelude/jobs.lua` describes the layout.
 
 use lingua_core::id::hex;
 use lingua_core::job::{Grant, JobState, Stage};
@@ -7,13 +7,11 @@ use lingua_store::Result;
 use lingua_store::contract::{Bytes, JobRecord};
 
 use super::{code, state};
+use crate::constants::RECOVERABLE;
 use crate::record::{RecordReader, RecordWriter};
 use crate::reply::{ScriptReply, corrupt};
 
-/// Flags of a head.
-const RECOVERABLE: u64 = 1;
-
-/// Stands where there is no deadline.
+/// The deadline of a job without one.
 const NO_DEADLINE: u64 = u64::MAX;
 
 /// The stage of a new job.
@@ -29,7 +27,7 @@ pub(super) fn read(id: JobId, reply: &mut ScriptReply) -> Result<JobRecord> {
     Ok(record)
 }
 
-/// Reads the head alone; specification and outcome are empty.
+/// Reads the head alone; specification and outcome stay empty.
 pub(super) fn read_head(id: JobId, head: &[u8]) -> Result<JobRecord> {
     fields(id, head)
         .map_err(|_| corrupt(&format!("the record of {id} is {:?}", head.escape_ascii())))
@@ -60,19 +58,19 @@ fn fields(id: JobId, head: &[u8]) -> Result<JobRecord> {
 }
 
 /// The first part of a head, up to the token of the last step.
-pub(super) fn standing(stage: Stage, owner: &InstanceId, token: u64) -> Vec<u8> {
+pub(super) fn start(stage: Stage, owner: &InstanceId, token: u64) -> Vec<u8> {
     let owner = owner.as_str().as_bytes();
-    let standing = RecordWriter::default().small(code(stage.state)).number(stage.attempt.0);
-    standing.small(owner.len() as u8).bytes(owner).bytes(&token.to_le_bytes()).0
+    let start = RecordWriter::default().small(code(stage.state)).number(stage.attempt.0);
+    start.small(owner.len() as u8).bytes(owner).bytes(&token.to_le_bytes()).0
 }
 
 /// The last part of a new job's head, from the deadline on.
 pub(super) fn rest(deadline_ms: Option<u64>, recoverable: bool) -> Vec<u8> {
     let rest = RecordWriter::default().bytes(&deadline_ms.unwrap_or(NO_DEADLINE).to_le_bytes());
-    rest.small(u8::from(recoverable)).bytes(grant_text(None).as_bytes()).0
+    rest.small(if recoverable { RECOVERABLE as u8 } else { 0 }).bytes(grant_text(None).as_bytes()).0
 }
 
-/// How an open job stands on the list of its owner.
+/// An open job's member in the set of open jobs.
 pub(super) fn member(owner: &InstanceId, job: JobId) -> Vec<u8> {
     [owner.as_str().as_bytes(), b" ", &hex(job.number())].concat()
 }
@@ -102,49 +100,4 @@ fn read_grant(text: &str) -> Option<Option<Grant>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_grant_reads_back_as_it_was_written() {
-        let grant = Grant {
-            node: NodeId::new("rack:3@site-1").unwrap(),
-            cell: CellId::new(7).unwrap(),
-            slot: Slot::new(99).unwrap(),
-            epoch: Epoch(1_800_000_000_123),
-            fence: Fence(1_800_000_000_123_456),
-            via: InstanceId::new("host:7410").unwrap(),
-        };
-        assert_eq!(read_grant(&grant_text(Some(&grant))), Some(Some(grant)));
-        assert_eq!(read_grant(&grant_text(None)), Some(None));
-        assert_eq!(read_grant("7,99"), None);
-    }
-
-    #[test]
-    fn a_head_reads_back_as_it_was_written() {
-        let (owner, attempt) = (InstanceId::new("host:7410").unwrap(), Attempt(3));
-        let stage = Stage { state: JobState::Dispatched, attempt };
-        let times = RecordWriter::default().double(1_800_000_000_456).double(1_800_000_000_123).0;
-        let head =
-            [standing(stage, &owner, 7), times, rest(Some(1_900_000_000_000), true)].concat();
-        let record = read_head(JobId::new(7), &head).unwrap();
-        assert_eq!((record.stage, record.owner), (stage, owner));
-        assert_eq!((record.updated_ms, record.created_ms), (1_800_000_000_456, 1_800_000_000_123));
-        assert_eq!((record.deadline_ms, record.recoverable), (Some(1_900_000_000_000), true));
-        assert_eq!(record.grant, None);
-    }
-
-    #[test]
-    fn a_damaged_record_is_an_error_that_names_the_job() {
-        let owner = InstanceId::new("a").unwrap();
-        let good = [standing(NEW, &owner, 0), vec![0; 16], rest(None, false)].concat();
-        assert!(read_head(JobId::new(7), &good).is_ok());
-        let (mut no_state, mut no_owner) = (good.clone(), good.clone());
-        (no_state[0], no_owner[5]) = (99, 200);
-        for head in [&[][..], &good[..9], &no_state, &no_owner] {
-            let error = read_head(JobId::new(7), head).unwrap_err();
-            assert_eq!(error.code(), "INTERNAL", "{error}");
-            assert!(error.to_string().contains(&JobId::new(7).to_string()), "{error}");
-        }
-    }
-}
+mod tests;

@@ -1,10 +1,9 @@
-//! Lists of jobs and orphans: every shard is asked at once, and what they say is merged.
+//! Pages of jobs, and orphans: all shards are read at once, and their ids are merged.
 
 use futures_util::future::{join_all, try_join_all};
 use lingua_core::{InstanceId, JobId};
 use lingua_store::Result;
-use lingua_store::contract::{JobFilter, JobRecord};
-use redis::{Cmd, Value};
+use lingua_store::contract::{JOBS_PAGE_MAX, JOBS_SCAN_MAX, JobFilter, JobPage, JobRecord};
 
 use super::head;
 use crate::keys::{SHARDS, shard_of};
@@ -12,99 +11,91 @@ use crate::reply::{ScriptReply, job_text, read_job};
 use crate::script::{JOB_CLAIM, JOB_ORPHANS};
 use crate::store::RedisStore;
 
-/// Records that are looked at in one go in each shard.
-const PAGE: usize = 256;
-
 impl RedisStore {
-    pub(crate) async fn list_jobs(&self, filter: JobFilter) -> Result<Vec<JobRecord>> {
-        if filter.limit == 0 {
-            return Ok(vec![]);
+    /// Each round reads the next ids in order, as many as are missing on the page. One round is
+    /// enough, unless records have expired whose ids are still listed.
+    pub(crate) async fn jobs(&self, filter: JobFilter) -> Result<JobPage> {
+        let (mut page, limit) = (JobPage::default(), filter.limit.min(JOBS_PAGE_MAX));
+        let mut last = filter.after;
+        let mut scanned = 0;
+        while page.jobs.len() < limit && scanned < JOBS_SCAN_MAX {
+            let wanted = (limit - page.jobs.len()).min(JOBS_SCAN_MAX - scanned);
+            let ids = self.next_ids(&filter, last, wanted).await?;
+            let is_end = ids.len() < wanted;
+            scanned += ids.len();
+            last = ids.last().copied().or(last);
+            let records = try_join_all(ids.into_iter().map(|job| self.job(job))).await?;
+            page.jobs.extend(records.into_iter().flatten());
+            if is_end {
+                return Ok(page);
+            }
         }
-        let shards = (0..SHARDS).map(|shard| self.matching_in(shard, &filter));
-        let mut found: Vec<JobId> = try_join_all(shards).await?.into_iter().flatten().collect();
-        found.sort_unstable();
+        page.next = last.filter(|_| scanned > 0);
+        Ok(page)
+    }
+
+    /// The next `limit` ids of all shards, in the order of the list.
+    async fn next_ids(
+        &self,
+        filter: &JobFilter,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Result<Vec<JobId>> {
+        let shards = (0..SHARDS).map(|shard| self.next_ids_of(shard, filter, after, limit));
+        let mut ids: Vec<JobId> = try_join_all(shards).await?.into_iter().flatten().collect();
+        ids.sort_unstable();
         if filter.newest_first {
-            found.reverse();
+            ids.reverse();
         }
-        found.truncate(filter.limit);
-        let records = try_join_all(found.into_iter().map(|job| self.find_job(job))).await?;
-        Ok(records.into_iter().flatten().collect())
+        ids.truncate(limit);
+        Ok(ids)
     }
 
-    /// The first jobs of a shard that the filter lets through.
-    async fn matching_in(&self, shard: u32, filter: &JobFilter) -> Result<Vec<JobId>> {
-        let (mut found, mut after) = (vec![], filter.after);
-        loop {
-            let page = self.page_of(shard, filter, after).await?;
-            let Some(&last) = page.last() else { return Ok(found) };
-            for head in try_join_all(page.iter().map(|&job| self.head_of(job))).await? {
-                let Some(record) = head.filter(|record| self.fits(filter, record)) else {
-                    continue;
-                };
-                found.push(record.id);
-                if found.len() == filter.limit {
-                    return Ok(found);
-                }
-            }
-            if page.len() < PAGE {
-                return Ok(found);
-            }
-            after = Some(last);
-        }
-    }
-
-    fn fits(&self, filter: &JobFilter, record: &JobRecord) -> bool {
-        filter.state.is_none_or(|state| record.stage.state == state)
-            && filter.owner.as_ref().is_none_or(|owner| record.owner == *owner)
-            && !self.is_old(record)
-    }
-
-    /// The next ids of a shard, in the order of the list. Open jobs of one owner have a list of their own.
-    async fn page_of(
+    /// The next ids of one shard. The open jobs of each owner are a range of their own.
+    async fn next_ids_of(
         &self,
         shard: u32,
         filter: &JobFilter,
         after: Option<JobId>,
+        limit: usize,
     ) -> Result<Vec<JobId>> {
         let keys = self.keys.shard(shard);
         let after = after.map(job_text);
-        let open_only = filter.state.is_some_and(|state| !state.is_terminal());
-        // A name has no blank in it, and what stands next to the blank in the order of bytes is "!".
-        let (key, skip, lowest, highest) = match &filter.owner {
-            Some(owner) if open_only => {
+        // A name contains no space, and the next character after the space is "!".
+        let (key, skip, lowest, highest, after) = match &filter.open_of {
+            Some(owner) => {
                 let (lowest, highest) = (format!("({owner} "), format!("({owner}!"));
-                (&keys.open, owner.as_str().len() + 1, lowest, highest)
+                let after = after.map(|after| format!("{lowest}{after}"));
+                (&keys.open, owner.as_str().len() + 1, lowest, highest, after)
             }
-            _ => (&keys.all, 0, "-".to_owned(), "+".to_owned()),
+            None => {
+                let after = after.map(|after| format!("({after}"));
+                (&keys.all, 0, "-".to_owned(), "+".to_owned(), after)
+            }
         };
-        let after = after.map(|after| match skip {
-            0 => format!("({after}"),
-            _ => format!("{lowest}{after}"),
-        });
-        let command = match filter.newest_first {
-            false => between("ZRANGEBYLEX", key, after.unwrap_or(lowest), highest),
-            true => between("ZREVRANGEBYLEX", key, after.unwrap_or(highest), lowest),
+        let mut command = match filter.newest_first {
+            false => redis::cmd("ZRANGEBYLEX"),
+            true => redis::cmd("ZREVRANGEBYLEX"),
         };
+        match filter.newest_first {
+            false => command.arg(key).arg(after.unwrap_or(lowest)).arg(highest),
+            true => command.arg(key).arg(after.unwrap_or(highest)).arg(lowest),
+        };
+        command.arg("LIMIT").arg(0).arg(limit);
         let mut reply = ScriptReply::new(self.connection.send(&command).await?)?;
-        let mut page = Vec::with_capacity(reply.len());
+        let mut ids = Vec::with_capacity(reply.len());
         while !reply.is_empty() {
-            let text = reply.text()?;
-            page.push(read_job(text.get(skip..).unwrap_or_default())?);
+            ids.push(read_job(reply.text()?.get(skip..).unwrap_or_default())?);
         }
-        Ok(page)
+        Ok(ids)
     }
 
-    async fn head_of(&self, job: JobId) -> Result<Option<JobRecord>> {
-        let mut command = redis::cmd("HGET");
-        command.arg(self.keys.job(job)).arg("h");
-        match self.connection.send(&command).await? {
-            Value::BulkString(head) => head::read_head(job, &head).map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    pub(crate) async fn claim(&self, heir: &InstanceId, limit: usize) -> Result<Vec<JobRecord>> {
-        let known = self.known_instances().await?;
+    pub(crate) async fn claim_orphans(
+        &self,
+        heir: &InstanceId,
+        limit: usize,
+    ) -> Result<Vec<JobRecord>> {
+        let known = self.instances().await?;
         let mut alive: Vec<InstanceId> =
             known.into_iter().filter(|known| known.alive).map(|known| known.instance).collect();
         alive.push(heir.clone());
@@ -118,9 +109,9 @@ impl RedisStore {
         for claim in join_all(claims).await {
             match claim {
                 Ok(record) => claimed.extend(record),
-                // What was claimed must be told; the rest is found again by its owner.
+                // The claimed jobs must be returned; the heir finds the others by listing its own.
                 Err(error) if claimed.is_empty() => return Err(error),
-                Err(error) => tracing::warn!(%error, "an orphan was perhaps not taken over"),
+                Err(error) => tracing::warn!(%error, "an orphan may not have been claimed"),
             }
         }
         Ok(claimed)
@@ -149,9 +140,8 @@ impl RedisStore {
         owner: &InstanceId,
         heir: &InstanceId,
     ) -> Result<Option<JobRecord>> {
-        let shard = self.keys.shard(shard_of(job));
-        let call =
-            JOB_CLAIM.call(self.script_ms(), &[&self.keys.job(job)[..], shard.open.as_bytes()]);
+        let (record, shard) = (self.keys.job(job), self.keys.shard(shard_of(job)));
+        let call = JOB_CLAIM.call(self.script_ms(), &[&record[..], shard.open.as_bytes()]);
         let call = call.arg(job_text(job)).arg(owner.as_str()).arg(heir.as_str());
         let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
         match reply.is_empty() {
@@ -159,11 +149,4 @@ impl RedisStore {
             false => head::read(job, &mut reply).map(Some),
         }
     }
-}
-
-/// A page of a sorted set in the order of its texts, from one end to the other.
-fn between(order: &str, key: &str, from: String, to: String) -> Cmd {
-    let mut command = redis::cmd(order);
-    command.arg(key).arg(from).arg(to).arg("LIMIT").arg(0).arg(PAGE);
-    command
 }

@@ -15,7 +15,8 @@ impl Cluster {
         Self::start_with(MASTERS).await
     }
 
-    /// With so many replicas, of a master each; measurements have none, as they would only be in the way.
+    /// With so many replicas, of a master each; measurements have none, as they would only be in
+    /// the way.
     pub(crate) async fn start_with(replicas: usize) -> Self {
         let mut servers = vec![];
         for _ in 0..MASTERS + replicas {

@@ -1,5 +1,5 @@
-//! The store over Redis, through the suite and through its troubles, on servers that the tests start
-//! themselves.
+//! The store over Redis, through the suite and through its troubles, on servers that the tests
+//! start themselves.
 //!
 //! `LINGUA_REDIS_SERVER` names another server program, such as `valkey-server`.
 

@@ -1,7 +1,7 @@
 //! Starts servers on free ports, in directories of their own.
 //!
-//! Invariant: a server never outlives the test process, however that ends. A shell stands in between:
-//! it kills the server as soon as its standard input closes.
+//! Invariant: a server never outlives the test process, however that ends. A shell stands in
+//! between: it kills the server as soon as its standard input closes.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -33,8 +33,8 @@ pub(crate) struct Server {
     args: Vec<String>,
 }
 
-/// A port that is free now. Below those that the system gives to outgoing connections, and elsewhere in
-/// each process: else somebody takes it before the server does.
+/// A port that is free now. Below those that the system gives to outgoing connections, and
+/// elsewhere in each process: else somebody takes it before the server does.
 pub(crate) fn free_port() -> u16 {
     const PORTS: std::ops::Range<u32> = 15_000..32_000;
     static TRIED: AtomicU64 = AtomicU64::new(0);

@@ -113,12 +113,18 @@ async fn look_for_leaks(world: &World, when: &str) {
             leaked(about, format!("{about} still had a lease: {lease:?}"));
         }
     }
-    let all = JobFilter { limit: usize::MAX, ..JobFilter::default() };
-    for record in store.jobs(all).await.unwrap_or_default() {
-        if !record.stage.state.is_terminal() {
+    let mut after = None;
+    loop {
+        let filter = JobFilter { after, limit: usize::MAX, ..JobFilter::default() };
+        let page = store.jobs(filter).await.unwrap_or_default();
+        for record in page.jobs.into_iter().filter(|job| !job.stage.state.is_terminal()) {
             let about = world.about(record.id);
             let (stage, owner) = (record.stage, record.owner);
             leaked(about, format!("{about} was still {stage}, owned by {owner}"));
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
         }
     }
     for run in world.runs() {

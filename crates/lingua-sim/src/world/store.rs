@@ -14,10 +14,11 @@ use lingua_engine::TokioTimer;
 use lingua_store::contract::{
     AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, BusDelivery,
     Bytes, CellRecord, Changes, CommitReply, CreateReply, ElectReply, ElectRequest, Envelope,
-    Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter, JobRecord,
-    LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply, PublishRequest,
-    PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
-    ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord, StoreIdentity,
+    Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter, JobPage,
+    JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
+    PublishRequest, PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome,
+    ReserveReply, ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord,
+    StoreIdentity,
 };
 use lingua_store::{Embedded, Result, Store, StoreError};
 use parking_lot::Mutex;
@@ -432,7 +433,7 @@ impl Store for FaultyStore {
         self.call(|s| async move { s.job(job).await }).await
     }
 
-    async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobRecord>> {
+    async fn jobs(&self, filter: JobFilter) -> Result<JobPage> {
         self.call(|s| async move { s.jobs(filter).await }).await
     }
 

@@ -67,7 +67,7 @@ pub fn reserve(key: LeaseKey) -> ReserveRequest {
 }
 
 /// A sign of life.
-pub fn beat(place: Place, running: Vec<LeaseKey>) -> HeartbeatRequest {
+pub fn heartbeat(place: Place, running: Vec<LeaseKey>) -> HeartbeatRequest {
     HeartbeatRequest {
         place,
         health: None,
@@ -138,8 +138,8 @@ impl<S: Store> World<S> {
     }
 
     /// A sign of life that must be taken; says what it runs without a lease.
-    pub async fn beat(&self, place: Place, running: Vec<LeaseKey>) -> Vec<LeaseKey> {
-        match self.store.heartbeat(beat(place, running)).await.expect("a reply") {
+    pub async fn heartbeat(&self, place: Place, running: Vec<LeaseKey>) -> Vec<LeaseKey> {
+        match self.store.heartbeat(heartbeat(place, running)).await.expect("a reply") {
             HeartbeatReply::Accepted { unknown, .. } => unknown,
             HeartbeatReply::Reregister => panic!("{place:?} is not known"),
         }

@@ -1,16 +1,16 @@
-//! Random histories: every reply of a store is held against the model, step by step.
+//! Random histories: every reply of a store is compared with the model, step by step.
 //!
-//! Start at [`run_part`]. A history is a seed; the same seed asks the same questions of any store.
-//! After each step the cells, the table, the instances and the feed are compared as well, so that a
-//! step cannot leave damage that a later reply would only happen to show.
+//! Start at [`run_part`]; [`run_full`] starts with full cells. A history follows from its seed: the
+//! same seed makes the same requests to any store. After each step the cells, the table, the
+//! instances and the feed are compared as well, so that no damage stays hidden.
 //!
-//! `LINGUA_HISTORIES` and `LINGUA_STEPS` make it more, `LINGUA_SEED` repeats one.
+//! `LINGUA_HISTORIES` and `LINGUA_STEPS` change their number and length, `LINGUA_SEED` repeats one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::future::Future;
 
-use lingua_core::{CellId, Rules, SemanticRule, Thresholds};
+use lingua_core::{CELL_NODES_MAX, CellId, Rules, SemanticRule, Thresholds};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -27,6 +27,9 @@ pub const HISTORIES: u64 = 200;
 
 /// How many steps a history has.
 pub const STEPS: u64 = 500;
+
+/// How many steps a history with full cells has.
+const FULL_STEPS: u64 = 150;
 
 /// How many steps are shown when one fails.
 const SHOWN: usize = 12;
@@ -77,10 +80,34 @@ where
     }
 }
 
+/// Runs histories in which the cells are full of nodes from the start: 100 nodes and a second cell
+/// for even seeds, several cells with 50 nodes or more for odd ones.
+pub async fn run_full<S, F, Fut>(factory: F, seeds: impl IntoIterator<Item = u64>)
+where
+    S: Store,
+    F: Fn(Rules, ManualClock) -> Fut,
+    Fut: Future<Output = S>,
+{
+    for seed in seeds {
+        let mut history = History::new(&factory, seed).await;
+        history.fleet = 120;
+        history.classes = if seed % 2 == 0 { Classes::Small } else { Classes::One };
+        for n in 0..history.fleet {
+            history.register_node(n).await;
+        }
+        let fill: Vec<usize> = history.nodes_in_cells();
+        match seed % 2 {
+            0 => assert_eq!(fill, [CELL_NODES_MAX, 120 - CELL_NODES_MAX]),
+            _ => assert!(fill.len() > 1 && fill.iter().all(|&nodes| nodes >= 30), "{fill:?}"),
+        }
+        history.run(FULL_STEPS).await;
+    }
+}
+
 /// From this many steps on, every kind of reply must have come.
 const ENOUGH_STEPS: u64 = 20_000;
 
-/// Histories that never reach a case prove nothing about it.
+/// Every kind of reply that the histories must reach.
 const EVERY_KIND: [&str; 42] = [
     "assign Place",
     "register Registered",
@@ -126,16 +153,17 @@ const EVERY_KIND: [&str; 42] = [
     "resign false",
 ];
 
-/// A store, the model of it, and what happened so far.
+/// A store, its model, and the history so far.
 pub(super) struct History<S> {
     world: World<S>,
     model: Model,
     rng: ChaCha8Rng,
     /// How many nodes take part.
     fleet: usize,
-    /// Places that were given, the newest incarnation of each node last.
+    classes: Classes,
+    /// Assigned places, the newest incarnation of each node last.
     places: Vec<(usize, Place)>,
-    /// Leases that were asked for, alive or not.
+    /// Requested leases, whether they still exist or not.
     asked: Vec<(CellId, LeaseKey)>,
     jobs_made: u128,
     tokens: u64,
@@ -143,10 +171,21 @@ pub(super) struct History<S> {
     trace: Trace,
 }
 
+/// How nodes are divided into classes, which decides which cells they get.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Classes {
+    /// Two at random, too small to be spread.
+    Two,
+    /// One that is spread over several cells when it is large.
+    One,
+    /// Classes of 20, which fill one cell before the next begins.
+    Small,
+}
+
 /// How often each kind of reply came.
 type Seen = BTreeMap<String, u64>;
 
-/// Prints the way to a failure.
+/// Prints the last steps before a failure.
 struct Trace {
     seed: u64,
     step: u64,
@@ -154,7 +193,7 @@ struct Trace {
 }
 
 impl Drop for Trace {
-    #[allow(clippy::print_stderr, reason = "a failed test tells how to repeat it")]
+    #[allow(clippy::print_stderr, reason = "a failed test says how to repeat it")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("history failed at step {}; its last steps:", self.step);
@@ -184,10 +223,12 @@ impl<S: Store> History<S> {
         );
         let rules = Rules { semantic, thresholds: Thresholds::default() };
         let world = World::new(factory, rules).await;
+        let fleet = pick(&mut rng, &[3, 8, 12, 40]);
         Self {
             model: Model::new(rules, world.clock.now_ms()),
             world,
-            fleet: pick(&mut rng, &[3, 8, 12, 40]),
+            fleet,
+            classes: if fleet < 40 { Classes::Two } else { Classes::One },
             rng,
             places: vec![],
             asked: vec![],
@@ -196,6 +237,11 @@ impl<S: Store> History<S> {
             seen: Seen::new(),
             trace: Trace { seed, step: 0, last: VecDeque::new() },
         }
+    }
+
+    fn nodes_in_cells(&self) -> Vec<usize> {
+        let cells = self.model.expect_cells();
+        cells.into_iter().map(|cell| self.model.view(cell).nodes.len()).collect()
     }
 
     async fn run(mut self, steps: u64) -> Seen {
@@ -232,7 +278,7 @@ impl<S: Store> History<S> {
         self.model.now_ms += by_ms;
     }
 
-    /// The whole state, store against model.
+    /// Compares the whole state of the store with the model.
     async fn compare(&mut self) {
         let store = &self.world.store;
         let cells = store.cells().await.expect("a reply");
@@ -294,7 +340,7 @@ impl<S: Store> History<S> {
     }
 }
 
-/// What must be true of any cell at any time, whatever the model says.
+/// Checks what must be true of any cell at any time.
 fn check_invariants(view: &crate::contract::CellRecord) {
     for node in &view.nodes {
         let slot = node.place.slot;
@@ -312,7 +358,7 @@ fn check_invariants(view: &crate::contract::CellRecord) {
     assert!(homeless.is_none(), "a lease without a node: {homeless:?}");
 }
 
-/// One of the items, by chance.
+/// A random item.
 pub(super) fn pick<T: Clone>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
     from[rng.random_range(0..from.len())].clone()
 }

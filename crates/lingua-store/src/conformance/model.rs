@@ -1,11 +1,11 @@
-//! The contract in its plainest form: lists, loops and no cleverness.
+//! The contract in its simplest form: lists and loops.
 //!
-//! Start at [`Model::check_reserve`]. Where the contract leaves nothing open the model says what
-//! the reply must be; where chance decides it says what is allowed, and then takes over what the
-//! store did. It shares the capability rule with the core ([`Capabilities::missing`]) and nothing
+//! Start at [`Model::check_reserve`]. Where the contract allows one reply, the model computes it.
+//! Where a random number decides, the model checks that the reply is allowed, and then adopts it.
+//! It shares the capability rule with the core ([`Capabilities::missing`]) and nothing
 //! else: no index, no roster, no cached count.
 //!
-//! [`Capabilities::missing`]: lingua_core::Capabilities::lack
+//! [`Capabilities::missing`]: lingua_core::Capabilities::missing
 
 use lingua_core::{CellId, Epoch, Fence, Health, JobId, NodeId, NodeState, Rules, Slot, Term};
 
@@ -19,7 +19,7 @@ mod choice;
 mod cluster;
 mod jobs;
 
-/// Everything that a store knows.
+/// The whole state of a store.
 #[derive(Debug)]
 pub struct Model {
     /// The rules of the fleet.
@@ -38,7 +38,7 @@ pub struct Model {
     pub(super) table: Option<PublishedTable>,
     pub(super) jobs: Vec<(JobRecord, Option<u64>)>,
     pub(super) instances: Vec<InstanceRecord>,
-    /// Everything that the feed must have told, in order.
+    /// Everything that must be on the feed, in order.
     pub feed: Vec<Change>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Tenant {
     pub(super) class: NodeClass,
 }
 
-/// A node, with its view's fields; `used` and `state` are worked out when asked for.
+/// A node; `used` and `state` of its record are computed when they are read.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) view: NodeRecord,
@@ -81,7 +81,7 @@ pub(super) struct Leader {
 }
 
 impl Model {
-    /// Knows nothing yet.
+    /// An empty store.
     pub fn new(rules: Rules, now_ms: u64) -> Self {
         Self {
             rules,
@@ -118,12 +118,12 @@ impl Model {
         here.map(|(_, _, epoch)| *epoch).max().unwrap_or(Epoch(0))
     }
 
-    pub(super) fn tell_node(&mut self, node: NodeId, place: Place) {
+    pub(super) fn push_node_change(&mut self, node: NodeId, place: Place) {
         let Place { cell, slot, epoch } = place;
         self.feed.push(Change::Node { cell, slot, epoch, node });
     }
 
-    /// What [`Store::view`](crate::Store::view) must give.
+    /// The reply of [`Store::view`](crate::Store::view).
     pub fn view(&self, cell: CellId) -> CellRecord {
         let mut nodes: Vec<NodeRecord> = self
             .nodes

@@ -1,67 +1,64 @@
-//! Places, registrations and leases.
+//! Places, registrations and leases: what is atomic within a cell.
 
 use std::sync::Arc;
 
 use lingua_core::job::Grant;
 use lingua_core::roster::NodeStatus;
 use lingua_core::{
-    CellId, Epoch, Fence, Health, InstanceId, Load, NodeId, NodeState, Profile, Query,
+    Attempt, CellId, Epoch, Fence, Health, InstanceId, Load, NodeId, NodeState, Profile, Query,
     RejectReason, Roster, Rules, Slot,
 };
 
 use super::{Incarnation, LeaseKey};
 
-/// How many expired leases a reservation ends at a time before it chooses.
+/// Expired leases that a reservation ends at a time before it selects.
 pub const REAP_BATCH: usize = 16;
 
-/// From this many nodes of one class on, the class spans at least two cells.
+/// A class with at least this many nodes spans two cells or more.
 pub const SPREAD_FROM: usize = 32;
 
-/// Nodes of one class can do the same. Any hash of the capabilities will do; it only guides where
-/// nodes are placed.
+/// Nodes of one class have equal capabilities. Any hash of them will do: it only guides placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeClass(pub u32);
 
-/// A node that asks for its place.
+/// A node asks for its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the types say it")]
 pub struct AssignRequest {
-    /// Who.
     pub node: NodeId,
-    /// Which life of it.
     pub incarnation: Incarnation,
-    /// What kind.
     pub class: NodeClass,
 }
 
 /// Where a node is, and which incarnation of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Its cell.
+    /// The cell.
     pub cell: CellId,
-    /// Its slot there.
+    /// The slot within the cell.
     pub slot: Slot,
-    /// Epochs rise over all nodes of a fleet, so that a slot's next tenant has a higher one too.
+    /// Rises over all nodes of a fleet, so that the next tenant of a slot has a higher one too.
     pub epoch: Epoch,
 }
 
-/// A node's registration, or its change of capabilities.
+/// A node registers, or changes its capabilities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisterRequest {
-    /// Where.
+    /// From [`Store::assign`](super::Store::assign).
     pub place: Place,
-    /// Who.
+    /// The node in that place.
     pub node: NodeId,
-    /// What it can do.
+    /// Its languages, services and slots.
     pub profile: Arc<Profile>,
-    /// How it feels.
+    /// As the node reports it.
     pub health: Health,
     /// How long a job takes on it when it does nothing else.
     pub cost_ms: u32,
-    /// For how long this counts as a sign of life.
+    /// How long it counts as alive without a heartbeat.
     pub fresh_ms: u64,
-    /// Version of its software, for people. Another version alone is no news for the feed.
+    /// Version of its software, for people. A change of it is not announced on the feed.
     pub version: Option<Arc<str>>,
-    /// The instance that it is connected to. Another one alone is no news for the feed.
+    /// The instance that it is connected to. A change of it is not announced on the feed.
     pub via: InstanceId,
 }
 
@@ -82,145 +79,145 @@ impl RegisterRequest {
     }
 }
 
-/// What a registration answers.
+/// The reply to a registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RegisterReply {
-    /// It is in.
+    /// The node is registered.
     Registered {
-        /// Leases of the previous incarnation, which are gone; in order.
+        /// Leases of the previous incarnation that were ended, in order.
         lost: Vec<LeaseKey>,
     },
-    /// A newer incarnation is in this place, or this one has signed off: ask for a place again.
+    /// A newer incarnation holds the place, or this one has signed off: ask for a place again.
     Stale {
-        /// The epoch that is known here.
+        /// The highest epoch that this place has seen.
         current: Epoch,
     },
 }
 
-/// A node's sign of life.
+/// A node's heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeartbeatRequest {
-    /// Where.
+    /// The node's place.
     pub place: Place,
-    /// How it feels, if it says so.
+    /// Absent: unchanged.
     pub health: Option<Health>,
-    /// How busy it is.
+    /// Replaces the load of the last heartbeat.
     pub load: Load,
-    /// How long a job takes on it when it does nothing else, if that is known better now.
+    /// A new estimate of how long a job takes on the idle node. Absent: unchanged.
     pub cost_ms: Option<u32>,
-    /// What it runs.
+    /// The attempts that the node runs.
     pub running: Vec<LeaseKey>,
-    /// For how long this counts as a sign of life.
+    /// How long it counts as alive without another heartbeat.
     pub fresh_ms: u64,
-    /// For how long the leases of what it runs are renewed.
+    /// The leases of `running` last at least this long from now.
     pub lease_ms: u64,
 }
 
-/// What a heartbeat answers.
+/// The reply to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeartbeatReply {
-    /// Taken.
+    /// The heartbeat was recorded.
     Accepted {
-        /// An operator wants it to finish what it has and take nothing new.
+        /// An operator has ordered the node to drain.
         drain: bool,
-        /// What it runs without a lease: its owner has to adopt it or call it off.
+        /// Attempts that it runs without a lease: their owners must adopt or cancel them.
         unknown: Vec<LeaseKey>,
     },
-    /// This incarnation is not known here (any more): register again.
+    /// This incarnation is not registered (any more): register again.
     Reregister,
 }
 
-/// What an operator, the node itself, or the clean-up wants of a node.
+/// A command to a node from an operator, from the node itself, or from the clean-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeCommand {
-    /// Finish what you have. Outlives reconnects.
+    /// Finish the running jobs and take no new ones. Survives reconnects.
     Drain,
     /// Take jobs again.
     Resume,
-    /// Gone; its leases are lost. It has to ask for a place again.
+    /// Sign off: the leases are lost, and the node must ask for a place again.
     Offline,
-    /// Gone for good; its record is removed.
+    /// Remove the node's record.
     Retire,
 }
 
-/// What an order answers.
+/// The reply to a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeCommandReply {
-    /// Done.
+    /// The command was carried out.
     Set {
-        /// Leases that are gone with the node; in order.
+        /// Leases that ended with the node, in order.
         lost: Vec<LeaseKey>,
     },
     /// Another incarnation is in this place, or none.
     Stale,
 }
 
-/// Wants a certain node: a turn's later segments, or a client's wish.
+/// Asks for a certain node: for the later segments of a turn, or because the client wishes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pin {
-    /// Its slot.
+    /// The slot of that node.
     pub slot: Slot,
-    /// Its incarnation.
+    /// The epoch of that node.
     pub epoch: Epoch,
-    /// Rather none than another.
+    /// Take no other node instead.
     pub strict: bool,
 }
 
-/// Wants a slot.
+/// An attempt asks for a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReserveRequest {
-    /// For whom.
+    /// The attempt.
     pub key: LeaseKey,
-    /// What is needed and how to choose.
+    /// What the node must be able to do, and how to select among several.
     pub query: Query,
-    /// A certain node, if it can be had.
+    /// A certain node.
     pub pin: Option<Pin>,
-    /// How long the node has to confirm.
+    /// How long the node has to send its ACK.
     pub ack_lease_ms: u64,
-    /// The luck of this choice.
+    /// Selects among equals.
     pub random: u32,
 }
 
-/// What a reservation answers.
+/// The reply to a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReserveReply {
-    /// What came of it.
+    /// What the request got.
     pub outcome: ReserveOutcome,
-    /// Leases whose time was over and that were ended on the way: their owners want to know.
+    /// Expired leases that were ended first: their owners must be told.
     pub expired: Vec<ExpiredLease>,
 }
 
-/// What came of a reservation.
+/// What a reservation got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReserveOutcome {
     /// A slot was taken.
     Granted {
-        /// Which.
+        /// The slot.
         grant: Grant,
-        /// Leases of that node now.
+        /// Leases of that node, this one included.
         used: u16,
-        /// Its slots.
+        /// Slots of that node.
         max: u16,
-        /// Free slots left in this cell for this job's like.
+        /// Free slots left in this cell for jobs with the same needs.
         free: u32,
     },
-    /// This very attempt has its slot already.
+    /// This attempt holds a slot already.
     Duplicate(Grant),
-    /// A later attempt of the job has a slot here.
+    /// A later attempt of the job holds a slot here.
     Stale {
-        /// Which.
-        held: lingua_core::Attempt,
+        /// That attempt.
+        held: Attempt,
     },
-    /// There are nodes for it, and none has room.
+    /// Nodes could do it, and none has room.
     Full {
-        /// How many nodes there are.
+        /// The number of such nodes.
         capable: u16,
         /// Free slots that are kept for rarer pairs.
         free: u32,
     },
     /// No node here can do it.
     NoneCapable,
-    /// The pinned node cannot be had, and no other is wanted.
+    /// The pinned node cannot be used, and the pin is strict.
     PinLost(RejectReason),
 }
 
@@ -229,129 +226,126 @@ pub enum ReserveOutcome {
 pub enum LeasePhase {
     /// Waits for the node's ACK.
     Reserved,
-    /// The node runs it.
+    /// The node runs the job.
     Committed,
 }
 
-/// A lease whose time is over.
+/// A lease that expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the types say it")]
 pub struct ExpiredLease {
-    /// Whose.
     pub key: LeaseKey,
-    /// On which slot of the cell.
     pub slot: Slot,
-    /// How far it was.
     pub phase: LeasePhase,
 }
 
-/// What a commit answers.
+/// The reply to a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitReply {
     /// The run lease has begun.
     Committed(Fence),
     /// Another attempt of the job holds a slot here.
     Stale,
-    /// There is no such lease (any more). The node runs it uncounted: call it off.
+    /// There is no such lease (any more): the node must be told to stop.
     Gone,
 }
 
 /// A slot that was given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freed {
-    /// Of which node.
+    /// The node's slot.
     pub slot: Slot,
-    /// Its leases now.
+    /// Leases that the node still has.
     pub used: u16,
-    /// Its slots.
+    /// Slots of the node.
     pub max: u16,
 }
 
-/// What a clean-up found.
+/// The reply to a clean-up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReapReply {
     /// Leases that were ended, oldest first.
     pub expired: Vec<ExpiredLease>,
-    /// Nodes without a recent sign of life, signed off or not, by slot.
+    /// Nodes without a recent heartbeat, signed off or not, by slot.
     pub lapsed: Vec<LapsedNode>,
 }
 
-/// A node that has fallen silent.
+/// A node whose heartbeats have stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LapsedNode {
-    /// Who.
+    /// The node.
     pub node: NodeId,
-    /// Where.
+    /// Its place.
     pub place: Place,
-    /// In which state it was left.
+    /// Its state when the heartbeats stopped.
     pub state: NodeState,
-    /// How long ago its last sign of life stopped to count.
+    /// For how long it has not counted as alive.
     pub for_ms: u64,
 }
 
 /// A cell at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellRecord {
-    /// Which.
+    /// The cell.
     pub cell: CellId,
-    /// When, by the store's clock.
+    /// That moment, by the store's clock.
     pub now_ms: u64,
-    /// Its nodes, by slot.
+    /// By slot.
     pub nodes: Vec<NodeRecord>,
-    /// Its leases, by job.
+    /// By job.
     pub leases: Vec<LeaseRecord>,
 }
 
 /// A node at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRecord {
-    /// Who.
+    /// The node.
     pub node: NodeId,
-    /// Where.
+    /// Its place.
     pub place: Place,
-    /// What it can do.
+    /// Its languages, services and slots.
     pub profile: Arc<Profile>,
     /// The health that the node last reported.
     pub health: Health,
-    /// What its health and the orders to it come to.
+    /// From its health and the commands to it.
     pub state: NodeState,
-    /// Whether an operator has ordered it to drain.
+    /// An operator has ordered it to drain.
     pub drain_ordered: bool,
-    /// How busy it says it is.
+    /// As of the last heartbeat.
     pub load: Load,
     /// How long a job takes on it when it does nothing else.
     pub cost_ms: u32,
-    /// How many leases it has.
+    /// The number of its leases.
     pub used: u16,
-    /// When it last gave a sign of life.
+    /// When the last heartbeat came.
     pub heartbeat_ms: u64,
-    /// Until when that counts.
+    /// It counts as alive until then.
     pub fresh_until_ms: u64,
-    /// Version of its software, as it last said.
+    /// Version of its software.
     pub version: Option<Arc<str>>,
-    /// The instance that it is connected to, as it last said.
+    /// The instance that it is connected to.
     pub via: InstanceId,
 }
 
 /// A lease at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// Whose.
+    /// The attempt that holds it.
     pub key: LeaseKey,
-    /// On which slot.
+    /// The node's slot.
     pub slot: Slot,
-    /// Of which incarnation.
+    /// The node's epoch.
     pub epoch: Epoch,
-    /// How far it is.
+    /// Reserved or committed.
     pub phase: LeasePhase,
-    /// Its fence.
+    /// The node refuses messages with a lower one.
     pub fence: Fence,
-    /// When it ends unless renewed.
+    /// It ends then unless it is renewed.
     pub deadline_ms: u64,
 }
 
 impl CellRecord {
-    /// The cell as selection sees it, for explanations: the same code that chose decides what is
-    /// told.
+    /// The cell as selection sees it, so that an explanation comes from the code that selects.
     pub fn roster(&self, rules: Rules) -> Roster {
         let mut roster = Roster::new(rules);
         for node in &self.nodes {

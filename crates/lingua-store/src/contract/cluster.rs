@@ -7,20 +7,20 @@ use super::{Bytes, Incarnation};
 /// Most bytes of a pool table.
 pub const TABLE_BYTES_MAX: usize = 4 << 20;
 
-/// Most bytes of a message on the bus: the largest frame of a node, with its sound written as text.
+/// Most bytes of a message on the bus: the largest frame of a node, with its audio as base64.
 pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
-/// Longest address of an instance.
+/// Most bytes of an instance's address.
 pub const ADDRESS_BYTES_MAX: usize = 256;
 
-/// Wants to lead.
+/// An instance wants to lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElectRequest {
-    /// Who.
+    /// The candidate.
     pub instance: InstanceId,
-    /// Which life of it.
+    /// An earlier incarnation of the candidate counts as another instance.
     pub incarnation: Incarnation,
-    /// For how long.
+    /// How long the leadership lasts unless it is renewed.
     pub lease_ms: u64,
 }
 
@@ -29,80 +29,80 @@ pub struct ElectRequest {
 pub enum ElectReply {
     /// The caller.
     Leading {
-        /// Its term.
+        /// Rises with each change of the leader.
         term: Term,
-        /// Until when, unless renewed.
+        /// The lease ends then unless it is renewed.
         until_ms: u64,
     },
-    /// Somebody else, or an earlier life of the caller whose lease still runs.
+    /// Another instance, or an earlier incarnation of the caller.
     Following {
-        /// Who.
+        /// The leader.
         leader: InstanceId,
-        /// Its term.
+        /// The leader's term.
         term: Term,
-        /// Until when, unless renewed.
+        /// The lease ends then unless it is renewed.
         until_ms: u64,
     },
 }
 
-/// A pool table to publish.
+/// The leader publishes a pool table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishRequest {
-    /// Who publishes.
+    /// The leader.
     pub instance: InstanceId,
-    /// In which term.
+    /// Must be the present term.
     pub term: Term,
-    /// The version that it replaces; 0 for the first.
+    /// The version that this one replaces; 0 for the first.
     pub replaces: u64,
-    /// The table.
+    /// The content, at most [`TABLE_BYTES_MAX`].
     pub table: Bytes,
 }
 
-/// What publishing answers.
+/// The reply to a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublishReply {
-    /// It is out, with this version.
+    /// Published with this version.
     Published(u64),
-    /// The term is over.
+    /// The term has ended.
     NotLeader,
-    /// The version is another one already.
+    /// The present version, which is not the one to be replaced.
     Conflict(u64),
 }
 
-/// The pool table published last.
+/// The pool table that was published last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedTable {
     /// Rises by one with each publication.
     pub version: u64,
-    /// The term it was published in.
+    /// The term in which it was published.
     pub term: Term,
-    /// When.
+    /// By the store's clock.
     pub published_ms: u64,
-    /// The table.
+    /// The content.
     pub table: Bytes,
 }
 
-/// An instance that says it is there.
+/// An instance reports that it is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnnounceRequest {
-    /// Who.
+    /// The instance.
     pub instance: InstanceId,
-    /// Which life of it.
+    /// Drawn when the process started.
     pub incarnation: Incarnation,
-    /// Where people find it.
+    /// Its host and port, for people; at most [`ADDRESS_BYTES_MAX`].
     pub address: String,
-    /// For how long that may be believed.
+    /// It counts as alive this long.
     pub lease_ms: u64,
 }
 
-/// What an announcement answers.
+/// The reply to an announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnnounceReply {
-    /// Taken.
+    /// Recorded.
     Present,
-    /// Another process with the same name is alive: choose another name.
+    /// Another living process has this name: choose another one.
     NameTaken {
-        /// Until when, unless renewed.
+        /// That process counts as alive until then.
         until_ms: u64,
     },
 }
@@ -110,67 +110,59 @@ pub enum AnnounceReply {
 /// An instance at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceRecord {
-    /// Who.
+    /// The instance.
     pub instance: InstanceId,
-    /// Which life of it.
+    /// Drawn when the process started.
     pub incarnation: Incarnation,
-    /// Where people find it.
+    /// Its host and port, for people.
     pub address: String,
-    /// Until when it is believed to be alive.
+    /// It counts as alive until then.
     pub until_ms: u64,
-    /// Whether that is now.
+    /// Whether `until_ms` has not passed.
     pub alive: bool,
 }
 
-/// What sending answers.
+/// The reply to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BusDelivery {
-    /// In the inbox.
+    /// It is in the inbox.
     Sent,
     /// No such instance is alive.
     NoInstance,
-    /// Its inbox is full: it has stopped reading.
+    /// The inbox is full: its reader has stopped.
     InboxFull,
 }
 
 /// A message in an inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    /// Its number, rising in each inbox.
+    /// Rises within one inbox.
     pub seq: u64,
-    /// What it says.
+    /// The content, at most [`MESSAGE_BYTES_MAX`].
     pub message: Bytes,
 }
 
-/// Something that is different now. It names what to look at, not what it has become.
+/// Names what has changed; the reader loads it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the types say it")]
 pub enum Change {
-    /// A node came, went, or is in another state.
-    Node {
-        /// Its cell.
-        cell: CellId,
-        /// Its slot.
-        slot: Slot,
-        /// Its incarnation.
-        epoch: Epoch,
-        /// Who.
-        node: NodeId,
-    },
+    /// A node came, went, or changed its state or capabilities.
+    Node { cell: CellId, slot: Slot, epoch: Epoch, node: NodeId },
     /// Another instance leads.
     Leader(Term),
-    /// A new pool table is out.
+    /// A new version of the pool table was published.
     Table(u64),
     /// An instance came or left.
     Instance(InstanceId),
 }
 
-/// A piece of the change feed.
+/// A part of the change feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
-    /// What changed, in order. Empty if there was a gap.
+    /// In order. Empty after a gap.
     pub changes: Vec<Change>,
-    /// Where to go on.
+    /// The next call's `after`.
     pub next: u64,
-    /// Changes were missed: load everything anew, then go on from `next`.
+    /// Changes were missed: reload everything, then continue from `next`.
     pub gap: bool,
 }

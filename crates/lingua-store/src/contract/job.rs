@@ -1,46 +1,52 @@
-//! Job records, their steps, and orphans.
+//! Job records, their steps, and pages of jobs.
 
 use lingua_core::job::{Grant, JobState, Stage};
 use lingua_core::{Attempt, InstanceId, JobId};
 
 use super::Bytes;
 
-/// Most bytes that a job's specification or outcome may have in a store.
+/// Most bytes of a job's specification, and of its outcome.
 pub const JOB_BYTES_MAX: usize = 1 << 20;
+
+/// Most jobs on one page.
+pub const JOBS_PAGE_MAX: usize = 1000;
+
+/// Most records that are read for one page. Some may have expired, so that a page can be short.
+pub const JOBS_SCAN_MAX: usize = 2 * JOBS_PAGE_MAX;
 
 /// A job that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewJob {
-    /// Its id.
+    /// Chosen by the instance that accepted it.
     pub id: JobId,
     /// The instance that accepted it.
     pub owner: InstanceId,
-    /// What is to be done.
+    /// What the client asked for, at most [`JOB_BYTES_MAX`].
     pub spec: Bytes,
-    /// When it is too late, by the store's clock.
+    /// The job fails when it has not ended by then; by the store's clock.
     pub deadline_ms: Option<u64>,
-    /// Whether another instance could go on with it: its audio is not only in its owner's memory.
+    /// Another instance can continue it: its audio is not in the owner's memory alone.
     pub recoverable: bool,
 }
 
-/// What is known of a job.
+/// The record of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobRecord {
-    /// Its id.
+    /// The job.
     pub id: JobId,
     /// The only instance that may move it.
     pub owner: InstanceId,
-    /// Where it stands.
+    /// State and attempt.
     pub stage: Stage,
-    /// The slot of the current attempt.
+    /// The slot of the present attempt.
     pub grant: Option<Grant>,
-    /// What is to be done.
+    /// What the client asked for.
     pub spec: Bytes,
-    /// What came of it.
+    /// Present once the job has ended.
     pub outcome: Option<Bytes>,
-    /// When it is too late.
+    /// The job fails when it has not ended by then.
     pub deadline_ms: Option<u64>,
-    /// Whether another instance could go on with it.
+    /// Another instance can continue it.
     pub recoverable: bool,
     /// When it was accepted.
     pub created_ms: u64,
@@ -49,7 +55,7 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// A new job's record.
+    /// The record of a new job.
     pub fn new(job: NewJob, now_ms: u64) -> Self {
         Self {
             id: job.id,
@@ -66,16 +72,16 @@ impl JobRecord {
     }
 }
 
-/// What writing down a job answers.
+/// The reply to the creation of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CreateReply {
     /// Written.
     Created,
-    /// It is there already: the same request came before.
+    /// A job with this id exists: the same request came before.
     Exists(JobRecord),
 }
 
-/// A step of a job, or several in one. It can only be made if the core's state machine knows a way.
+/// Moves a job by one step or several. Only steps that the core's state machine allows can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvanceRequest {
     job: JobId,
@@ -87,18 +93,18 @@ pub struct AdvanceRequest {
     token: u64,
 }
 
-/// No events lead from the one stage to the other.
+/// The state machine has no way from one stage to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job that is {from} cannot become {to}")]
 pub struct IllegalStep {
-    /// Where it stands.
+    /// The expected stage.
     pub from: Stage,
-    /// Where it was to go.
+    /// The requested stage.
     pub to: Stage,
 }
 
 impl AdvanceRequest {
-    /// A step; `token` is drawn anew for each step and kept when it is repeated after a timeout.
+    /// Draw a new `token` for each step, and keep it when the step is repeated after a timeout.
     pub fn new(
         job: JobId,
         owner: InstanceId,
@@ -112,66 +118,66 @@ impl AdvanceRequest {
         }
     }
 
-    /// With the slot of the attempt.
+    /// Sets the slot of the attempt.
     #[must_use]
     pub fn with_grant(mut self, grant: Option<Grant>) -> Self {
         self.grant = grant;
         self
     }
 
-    /// With what came of it.
+    /// Sets the outcome, at most [`JOB_BYTES_MAX`].
     #[must_use]
     pub fn with_outcome(mut self, outcome: impl Into<Bytes>) -> Self {
         self.outcome = Some(outcome.into());
         self
     }
 
-    /// Which job.
+    /// The job to move.
     pub fn job(&self) -> JobId {
         self.job
     }
 
-    /// Who moves it.
+    /// The instance that moves it, which must own it.
     pub fn owner(&self) -> &InstanceId {
         &self.owner
     }
 
-    /// Where it has to stand.
+    /// The stage that the job must have.
     pub fn from(&self) -> Stage {
         self.from
     }
 
-    /// Where it goes.
+    /// The stage that it gets.
     pub fn to(&self) -> Stage {
         self.to
     }
 
-    /// The slot of the attempt, from then on.
+    /// The slot of the attempt.
     pub fn grant(&self) -> Option<&Grant> {
         self.grant.as_ref()
     }
 
-    /// What came of it.
+    /// What the job ended with.
     pub fn outcome(&self) -> Option<&Bytes> {
         self.outcome.as_ref()
     }
 
-    /// Tells a repeated call from a rival one.
+    /// Distinguishes a repeated call from a competing one.
     pub fn token(&self) -> u64 {
         self.token
     }
 }
 
-/// What a step answers.
+/// The reply to a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdvanceReply {
-    /// Made, now or by an earlier call with the same token.
+    /// Done, now or by an earlier call with the same token.
     Advanced,
-    /// The job stands elsewhere or belongs to another instance; nothing was changed.
+    /// Stage or owner differ from what was expected; nothing was changed.
     Conflict {
-        /// Where it stands.
+        /// The present stage.
         stage: Stage,
-        /// Whose it is.
+        /// The present owner.
         owner: InstanceId,
     },
     /// There is no such job.
@@ -181,14 +187,24 @@ pub enum AdvanceReply {
 /// Which job records to list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobFilter {
-    /// Only in this state.
-    pub state: Option<JobState>,
-    /// Only of this instance.
-    pub owner: Option<InstanceId>,
-    /// Only after this one in the order of the list, for the next page.
+    /// Only the open jobs of this instance; all jobs if absent.
+    pub open_of: Option<InstanceId>,
+    /// Where the last page ended: its [`JobPage::next`].
     pub after: Option<JobId>,
-    /// At most this many.
+    /// At most this many, and at most [`JOBS_PAGE_MAX`].
     pub limit: usize,
-    /// The highest ids first: those rise with time, unless a job got its id from an idempotency key.
+    /// Falling ids instead of rising ones. Ids rise with time, except for those that follow from an
+    /// idempotency key.
     pub newest_first: bool,
+}
+
+/// A page of job records, in the order of their ids.
+///
+/// One call reads at most [`JOBS_SCAN_MAX`] records, so a page may be short while more follow.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobPage {
+    /// At most as many as the filter's limit.
+    pub jobs: Vec<JobRecord>,
+    /// The next page's `after`; `None` at the end of the list.
+    pub next: Option<JobId>,
 }

@@ -1,4 +1,4 @@
-//! What is to be known of a session, so that another instance can go on with it.
+//! Session records: what another instance needs to take over a session.
 
 use super::Bytes;
 use crate::error::{Result, StoreError};
@@ -6,44 +6,39 @@ use crate::error::{Result, StoreError};
 /// Most bytes of a session's record.
 pub const SESSION_BYTES_MAX: usize = 64 << 10;
 
-/// Longest name of a session, in bytes.
+/// Most bytes of a session's name.
 pub const SESSION_NAME_BYTES_MAX: usize = 128;
 
-/// A session's record to be written.
+/// Writes a session's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaveSessionRequest {
-    /// Which session.
+    /// The session's name, at most [`SESSION_NAME_BYTES_MAX`].
     pub id: String,
-    /// The version that it replaces; 0 for the first. The new one is one more.
+    /// The version that this one replaces; 0 for the first. The new version is one more.
     pub replaces: u64,
-    /// What is to be known.
+    /// The content, at most [`SESSION_BYTES_MAX`].
     pub body: Bytes,
-    /// How long it is kept; with 0 it is removed.
+    /// How long the record is kept; 0 removes it.
     pub keep_ms: u64,
 }
 
 impl SaveSessionRequest {
-    /// Whether it is within the limits; every store asks this first.
+    /// Checks the sizes; every store does this first.
     pub fn check(&self) -> Result<()> {
-        let sizes = [
-            ("a session's record in bytes", self.body.len(), SESSION_BYTES_MAX),
-            ("a session's name in bytes", self.id.len(), SESSION_NAME_BYTES_MAX),
-        ];
-        match sizes.into_iter().find(|(_, bytes, limit)| bytes > limit) {
-            Some((what, _, limit)) => Err(StoreError::LimitReached { what, limit }),
-            None => Ok(()),
-        }
+        let (record, name) = ("a session's record in bytes", "a session's name in bytes");
+        StoreError::check_limit(record, self.body.len(), SESSION_BYTES_MAX)?;
+        StoreError::check_limit(name, self.id.len(), SESSION_NAME_BYTES_MAX)
     }
 }
 
-/// What writing a session's record answers.
+/// The reply to a write of a session's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaveSessionReply {
     /// Written, now or by an earlier call with the same content.
     Saved,
-    /// The version is another one; nothing was changed.
+    /// The version differs; nothing was changed.
     Conflict {
-        /// Which; 0 if there is no record.
+        /// The present version; 0 if there is no record.
         version: u64,
     },
 }
@@ -51,8 +46,8 @@ pub enum SaveSessionReply {
 /// A session's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// Rises by one with each writing.
+    /// Rises by one with each write.
     pub version: u64,
-    /// What is known.
+    /// The content.
     pub body: Bytes,
 }

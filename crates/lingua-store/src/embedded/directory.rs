@@ -1,10 +1,10 @@
-//! Who is where: gives every node its cell and slot.
+//! Assigns a cell and a slot to every node.
 //!
-//! Start at [`Directory::assign`]. A small class stays together, so that its cell can choose among
-//! all of it; from [`SPREAD_FROM`] nodes on it is spread, so that no cell's loss takes a popular pair
-//! away.
+//! Start at [`Directory::assign`]. A small class stays in one cell, so that a selection sees all of
+//! it. From [`SPREAD_FROM`] nodes on it is spread, so that the loss of one cell does not take away
+//! a popular pair.
 //!
-//! Invariants: no two nodes share a slot; a cell has at most [`CELL_NODES_MAX`] nodes; epochs rise
+//! Invariants: no two nodes share a slot. A cell has at most [`CELL_NODES_MAX`] nodes. Epochs rise
 //! over the whole fleet.
 
 use std::cmp::Reverse;
@@ -13,22 +13,23 @@ use std::collections::BTreeMap;
 use hashbrown::HashMap;
 use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, SlotSet};
 
-use super::journal::record::Note;
-use super::journal::{Kept, Notes};
+use super::journal::ChangeLog;
+use super::journal::record::DurableChange;
 use crate::contract::{AssignRequest, Incarnation, NodeClass, Place, SPREAD_FROM};
 use crate::error::{Result, StoreError};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Directory {
     tenants: HashMap<NodeId, Tenant>,
-    cells: Vec<Tenancy>,
+    cells: Vec<CellSlots>,
     epoch: Epoch,
-    notes: Notes,
-    /// The number of the last order to a node, in the count of its cell; only if notes are taken.
-    orders: HashMap<NodeId, u64>,
+    changes: ChangeLog,
+    /// The number of the last drain or resume command to a node, as counted by its cell. Empty in a
+    /// store without a disk.
+    drain_commands: HashMap<NodeId, u64>,
 }
 
-/// A node's place and who it is given to.
+/// The holder of a place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tenant {
     pub(super) place: Place,
@@ -36,25 +37,29 @@ pub(super) struct Tenant {
     pub(super) class: NodeClass,
 }
 
-impl Kept for Directory {
-    fn notes(&mut self) -> &mut Notes {
-        &mut self.notes
+impl AsMut<ChangeLog> for Directory {
+    fn as_mut(&mut self) -> &mut ChangeLog {
+        &mut self.changes
     }
 }
 
-/// What is taken in a cell.
+/// The slots that are taken in a cell.
 #[derive(Debug, Clone, Default)]
-struct Tenancy {
+struct CellSlots {
     taken: SlotSet,
     by_class: BTreeMap<NodeClass, usize>,
 }
 
-impl Tenancy {
+impl CellSlots {
     fn of_class(&self, class: NodeClass) -> usize {
         self.by_class.get(&class).copied().unwrap_or(0)
     }
 
-    fn leave(&mut self, class: NodeClass) {
+    fn add_class(&mut self, class: NodeClass) {
+        *self.by_class.entry(class).or_default() += 1;
+    }
+
+    fn remove_class(&mut self, class: NodeClass) {
         if let Some(count) = self.by_class.get_mut(&class) {
             *count -= 1;
             if *count == 0 {
@@ -65,8 +70,8 @@ impl Tenancy {
 }
 
 impl Directory {
-    /// The directory with these tenants; says what is wrong if there cannot be one. Epochs go on
-    /// after this one.
+    /// Starts with the tenants that were on disk; epochs continue after `epoch`. Fails if two
+    /// tenants contradict each other.
     pub(super) fn restore(
         tenants: Vec<(NodeId, Tenant)>,
         epoch: Epoch,
@@ -75,33 +80,33 @@ impl Directory {
         for (node, tenant) in tenants {
             let Place { cell, slot, epoch } = tenant.place;
             if directory.cells.len() <= cell.index() {
-                directory.cells.resize_with(cell.index() + 1, Tenancy::default);
+                directory.cells.resize_with(cell.index() + 1, CellSlots::default);
             }
-            let tenancy = &mut directory.cells[cell.index()];
-            if tenancy.taken.contains(slot) || epoch > directory.epoch {
-                return Err(format!("the place of node {node} makes no sense"));
+            let cell = &mut directory.cells[cell.index()];
+            if cell.taken.contains(slot) || epoch > directory.epoch {
+                return Err(format!("the place of node {node} is impossible"));
             }
-            tenancy.taken.insert(slot);
-            *tenancy.by_class.entry(tenant.class).or_default() += 1;
+            cell.taken.insert(slot);
+            cell.add_class(tenant.class);
             directory.tenants.insert(node, tenant);
         }
-        directory.notes.begin();
+        directory.changes.enable();
         Ok(directory)
     }
 
-    /// Notes an operator's order, unless a later one was noted: cells carry orders out in their own time.
-    pub(super) fn note_order(&mut self, node: NodeId, number: u64, drain: bool) {
-        if !self.notes.are_taken() || !self.tenants.contains_key(&node) {
+    /// Writes a drain or resume command to disk, unless a later one came first: the cell's lock is
+    /// not held any more.
+    pub(super) fn record_drain(&mut self, node: NodeId, number: u64, drain: bool) {
+        if !self.changes.is_enabled() || !self.tenants.contains_key(&node) {
             return;
         }
-        let last = self.orders.entry(node.clone()).or_default();
+        let last = self.drain_commands.entry(node.clone()).or_default();
         if *last < number {
             *last = number;
-            self.notes.take(|| Note::Ordered(node, drain));
+            self.changes.push(|| DurableChange::NodeDrained(node, drain));
         }
     }
 
-    /// All places that are taken.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> {
         self.tenants.values().map(|tenant| tenant.place)
     }
@@ -114,31 +119,31 @@ impl Directory {
                 tenant.incarnation = incarnation;
                 tenant.place.epoch = self.epoch;
                 let cell = &mut self.cells[tenant.place.cell.index()];
-                cell.leave(tenant.class);
+                cell.remove_class(tenant.class);
+                cell.add_class(class);
                 tenant.class = class;
-                *cell.by_class.entry(class).or_default() += 1;
-                self.notes.take(|| Note::Placed(node, *tenant));
+                self.changes.push(|| DurableChange::NodePlaced(node, *tenant));
             }
             return Ok(tenant.place);
         }
         let index = self.cell_for(class)?;
         if index == self.cells.len() {
-            self.cells.push(Tenancy::default());
+            self.cells.push(CellSlots::default());
         }
-        let tenancy = &mut self.cells[index];
-        let slot = (!tenancy.taken).first().expect("cell_for gives a cell with room");
-        tenancy.taken.insert(slot);
-        *tenancy.by_class.entry(class).or_default() += 1;
+        let slots = &mut self.cells[index];
+        let slot = (!slots.taken).first().expect("cell_for returns a cell with room");
+        slots.taken.insert(slot);
+        slots.add_class(class);
         self.epoch = self.epoch.after(now_ms);
-        let cell = CellId::new(index).expect("cell_for gives one of CELLS_MAX");
+        let cell = CellId::new(index).expect("cell_for returns one of CELLS_MAX");
         let place = Place { cell, slot, epoch: self.epoch };
         let tenant = Tenant { place, incarnation, class };
-        self.notes.take(|| Note::Placed(node.clone(), tenant));
+        self.changes.push(|| DurableChange::NodePlaced(node.clone(), tenant));
         self.tenants.insert(node, tenant);
         Ok(place)
     }
 
-    /// The cell for one more node of this class; may be the next new one.
+    /// The cell for one more node of this class; perhaps the next new one.
     fn cell_for(&self, class: NodeClass) -> Result<usize> {
         let total: usize = self.cells.iter().map(|cell| cell.of_class(class)).sum();
         let spread = total >= SPREAD_FROM;
@@ -174,11 +179,11 @@ impl Directory {
             return false;
         };
         self.tenants.remove(node);
-        self.orders.remove(node);
-        self.notes.take(|| Note::Released(node.clone()));
+        self.drain_commands.remove(node);
+        self.changes.push(|| DurableChange::NodeReleased(node.clone()));
         let cell = &mut self.cells[tenant.place.cell.index()];
         cell.taken.remove(tenant.place.slot);
-        cell.leave(tenant.class);
+        cell.remove_class(tenant.class);
         true
     }
 

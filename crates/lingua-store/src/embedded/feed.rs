@@ -1,6 +1,7 @@
 //! The change feed in memory: a ring of the last changes.
 //!
-//! Invariant: a reader that fell behind the ring is told so; it never misses a change silently.
+//! Invariant: a reader that has fallen behind the ring gets a gap; it never misses a change
+//! silently.
 
 use std::collections::VecDeque;
 
@@ -31,11 +32,11 @@ impl Feed {
         self.head
     }
 
-    /// What came after `after`; `None` if nothing did yet.
+    /// The changes after `after`; `None` if there are none yet.
     pub(super) fn after(&self, after: u64, limit: usize) -> Option<Changes> {
         let oldest = self.head - self.ring.len() as u64 + 1;
         if after > self.head || after + 1 < oldest {
-            // Behind the ring, or from before a restart of the store.
+            // The reader is behind the ring, or its number is from before a restart.
             return Some(Changes { changes: vec![], next: self.head, gap: true });
         }
         let skip = (after + 1 - oldest) as usize;

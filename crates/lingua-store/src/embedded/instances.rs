@@ -1,7 +1,7 @@
 //! Instances and their inboxes, in memory.
 //!
-//! Invariants: two living processes never share a name; an inbox holds a bounded number of messages
-//! and keeps each until its reader has said that it got it.
+//! Invariants: two living processes never share a name. An inbox holds a bounded number of messages
+//! and keeps each until its reader acknowledges it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,16 +34,14 @@ impl Instances {
         Self { limits, known: BTreeMap::new() }
     }
 
-    /// Notes that an instance is there; says also whether that is news.
+    /// Records that an instance is alive; also returns whether it is new.
     pub(super) fn announce(
         &mut self,
         p: AnnounceRequest,
         now_ms: u64,
     ) -> Result<(AnnounceReply, bool)> {
-        if p.address.len() > ADDRESS_BYTES_MAX {
-            let what = "an instance's address in bytes";
-            return Err(StoreError::LimitReached { what, limit: ADDRESS_BYTES_MAX });
-        }
+        let what = "an instance's address in bytes";
+        StoreError::check_limit(what, p.address.len(), ADDRESS_BYTES_MAX)?;
         let until_ms = now_ms.saturating_add(p.lease_ms);
         if let Some(known) = self.known.get_mut(&p.instance) {
             let (alive, same) = (known.until_ms >= now_ms, known.incarnation == p.incarnation);
@@ -55,13 +53,11 @@ impl Instances {
             known.until_ms = until_ms;
             return Ok((AnnounceReply::Present, !alive || !same));
         }
-        if self.known.len() >= self.limits.instances_max {
+        let limit = self.limits.instances_max;
+        if self.known.len() >= limit {
             self.known.retain(|_, instance| instance.until_ms >= now_ms);
         }
-        if self.known.len() >= self.limits.instances_max {
-            let limit = self.limits.instances_max;
-            return Err(StoreError::LimitReached { what: "the number of instances", limit });
-        }
+        StoreError::check_limit("the number of instances", self.known.len() + 1, limit)?;
         let instance = Instance {
             incarnation: p.incarnation,
             address: p.address,
@@ -98,17 +94,14 @@ impl Instances {
         message: Bytes,
         now_ms: u64,
     ) -> Result<BusDelivery> {
-        if message.len() > MESSAGE_BYTES_MAX {
-            let what = "a message in bytes";
-            return Err(StoreError::LimitReached { what, limit: MESSAGE_BYTES_MAX });
-        }
+        StoreError::check_limit("a message in bytes", message.len(), MESSAGE_BYTES_MAX)?;
         let Some(known) = self.known.get_mut(to).filter(|known| known.until_ms >= now_ms) else {
             return Ok(BusDelivery::NoInstance);
         };
         if known.inbox.len() >= self.limits.inbox_max {
             return Ok(BusDelivery::InboxFull);
         }
-        // Numbers follow the clock, as everywhere: a store that forgot its last writes gives none again.
+        // Numbers follow the clock, so that a store that lost its last writes repeats none.
         known.last_seq = (known.last_seq + 1).max(now_ms * 1000);
         known.inbox.push_back(Envelope { seq: known.last_seq, message });
         Ok(BusDelivery::Sent)

@@ -1,167 +1,180 @@
 //! Job records in memory.
 //!
-//! Start at [`Jobs::advance`]: compare, then move. Open jobs are refused beyond a limit; ended ones
-//! are forgotten after a while, or earlier when there are too many.
+//! Start at [`Jobs::advance`]: it compares, then writes. New jobs are refused when too many are
+//! open. Ended jobs are dropped after `job_record_ms`, or earlier, oldest first, when there are too
+//! many of them or they hold too many bytes.
 //!
-//! Invariant: a job ends once; whoever lost the race is told so.
+//! Invariant: a job ends once. A caller that lost the race gets a conflict.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
 
 use lingua_core::planted::{self, Bug};
 use lingua_core::{InstanceId, JobId};
 
 use super::StoreLimits;
-use super::archive::Archive;
-use super::journal::record::Note;
-use super::journal::{Kept, Notes};
+use super::journal::ChangeLog;
+use super::journal::record::{DurableChange, StoredJob};
 use crate::contract::{
-    AdvanceReply, AdvanceRequest, CreateReply, JOB_BYTES_MAX, JobFilter, JobRecord, NewJob,
+    AdvanceReply, AdvanceRequest, CreateReply, JOB_BYTES_MAX, JOBS_PAGE_MAX, JOBS_SCAN_MAX,
+    JobFilter, JobPage, JobRecord, NewJob,
 };
 use crate::error::{Result, StoreError};
 
-/// How many forgotten jobs an operation removes from disk at most.
-const LEAVE_BATCH: usize = 64;
+/// Most dropped jobs that one operation removes from disk: after a busy hour there may be many, and
+/// a caller waits.
+const DISK_REMOVALS_MAX: usize = 64;
+
+/// Bytes that an ended job counts beside its specification and outcome: record, ids and map entry.
+const RECORD_BYTES: usize = 512;
 
 #[derive(Debug, Clone)]
 pub(super) struct Jobs {
     limits: StoreLimits,
-    /// In boxes, because jobs come and go, and neighbours in a map are moved then.
-    open_records: BTreeMap<JobId, Box<Entry>>,
-    ended_records: Archive,
-    /// How many open jobs each instance has.
-    open: BTreeMap<InstanceId, usize>,
-    /// Ended jobs and when they ended, oldest first.
-    ended: VecDeque<(u64, JobId)>,
-    notes: Notes,
-    /// Forgotten here, and not yet on disk.
-    leaving: VecDeque<JobId>,
+    /// Boxed, because map entries move when neighbours come and go.
+    records: BTreeMap<JobId, Box<StoredJob>>,
+    open: BTreeMap<InstanceId, BTreeSet<JobId>>,
+    /// Oldest first.
+    ended: VecDeque<EndedJob>,
+    ended_bytes: usize,
+    changes: ChangeLog,
+    /// Dropped from memory, still on disk.
+    on_disk_only: VecDeque<JobId>,
 }
 
-impl Kept for Jobs {
-    fn notes(&mut self) -> &mut Notes {
-        &mut self.notes
+#[derive(Debug, Clone, Copy)]
+struct EndedJob {
+    id: JobId,
+    ended_ms: u64,
+    bytes: usize,
+}
+
+impl EndedJob {
+    fn new(record: &JobRecord) -> Self {
+        let outcome_bytes = record.outcome.as_ref().map_or(0, |outcome| outcome.len());
+        let bytes = RECORD_BYTES + record.spec.len() + outcome_bytes;
+        Self { id: record.id, ended_ms: record.updated_ms, bytes }
     }
 }
 
-#[derive(Debug, Clone)]
-struct Entry {
-    record: JobRecord,
-    last_token: Option<u64>,
+impl AsMut<ChangeLog> for Jobs {
+    fn as_mut(&mut self) -> &mut ChangeLog {
+        &mut self.changes
+    }
 }
 
 impl Jobs {
     pub(super) fn new(limits: StoreLimits) -> Self {
         Self {
             limits,
-            open_records: BTreeMap::new(),
-            ended_records: Archive::default(),
+            records: BTreeMap::new(),
             open: BTreeMap::new(),
             ended: VecDeque::new(),
-            notes: Notes::default(),
-            leaving: VecDeque::new(),
+            ended_bytes: 0,
+            changes: ChangeLog::default(),
+            on_disk_only: VecDeque::new(),
         }
     }
 
-    /// These jobs, by id, each with the token of its last step.
-    pub(super) fn restore(limits: StoreLimits, jobs: Vec<(JobRecord, Option<u64>)>) -> Self {
+    /// Starts with the jobs that were on disk, and logs changes from now on.
+    pub(super) fn restore(limits: StoreLimits, mut jobs: Vec<StoredJob>) -> Self {
         let mut restored = Self::new(limits);
-        let (mut ended, open): (Vec<_>, Vec<_>) =
-            jobs.into_iter().partition(|(record, _)| record.stage.state.is_terminal());
-        // They leave in the order in which they ended, and should lie so.
-        ended.sort_unstable_by_key(|(record, _)| (record.updated_ms, record.id));
-        for (record, token) in ended {
-            restored.ended.push_back((record.updated_ms, record.id));
-            restored.ended_records.keep(&record, token);
+        // Ended jobs are dropped in the order in which they ended.
+        jobs.sort_unstable_by_key(|job| (job.record.updated_ms, job.record.id));
+        for job in jobs {
+            match job.record.stage.state.is_terminal() {
+                true => restored.push_ended(EndedJob::new(&job.record)),
+                false => restored.insert_open(&job.record.owner, job.record.id),
+            }
+            restored.records.insert(job.record.id, Box::new(job));
         }
-        for (record, last_token) in open {
-            restored.add_open(Entry { record, last_token });
-        }
-        restored.notes.begin();
+        restored.changes.enable();
         restored
     }
 
     pub(super) fn create(&mut self, job: NewJob, now_ms: u64) -> Result<CreateReply> {
-        check_size("a job's specification in bytes", job.spec.len())?;
-        self.forget_old(now_ms);
-        if let Some(record) = self.record(job.id)
+        StoreError::check_limit("a job's specification in bytes", job.spec.len(), JOB_BYTES_MAX)?;
+        self.drop_old(now_ms);
+        if let Some(known) = self.records.get(&job.id)
             && !planted::is(Bug::CreateRestartsJob)
         {
-            return Ok(CreateReply::Exists(record));
+            return Ok(CreateReply::Exists(known.record.clone()));
         }
-        if self.open_records.len() >= self.limits.open_jobs_max {
-            let limit = self.limits.open_jobs_max;
-            return Err(StoreError::LimitReached { what: "the number of open jobs", limit });
+        if self.records.len().saturating_sub(self.ended.len()) >= self.limits.open_jobs_max {
+            let what = "the number of open jobs";
+            return Err(StoreError::LimitReached { what, limit: self.limits.open_jobs_max });
         }
-        let entry = Entry { record: JobRecord::new(job, now_ms), last_token: None };
-        self.notes.take(|| Note::Accepted(entry.record.clone()));
-        self.add_open(entry);
+        let job = StoredJob { record: JobRecord::new(job, now_ms), last_token: None };
+        self.changes.push(|| DurableChange::JobCreated(job.record.clone()));
+        self.insert_open(&job.record.owner, job.record.id);
+        self.records.insert(job.record.id, Box::new(job));
         Ok(CreateReply::Created)
     }
 
     pub(super) fn advance(&mut self, step: AdvanceRequest, now_ms: u64) -> Result<AdvanceReply> {
-        check_size("a job's outcome in bytes", step.outcome().map_or(0, |outcome| outcome.len()))?;
-        self.forget_old(now_ms);
-        let Some(entry) = self.open_records.get_mut(&step.job()) else {
-            let ended = self.ended_records.get(step.job());
-            let refused = |(record, token)| refused(&record, token, &step);
-            return Ok(ended.and_then(refused).unwrap_or(AdvanceReply::NotFound));
+        let outcome_bytes = step.outcome().map_or(0, |outcome| outcome.len());
+        StoreError::check_limit("a job's outcome in bytes", outcome_bytes, JOB_BYTES_MAX)?;
+        self.drop_old(now_ms);
+        let Some(job) = self.records.get_mut(&step.job()) else {
+            return Ok(AdvanceReply::NotFound);
         };
-        let Entry { record, last_token } = &mut **entry;
-        if let Some(reply) = refused(record, *last_token, &step) {
-            return Ok(reply);
+        let StoredJob { record, last_token } = &mut **job;
+        let is_owner = record.owner == *step.owner();
+        if is_owner && *last_token == Some(step.token()) && record.stage == step.to() {
+            return Ok(AdvanceReply::Advanced);
+        }
+        if !is_owner || record.stage != step.from() {
+            let (stage, owner) = (record.stage, record.owner.clone());
+            return Ok(AdvanceReply::Conflict { stage, owner });
         }
         *last_token = Some(step.token());
         record.stage = step.to();
         record.grant = step.grant().cloned();
         record.outcome = step.outcome().cloned();
         record.updated_ms = now_ms;
-        self.notes.take(|| Note::Moved(record.clone(), *last_token));
+        self.changes.push(|| DurableChange::JobMoved(StoredJob::clone(job)));
         if step.to().state.is_terminal() {
-            let token = *last_token;
-            self.end(step.job(), token, now_ms);
-            self.forget_old(now_ms);
+            let ended = EndedJob::new(&job.record);
+            self.push_ended(ended);
+            self.remove_open(step.owner(), step.job());
+            self.drop_old(now_ms);
         }
         Ok(AdvanceReply::Advanced)
     }
 
-    /// What is open is in one place, what has ended in the other.
-    fn end(&mut self, id: JobId, token: Option<u64>, now_ms: u64) {
-        let Some(entry) = self.open_records.remove(&id) else { return };
-        self.has_one_less(&entry.record.owner);
-        self.ended.push_back((now_ms, id));
-        self.ended_records.keep(&entry.record, token);
-    }
-
-    fn record(&self, job: JobId) -> Option<JobRecord> {
-        match self.open_records.get(&job) {
-            Some(entry) => Some(entry.record.clone()),
-            None => self.ended_records.get(job).map(|(record, _)| record),
-        }
-    }
-
     pub(super) fn get(&self, job: JobId, now_ms: u64) -> Option<JobRecord> {
-        self.record(job).filter(|record| !self.is_old(record, now_ms))
+        let record = &self.records.get(&job)?.record;
+        (!self.is_old(record, now_ms)).then(|| record.clone())
     }
 
-    pub(super) fn list(&self, filter: &JobFilter, now_ms: u64) -> Vec<JobRecord> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let bound = filter.after.map_or(Unbounded, Excluded);
-        let (from, to) = match filter.newest_first {
-            true => (Unbounded, bound),
-            false => (bound, Unbounded),
+    pub(super) fn list(&self, filter: &JobFilter, now_ms: u64) -> JobPage {
+        let after = filter.after.map_or(Unbounded, Excluded);
+        let range = match filter.newest_first {
+            true => (Unbounded, after),
+            false => (after, Unbounded),
         };
-        let open = self.open_records.range((from, to)).map(|(&id, _)| id);
-        let ended = self.ended_records.range((from, to));
-        let ids: Box<dyn Iterator<Item = JobId>> = match filter.newest_first {
-            true => Box::new(merged(open.rev(), ended.rev(), |a, b| a > b)),
-            false => Box::new(merged(open, ended, |a, b| a < b)),
+        let ids: &mut dyn DoubleEndedIterator<Item = JobId> = match &filter.open_of {
+            Some(owner) => match self.open.get(owner) {
+                Some(open) => &mut open.range(range).copied(),
+                None => &mut std::iter::empty(),
+            },
+            None => &mut self.records.range(range).map(|(&id, _)| id),
         };
-        ids.filter_map(|id| self.record(id))
-            .filter(|r| filter.state.is_none_or(|state| r.stage.state == state))
-            .filter(|r| filter.owner.as_ref().is_none_or(|owner| r.owner == *owner))
-            .filter(|r| !self.is_old(r, now_ms))
-            .take(filter.limit)
-            .collect()
+        let mut next_id = || match filter.newest_first {
+            true => ids.next_back(),
+            false => ids.next(),
+        };
+        let (mut jobs, limit) = (vec![], filter.limit.min(JOBS_PAGE_MAX));
+        let mut last = None;
+        for _ in 0..JOBS_SCAN_MAX {
+            if jobs.len() == limit {
+                break;
+            }
+            let Some(id) = next_id() else { return JobPage { jobs, next: None } };
+            jobs.extend(self.get(id, now_ms));
+            last = Some(id);
+        }
+        JobPage { jobs, next: last }
     }
 
     /// Gives up to `limit` open jobs of owners that are not alive to the heir.
@@ -172,115 +185,68 @@ impl Jobs {
         is_alive: impl Fn(&InstanceId) -> bool,
         now_ms: u64,
     ) -> Vec<JobRecord> {
-        let is_orphans = |owner: &InstanceId| owner != heir && !is_alive(owner);
-        // Nearly always there are none, and the jobs need not be looked through.
-        if !self.open.keys().any(is_orphans) {
-            return vec![];
-        }
-        let open = self.open_records.values().map(|entry| &entry.record);
-        let mut orphans: Vec<(InstanceId, JobId)> = open
-            .filter(|record| is_orphans(&record.owner))
-            .map(|record| (record.owner.clone(), record.id))
-            .collect();
-        orphans.sort_unstable();
-        orphans.truncate(limit);
+        let dead = self.open.iter().filter(|(owner, _)| *owner != heir && !is_alive(owner));
+        let orphans = dead.flat_map(|(owner, ids)| ids.iter().map(|&id| (owner.clone(), id)));
+        let orphans: Vec<(InstanceId, JobId)> = orphans.take(limit).collect();
         let mut claimed = Vec::with_capacity(orphans.len());
         for (owner, id) in orphans {
-            self.has_one_less(&owner);
-            *self.open.entry(heir.clone()).or_default() += 1;
-            if let Some(entry) = self.open_records.get_mut(&id) {
-                entry.record.owner = heir.clone();
-                entry.record.updated_ms = now_ms;
-                entry.last_token = None;
-                self.notes.take(|| Note::Moved(entry.record.clone(), None));
-                claimed.push(entry.record.clone());
+            self.remove_open(&owner, id);
+            self.insert_open(heir, id);
+            if let Some(job) = self.records.get_mut(&id) {
+                job.record.owner = heir.clone();
+                job.record.updated_ms = now_ms;
+                job.last_token = None;
+                self.changes.push(|| DurableChange::JobMoved(StoredJob::clone(job)));
+                claimed.push(job.record.clone());
             }
         }
         claimed
     }
 
-    fn add_open(&mut self, entry: Entry) {
-        let (id, owner) = (entry.record.id, entry.record.owner.clone());
-        *self.open.entry(owner).or_default() += 1;
-        if let Some(replaced) = self.open_records.insert(id, Box::new(entry)) {
-            self.has_one_less(&replaced.record.owner);
-        }
+    fn insert_open(&mut self, owner: &InstanceId, job: JobId) {
+        self.open.entry(owner.clone()).or_default().insert(job);
     }
 
-    fn has_one_less(&mut self, owner: &InstanceId) {
-        if let Some(jobs) = self.open.get_mut(owner) {
-            *jobs -= 1;
-            if *jobs == 0 {
+    fn remove_open(&mut self, owner: &InstanceId, job: JobId) {
+        if let Some(open) = self.open.get_mut(owner) {
+            open.remove(&job);
+            if open.is_empty() {
                 self.open.remove(owner);
             }
         }
     }
 
-    fn is_old(&self, record: &JobRecord, now_ms: u64) -> bool {
-        let over_ms = record.updated_ms.saturating_add(self.limits.job_record_ms);
-        record.stage.state.is_terminal() && over_ms < now_ms
+    fn push_ended(&mut self, job: EndedJob) {
+        self.ended_bytes += job.bytes;
+        self.ended.push_back(job);
     }
 
-    fn forget_old(&mut self, now_ms: u64) {
-        while let Some(&(ended_ms, id)) = self.ended.front() {
-            let over_time = ended_ms.saturating_add(self.limits.job_record_ms) < now_ms;
-            if !over_time && self.ended.len() <= self.limits.ended_jobs_max {
+    fn is_old(&self, record: &JobRecord, now_ms: u64) -> bool {
+        let kept_until_ms = record.updated_ms.saturating_add(self.limits.job_record_ms);
+        record.stage.state.is_terminal() && kept_until_ms < now_ms
+    }
+
+    fn drop_old(&mut self, now_ms: u64) {
+        while let Some(&EndedJob { id, ended_ms, bytes }) = self.ended.front() {
+            let is_old = ended_ms.saturating_add(self.limits.job_record_ms) < now_ms;
+            let too_many = self.ended.len() > self.limits.ended_jobs_max
+                || self.ended_bytes > self.limits.ended_bytes_max;
+            if !is_old && !too_many {
                 break;
             }
             self.ended.pop_front();
-            self.ended_records.remove(id);
-            if self.notes.are_taken() {
-                self.leaving.push_back(id);
+            self.ended_bytes -= bytes;
+            self.records.remove(&id);
+            if self.changes.is_enabled() {
+                self.on_disk_only.push_back(id);
             }
         }
-        self.forget_on_disk();
-    }
-
-    /// Removes from disk what was forgotten, a little at a time: after a busy hour it may be a great
-    /// deal, and somebody waits.
-    fn forget_on_disk(&mut self) {
-        let batch = self.leaving.len().min(LEAVE_BATCH);
-        for id in self.leaving.drain(..batch) {
-            // Unless it was accepted anew.
-            if !self.open_records.contains_key(&id) && !self.ended_records.contains(id) {
-                self.notes.take(|| Note::Forgotten(id));
+        let batch = self.on_disk_only.len().min(DISK_REMOVALS_MAX);
+        for id in self.on_disk_only.drain(..batch) {
+            // A job may have been created again under the same id.
+            if !self.records.contains_key(&id) {
+                self.changes.push(|| DurableChange::JobDropped(id));
             }
         }
-    }
-}
-
-/// Why a step cannot be made, or that it was made before.
-fn refused(
-    record: &JobRecord,
-    last_token: Option<u64>,
-    step: &AdvanceRequest,
-) -> Option<AdvanceReply> {
-    let is_ours = record.owner == *step.owner();
-    if is_ours && last_token == Some(step.token()) && record.stage == step.to() {
-        return Some(AdvanceReply::Advanced);
-    }
-    let (stage, owner) = (record.stage, &record.owner);
-    (!is_ours || stage != step.from())
-        .then(|| AdvanceReply::Conflict { stage, owner: owner.clone() })
-}
-
-/// The ids of both, in order, if both are.
-fn merged(
-    one: impl Iterator<Item = JobId>,
-    other: impl Iterator<Item = JobId>,
-    is_before: fn(&JobId, &JobId) -> bool,
-) -> impl Iterator<Item = JobId> {
-    let (mut one, mut other) = (one.peekable(), other.peekable());
-    std::iter::from_fn(move || match (one.peek(), other.peek()) {
-        (Some(a), Some(b)) if is_before(b, a) => other.next(),
-        (Some(_), _) => one.next(),
-        (None, _) => other.next(),
-    })
-}
-
-fn check_size(what: &'static str, bytes: usize) -> Result<()> {
-    match bytes <= JOB_BYTES_MAX {
-        true => Ok(()),
-        false => Err(StoreError::LimitReached { what, limit: JOB_BYTES_MAX }),
     }
 }

@@ -1,18 +1,19 @@
-//! What the embedded store keeps on disk, and when an operation may be answered.
+//! Writes what must survive a restart to disk, and holds back replies until it is there.
 //!
-//! Start at [`Journal`]. A part of the store that is kept (jobs, directory, leadership) writes what it
-//! changes into its [`Notes`] while its lock is held; [`Room::append`] puts them into the queue under
-//! the same lock, so that the order of the journal is the order of the memory. One thread takes
-//! everything that is in the queue, commits it at once ([`Disk::commit`]), and lets the callers go.
+//! Start at [`Journal`]. A durable part of the store (jobs, directory, leadership) pushes its
+//! changes into its [`ChangeLog`] while its lock is held; [`QueueSlot::append`] moves them into the
+//! queue under the same lock, so that the order on disk is the order in memory. One thread takes
+//! everything in the queue, commits it in one transaction ([`Disk::commit`]), and wakes the
+//! callers.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `journal/disk.rs` | the database file: opening, reading back, committing |
+//! | `journal/disk.rs` | the database file: opening, reading, committing |
 //! | `journal/crash_only.rs` | why the file is never closed in good order |
-//! | `journal/record.rs` | what is written, and how it looks in bytes |
+//! | `journal/record.rs` | the changes, and the records as bytes |
 //!
-//! Invariants: nothing is answered that is not on disk, neither by an operation that made it nor by
-//! one that only saw it; after the first failure of the disk nothing is answered any more.
+//! Invariants: no reply leaves before what it reports is on disk, whether the operation wrote it or
+//! only read it. After the first failure of the disk there are no more replies.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -30,80 +31,69 @@ pub(super) mod record;
 mod tests;
 
 use disk::Disk;
-use record::Note;
+use record::DurableChange;
 
-/// Most operations that wait for the disk; further ones wait for room.
+/// Most operations that wait for the disk; further ones wait for a place in the queue.
 const QUEUE_MAX: usize = 4096;
 
-/// How far ahead of the clock the ceiling is set. See [`Journal::ceiling_note`].
+/// How far ahead of the clock the ceiling is set. See [`Journal::next_ceiling`].
 pub(super) const CEILING_AHEAD_MS: u64 = 10 * 60 * 1000;
 
-/// Collects what a part of the store changes; off (and free) when nothing is kept.
+/// Collects the changes of a part of the store; does nothing in a store without a disk.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Notes {
-    taken: Option<Vec<Note>>,
-}
+pub(super) struct ChangeLog(Option<Vec<DurableChange>>);
 
-impl Notes {
-    /// Takes notes from now on.
-    pub(super) fn begin(&mut self) {
-        self.taken = Some(Vec::new());
+impl ChangeLog {
+    pub(super) fn enable(&mut self) {
+        self.0 = Some(Vec::new());
     }
 
-    /// Whether notes are taken.
-    pub(super) fn are_taken(&self) -> bool {
-        self.taken.is_some()
+    pub(super) fn is_enabled(&self) -> bool {
+        self.0.is_some()
     }
 
-    /// Takes a note, if notes are taken.
-    pub(super) fn take(&mut self, note: impl FnOnce() -> Note) {
-        if let Some(taken) = &mut self.taken {
-            taken.push(note());
+    pub(super) fn push(&mut self, change: impl FnOnce() -> DurableChange) {
+        if let Some(changes) = &mut self.0 {
+            changes.push(change());
         }
     }
 
-    fn drain(&mut self) -> Vec<Note> {
-        self.taken.as_mut().map(std::mem::take).unwrap_or_default()
+    fn drain(&mut self) -> Vec<DurableChange> {
+        self.0.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 
-/// A part of the store that is kept.
-pub(super) trait Kept {
-    /// Its notes since they were last drained.
-    fn notes(&mut self) -> &mut Notes;
-}
-
-/// The way to the disk. Dropping it waits until all that was appended is there.
+/// The queue to the disk. Dropping it waits until everything in it is written.
 #[derive(Debug)]
 pub(super) struct Journal {
     queue: Option<mpsc::Sender<Entry>>,
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
     writer: Option<JoinHandle<()>>,
     /// For messages.
     file: PathBuf,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct WriterState {
     /// Entries that were appended and are not on disk.
-    unsaved: AtomicUsize,
+    pending: AtomicUsize,
     ceiling_ms: AtomicU64,
     failure: OnceLock<String>,
 }
 
-/// What one operation changed, and who waits for it. Without notes it waits for those before it.
+/// The changes of one operation. Without changes it waits for the entries before it.
 #[derive(Debug)]
 struct Entry {
-    notes: Vec<Note>,
-    saved: oneshot::Sender<()>,
+    changes: Vec<DurableChange>,
+    committed: oneshot::Sender<()>,
 }
 
 impl Journal {
-    /// Starts the thread that writes. `ceiling_ms` is what the disk has as its ceiling.
+    /// Starts the writer thread. `ceiling_ms` is the ceiling on disk.
     pub(super) fn start(disk: Disk, ceiling_ms: u64) -> std::io::Result<Self> {
         let (queue, entries) = mpsc::channel(QUEUE_MAX);
-        let shared = Arc::new(Shared {
-            unsaved: AtomicUsize::new(0),
+        let shared = Arc::new(WriterState {
+            pending: AtomicUsize::new(0),
             ceiling_ms: AtomicU64::new(ceiling_ms),
             failure: OnceLock::new(),
         });
@@ -116,42 +106,40 @@ impl Journal {
         Ok(Self { queue: Some(queue), shared, writer: Some(writer), file })
     }
 
-    /// Waits for room in the queue. It is taken before the lock, because nobody may wait under it.
-    pub(super) async fn room(&self) -> Result<Room<'_>> {
-        let queue = self.queue.as_ref().ok_or_else(|| self.down())?;
-        let permit = queue.reserve().await.map_err(|_| self.down())?;
-        Ok(Room { journal: self, permit })
+    /// Waits for a place in the queue. Call it before taking the lock: nothing may wait under it.
+    pub(super) async fn queue_slot(&self) -> Result<QueueSlot<'_>> {
+        let queue = self.queue.as_ref().ok_or_else(|| self.failed())?;
+        let permit = queue.reserve().await.map_err(|_| self.failed())?;
+        Ok(QueueSlot { journal: self, permit })
     }
 
-    /// Whether everything is on disk. Only telling while the lock of the part is held.
-    pub(super) fn is_settled(&self) -> bool {
-        self.shared.unsaved.load(Ordering::SeqCst) == 0
+    /// Whether everything is on disk. Only meaningful while the lock of the part is held.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.shared.pending.load(Ordering::SeqCst) == 0
     }
 
     /// Waits until everything that was appended so far is on disk.
-    pub(super) async fn settle(&self) -> Result<()> {
-        let room = self.room().await?;
-        room.send(Vec::new()).wait().await
+    pub(super) async fn flush(&self) -> Result<()> {
+        self.queue_slot().await?.send(Vec::new()).wait().await
     }
 
-    /// Fences are given without the journal, so they are kept as a ceiling: a time ahead of the clock,
-    /// written down before it is reached. The next life starts there. It is looked at with each
-    /// entry, which is more than often enough: each fence is for a job that was accepted or
-    /// moved just before.
-    fn ceiling_note(&self, now_ms: u64) -> Option<Note> {
+    /// Fences are not written one by one. The disk holds a ceiling instead: a time ahead of the
+    /// clock, raised before the clock reaches it. After a restart fences start there. Checking it
+    /// with each entry is often enough, because every fence is for a job that was just written.
+    fn next_ceiling(&self, now_ms: u64) -> Option<DurableChange> {
         let ceiling_ms = self.shared.ceiling_ms.load(Ordering::Relaxed);
         let is_near = now_ms.saturating_add(CEILING_AHEAD_MS / 2) > ceiling_ms;
         is_near.then(|| {
             let next_ms = now_ms.saturating_add(CEILING_AHEAD_MS);
             self.shared.ceiling_ms.fetch_max(next_ms, Ordering::Relaxed);
-            Note::Ceiling(next_ms)
+            DurableChange::Ceiling(next_ms)
         })
     }
 
-    fn down(&self) -> StoreError {
-        let why = self.shared.failure.get().map_or("its writer has stopped", String::as_str);
+    fn failed(&self) -> StoreError {
+        let why = self.shared.failure.get().map_or("the writer has stopped", String::as_str);
         let file = self.file.display();
-        let detail = format!("{file} cannot be written: {why}; mend the disk, then restart");
+        let detail = format!("{file} cannot be written: {why}; repair the disk, then restart");
         StoreError::Unavailable { detail }
     }
 }
@@ -160,66 +148,65 @@ impl Drop for Journal {
     fn drop(&mut self) {
         self.queue = None;
         if let Some(writer) = self.writer.take() {
-            // A panic of the writer has been told to everybody who waited.
+            // If the writer panicked, its callers have already got an error.
             drop(writer.join());
         }
     }
 }
 
-/// Room for one entry.
-pub(super) struct Room<'a> {
+/// A place for one entry in the queue.
+pub(super) struct QueueSlot<'a> {
     journal: &'a Journal,
     permit: mpsc::Permit<'a, Entry>,
 }
 
-impl<'a> Room<'a> {
-    /// Appends what the part has noted. Called under the part's lock; gives what to wait for after
-    /// it, also if nothing was changed and what was seen is not on disk yet.
-    pub(super) fn append(self, part: &mut impl Kept, now_ms: u64) -> Option<Saved<'a>> {
-        let mut notes = part.notes().drain();
-        if notes.is_empty() && self.journal.is_settled() {
+impl<'a> QueueSlot<'a> {
+    /// Appends the logged changes. Called under the lock of the part. Returns what to wait for
+    /// after it: also if nothing changed, when what was read is not on disk yet.
+    pub(super) fn append(self, log: &mut ChangeLog, now_ms: u64) -> Option<PendingCommit<'a>> {
+        let mut changes = log.drain();
+        if changes.is_empty() && self.journal.is_flushed() {
             return None;
         }
-        if !notes.is_empty() {
-            notes.extend(self.journal.ceiling_note(now_ms));
+        if !changes.is_empty() {
+            changes.extend(self.journal.next_ceiling(now_ms));
         }
-        Some(self.send(notes))
+        Some(self.send(changes))
     }
 
-    fn send(self, notes: Vec<Note>) -> Saved<'a> {
-        let (saved, wait) = oneshot::channel();
-        self.journal.shared.unsaved.fetch_add(1, Ordering::SeqCst);
-        self.permit.send(Entry { notes, saved });
-        Saved { journal: self.journal, wait }
+    fn send(self, changes: Vec<DurableChange>) -> PendingCommit<'a> {
+        let (committed, wait) = oneshot::channel();
+        self.journal.shared.pending.fetch_add(1, Ordering::SeqCst);
+        self.permit.send(Entry { changes, committed });
+        PendingCommit { journal: self.journal, wait }
     }
 }
 
-/// Tells when an entry is on disk.
-pub(super) struct Saved<'a> {
+/// Resolves when an entry is on disk.
+pub(super) struct PendingCommit<'a> {
     journal: &'a Journal,
     wait: oneshot::Receiver<()>,
 }
 
-impl Saved<'_> {
-    /// Waits for it; fails if it will never be.
+impl PendingCommit<'_> {
     pub(super) async fn wait(self) -> Result<()> {
-        self.wait.await.map_err(|_| self.journal.down())
+        self.wait.await.map_err(|_| self.journal.failed())
     }
 }
 
-/// Group commit: what came while the last commit ran is the next one.
-fn write_all(mut disk: Disk, mut entries: mpsc::Receiver<Entry>, shared: &Shared) {
+/// Group commit: everything that arrived during one commit is the next one.
+fn write_all(mut disk: Disk, mut entries: mpsc::Receiver<Entry>, shared: &WriterState) {
     let mut batch = Vec::with_capacity(QUEUE_MAX);
     while entries.blocking_recv_many(&mut batch, QUEUE_MAX) > 0 {
-        if let Err(error) = disk.commit(batch.iter().flat_map(|entry| &entry.notes)) {
-            // Whoever waits is told by the loss of its sender, whoever comes by the closed queue.
+        if let Err(error) = disk.commit(batch.iter().flat_map(|entry| &entry.changes)) {
+            // Waiting callers notice the dropped sender, later ones the closed queue.
             shared.failure.get_or_init(|| error.to_string());
             return;
         }
-        shared.unsaved.fetch_sub(batch.len(), Ordering::SeqCst);
+        shared.pending.fetch_sub(batch.len(), Ordering::SeqCst);
         for entry in batch.drain(..) {
-            // A caller that went away does not want to know.
-            entry.saved.send(()).ok();
+            // The caller may have gone.
+            entry.committed.send(()).ok();
         }
     }
 }

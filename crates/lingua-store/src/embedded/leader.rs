@@ -1,12 +1,12 @@
 //! The leader's lease and the pool table, in memory.
 //!
-//! Invariants: terms rise; only the present term publishes; versions rise by one.
+//! Invariants: terms rise. Only the present term publishes. Versions rise by one.
 
 use lingua_core::planted::{self, Bug};
 use lingua_core::{InstanceId, Term};
 
-use super::journal::record::Note;
-use super::journal::{Kept, Notes};
+use super::journal::ChangeLog;
+use super::journal::record::DurableChange;
 use crate::contract::{
     ElectReply, ElectRequest, Incarnation, PublishReply, PublishRequest, PublishedTable,
     TABLE_BYTES_MAX,
@@ -16,39 +16,38 @@ use crate::error::{Result, StoreError};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Leadership {
     term: Term,
-    lease: Option<Lease>,
+    lease: Option<LeaderLease>,
     table: Option<PublishedTable>,
-    notes: Notes,
+    changes: ChangeLog,
 }
 
-impl Kept for Leadership {
-    fn notes(&mut self) -> &mut Notes {
-        &mut self.notes
+impl AsMut<ChangeLog> for Leadership {
+    fn as_mut(&mut self) -> &mut ChangeLog {
+        &mut self.changes
     }
 }
 
 #[derive(Debug, Clone)]
-struct Lease {
+struct LeaderLease {
     instance: InstanceId,
     incarnation: Incarnation,
     until_ms: u64,
 }
 
 impl Leadership {
-    /// Nobody leads, and terms go on after this one.
+    /// Starts without a leader; terms continue after this one.
     pub(super) fn restore(term: Term) -> Self {
         let mut leadership = Self { term, ..Self::default() };
-        leadership.notes.begin();
+        leadership.changes.enable();
         leadership
     }
 
-    /// Who leads now, and whether that is news.
-    pub(super) fn elect(&mut self, candidate: ElectRequest, now_ms: u64) -> (ElectReply, bool) {
-        let until_ms = now_ms.saturating_add(candidate.lease_ms);
+    /// Who leads now, and whether the leader has changed.
+    pub(super) fn elect(&mut self, request: ElectRequest, now_ms: u64) -> (ElectReply, bool) {
+        let ElectRequest { instance, incarnation, lease_ms } = request;
+        let until_ms = now_ms.saturating_add(lease_ms);
         if let Some(lease) = self.lease.as_mut().filter(|lease| lease.until_ms >= now_ms) {
-            let is_candidate =
-                lease.instance == candidate.instance && lease.incarnation == candidate.incarnation;
-            if is_candidate {
+            if lease.instance == instance && lease.incarnation == incarnation {
                 lease.until_ms = lease.until_ms.max(until_ms);
                 return (ElectReply::Leading { term: self.term, until_ms: lease.until_ms }, false);
             }
@@ -56,9 +55,8 @@ impl Leadership {
             return (ElectReply::Following { leader, term: self.term, until_ms }, false);
         }
         self.term = self.term.after(now_ms);
-        self.notes.take(|| Note::Term(self.term));
-        let ElectRequest { instance, incarnation, .. } = candidate;
-        self.lease = Some(Lease { instance, incarnation, until_ms });
+        self.changes.push(|| DurableChange::Term(self.term));
+        self.lease = Some(LeaderLease { instance, incarnation, until_ms });
         (ElectReply::Leading { term: self.term, until_ms }, true)
     }
 
@@ -71,10 +69,8 @@ impl Leadership {
     }
 
     pub(super) fn publish(&mut self, publish: PublishRequest, now_ms: u64) -> Result<PublishReply> {
-        if publish.table.len() > TABLE_BYTES_MAX {
-            let what = "the pool table in bytes";
-            return Err(StoreError::LimitReached { what, limit: TABLE_BYTES_MAX });
-        }
+        let bytes = publish.table.len();
+        StoreError::check_limit("the pool table in bytes", bytes, TABLE_BYTES_MAX)?;
         let leads = self.holds(&publish.instance, publish.term, now_ms);
         if !leads && !planted::is(Bug::LeaderWithoutTerm) {
             return Ok(PublishReply::NotLeader);

@@ -1,12 +1,12 @@
-//! Opens an embedded store that outlives its process.
+//! Opens an embedded store whose data survives a restart.
 //!
-//! Start at [`Embedded::open`]. Kept are jobs, the places and epochs of nodes, orders to drain, and the highest term; leases,
-//! leadership, instances, messages and the feed are of one life. Fences go on above
-//! every one that was given, even if the clock has gone back.
+//! Start at [`Embedded::open`]. Jobs, the places and epochs of nodes, drain commands and the
+//! highest term are on disk. Leases, leadership, instances, sessions, messages and the feed are
+//! not. Fences continue above every one that was given, even if the clock has gone back.
 //!
-//! Invariant: whatever is wrong with the directory or the file is an [`OpenError`] that says what to
-//! do. If the newest commit is torn, the one before it counts, as after a power cut; nothing else is
-//! ever left out.
+//! Invariant: whatever is wrong with the directory or the file is an [`OpenError`] that says what
+//! to do. If the newest commit is torn, the one before it counts, as after a power cut. Nothing
+//! else is ever left out.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::directory::Directory;
 use super::jobs::Jobs;
 use super::journal::disk::{Contents, Disk};
-use super::journal::record::Note;
+use super::journal::record::DurableChange;
 use super::journal::{CEILING_AHEAD_MS, Journal};
 use super::leader::Leadership;
 use super::{Embedded, Inner, StoreLimits};
@@ -26,59 +26,62 @@ use crate::clock::Clock;
 /// Why a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The directory cannot be made, read or written.
+    /// The directory cannot be created, read or written.
     #[error(
-        "the data directory {} cannot be used ({source}); give one that this user may write to",
+        "the data directory {} cannot be used ({source}); choose one that this user can write to",
         dir.display()
     )]
     Unusable {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process has it open.
     #[error(
-        "the data directory {} is in use by another process; stop that one, or give this one a \
-         directory of its own",
+        "the data directory {} is in use by another process; stop that process, or choose another \
+         directory",
         dir.display()
     )]
     InUse {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
     },
-    /// It was written by a version of this program that arranges its data in another way.
+    /// The file has another version of the data format.
     #[error(
-        "{} has version {found} of the data format and this program knows {known}; run the version \
-         that wrote it, or move the file away to start empty",
+        "{} has version {found} of the data format, and this program reads version {known}; run \
+         the program that wrote it, or move the file away to start empty",
         file.display()
     )]
     UnknownVersion {
-        /// Which file.
+        /// The database file.
         file: PathBuf,
-        /// Its version.
+        /// The version of the file.
         found: u64,
-        /// The version that can be read.
+        /// The version that this program reads.
         known: u64,
     },
-    /// It is damaged, or no data file at all.
+    /// The file is damaged, or is not a database.
     #[error(
-        "{} is damaged ({detail}); restore it from a copy, or move it away to start empty: its \
-         jobs are then not known any more",
+        "{} is damaged ({detail}); restore it from a copy, or move it away to start without its \
+         jobs",
         file.display()
     )]
     Corrupt {
-        /// Which file.
+        /// The database file.
         file: PathBuf,
-        /// What does not fit.
+        /// What is wrong with it.
         detail: String,
     },
     /// The disk does not work.
-    #[error("{} cannot be read or written ({source}); mend the disk, then start again", file.display())]
+    #[error(
+        "{} cannot be read or written ({source}); repair the disk, then restart",
+        file.display()
+    )]
     Unreadable {
-        /// Which file.
+        /// The database file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -95,18 +98,17 @@ impl OpenError {
         }
     }
 
-    /// Whether trying again may help by itself: the process that has the directory may be on its way out.
+    /// Whether another try may succeed: the process that has the directory may be stopping.
     pub fn is_safe_to_retry(&self) -> bool {
         matches!(self, Self::InUse { .. })
     }
 }
 
 impl<C: Clock> Embedded<C> {
-    /// A store that keeps its jobs and its nodes' places in this directory, which is made if it is
-    /// not there. What an earlier life answered is there again. Reads the whole file: not for a
-    /// thread that must not block.
+    /// Opens a store in this directory, which is created if it does not exist. Reads the whole
+    /// file, so it blocks the thread.
     ///
-    /// Dropping the last clone waits until all is written, which takes as long as one commit.
+    /// Dropping the last clone waits until everything is written: about one commit.
     pub fn open(
         rules: Rules,
         limits: StoreLimits,
@@ -117,7 +119,7 @@ impl<C: Clock> Embedded<C> {
         Self::resume(rules, limits, clock, disk, contents)
     }
 
-    /// Goes on where the life before ended.
+    /// Continues from the contents of a file.
     pub(super) fn resume(
         rules: Rules,
         limits: StoreLimits,
@@ -128,7 +130,7 @@ impl<C: Clock> Embedded<C> {
         let file = disk.file().to_path_buf();
         let Contents { jobs, tenants, drained, epoch, term, ceiling_ms, .. } = contents;
         let next_ceiling_ms = clock.now_ms().max(ceiling_ms).saturating_add(CEILING_AHEAD_MS);
-        let written = disk.commit([Note::Ceiling(next_ceiling_ms)].iter());
+        let written = disk.commit([DurableChange::Ceiling(next_ceiling_ms)].iter());
         let failed = |error: &dyn std::fmt::Display| OpenError::Unreadable {
             file: file.clone(),
             source: io::Error::other(error.to_string()),
@@ -137,7 +139,7 @@ impl<C: Clock> Embedded<C> {
         let directory = Directory::restore(tenants, epoch)
             .map_err(|detail| OpenError::Corrupt { file: file.clone(), detail })?;
         let mut inner = Inner::new(rules, limits, clock);
-        // An epoch that was given is taken only from the tenant that has it.
+        // An assigned epoch is accepted from its tenant only.
         for cell in &mut inner.cells {
             let fence = Fence(ceiling_ms.saturating_mul(1000));
             cell.0.get_mut().resume(fence, epoch);
@@ -145,10 +147,10 @@ impl<C: Clock> Embedded<C> {
         for place in directory.places() {
             let before = Epoch(place.epoch.0.saturating_sub(1));
             let cell = inner.cells[place.cell.index()].0.get_mut();
-            cell.refuse_up_to(place.slot, before);
+            cell.set_epoch(place.slot, before);
         }
         for node in drained {
-            // One that is gone for good was forgotten together with its place.
+            // A node that was released has no place, and its command is void.
             if let Some(place) = directory.locate(&node) {
                 inner.cells[place.cell.index()].0.get_mut().drain_on_return(place.slot, node);
             }

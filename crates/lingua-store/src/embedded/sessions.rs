@@ -1,6 +1,6 @@
-//! Records of sessions, in memory.
+//! Session records, in memory.
 //!
-//! Invariant: at most so many as the limits say; what is over is forgotten when there is need for room.
+//! Invariant: at most `sessions_max` records. Expired ones are dropped when room is needed.
 
 use hashbrown::HashMap;
 
@@ -21,15 +21,15 @@ impl Sessions {
 
     pub(super) fn save(
         &mut self,
-        session: SaveSessionRequest,
+        request: SaveSessionRequest,
         now_ms: u64,
     ) -> Result<SaveSessionReply> {
-        session.check()?;
-        let SaveSessionRequest { id, replaces, body, keep_ms } = session;
-        let stands = self.get(&id, now_ms);
-        let version = stands.as_ref().map_or(0, |record| record.version);
+        request.check()?;
+        let SaveSessionRequest { id, replaces, body, keep_ms } = request;
+        let present = self.get(&id, now_ms);
+        let version = present.as_ref().map_or(0, |record| record.version);
         let is_repeated =
-            stands.is_some_and(|record| record.version == replaces + 1 && record.body == body);
+            present.is_some_and(|record| record.version == replaces + 1 && record.body == body);
         if version != replaces && !is_repeated {
             return Ok(SaveSessionReply::Conflict { version });
         }
@@ -40,9 +40,7 @@ impl Sessions {
         let limit = self.limits.sessions_max;
         if self.known.len() >= limit && !self.known.contains_key(&id) {
             self.known.retain(|_, (_, until_ms)| *until_ms >= now_ms);
-            if self.known.len() >= limit {
-                return Err(StoreError::LimitReached { what: "the number of sessions", limit });
-            }
+            StoreError::check_limit("the number of sessions", self.known.len() + 1, limit)?;
         }
         let record = SessionRecord { version: replaces + 1, body };
         self.known.insert(id, (record, now_ms.saturating_add(keep_ms)));

@@ -1,8 +1,8 @@
-//! Going back to an earlier state, as a failover of a shared store does to its last writes.
+//! Goes back to an earlier state, as a failover of a shared store does when it loses writes.
 //!
-//! Start at [`Embedded::roll_back`]. The clock does not go back, so the numbers that follow it (epochs,
-//! fences, terms) go on above those that were lost. For simulations only; a store with a journal must
-//! not be rolled back, because the journal would not know.
+//! Start at [`Embedded::roll_back`]. The clock does not go back, so the numbers that follow it
+//! (epochs, fences, terms) continue above the lost ones. For simulations only. A store with a
+//! journal cannot be rolled back: its file would keep the lost writes.
 
 use std::sync::atomic::Ordering;
 
@@ -27,16 +27,16 @@ pub struct StoreSnapshot {
     feed: Feed,
 }
 
-/// Which writes a failover lost. The parts of a cluster fail over each on their own.
+/// Which writes a failover lost. Each part of a cluster fails over on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostWrites {
-    /// All.
+    /// All writes.
     Everything,
-    /// Only those to cells: nodes and leases.
+    /// Writes to cells: nodes and leases.
     Cells,
-    /// Only those to job records.
+    /// Writes to job records.
     Jobs,
-    /// Only those to places, leadership, instances and the feed.
+    /// Writes to places, leadership, instances, sessions and the feed.
     Cluster,
 }
 
@@ -56,10 +56,10 @@ impl<C: Clock> Embedded<C> {
         }
     }
 
-    /// Forgets what was written since; from then on this is another life of the store.
+    /// Drops the writes since the snapshot, and changes the store's identity.
     pub fn roll_back(&self, to: &StoreSnapshot, lost: LostWrites) {
         let inner = &self.inner;
-        debug_assert!(inner.journal.is_none(), "the journal would not know");
+        debug_assert!(inner.journal.is_none(), "the journal would keep the lost writes");
         if matches!(lost, LostWrites::Everything | LostWrites::Cells) {
             for (cell, before) in inner.cells.iter().zip(&to.cells) {
                 *cell.0.lock() = before.clone();
@@ -76,7 +76,7 @@ impl<C: Clock> Embedded<C> {
             *inner.feed.lock() = to.feed.clone();
         }
         inner.identity.fetch_add(1, Ordering::SeqCst);
-        inner.mail.notify_waiters();
-        inner.news.notify_waiters();
+        inner.message_sent.notify_waiters();
+        inner.change_pushed.notify_waiters();
     }
 }

@@ -6,7 +6,7 @@ use lingua_store::conformance::World;
 use lingua_store::conformance::fixture::{instance, node};
 use lingua_store::contract::{
     AdvanceRequest, AnnounceRequest, AssignRequest, BusDelivery, Bytes, CreateReply, Incarnation,
-    NewJob, NodeClass,
+    JOBS_PAGE_MAX, JobFilter, NewJob, NodeClass,
 };
 use lingua_store::{Embedded, ManualClock, Store, StoreError, StoreLimits};
 
@@ -59,6 +59,33 @@ async fn the_oldest_ended_jobs_are_forgotten_first() {
 }
 
 #[tokio::test]
+async fn ended_jobs_hold_a_bounded_number_of_bytes() {
+    let ended_bytes_max = 100_000;
+    let w = world(StoreLimits { ended_bytes_max, ..StoreLimits::default() }).await;
+    for n in 0..50 {
+        w.store.create_job(NewJob { spec: vec![0; 9_000].into(), ..job(n) }).await.unwrap();
+        end(&w, n).await;
+    }
+    let all = JobFilter { limit: 100, ..JobFilter::default() };
+    let kept: Vec<u128> =
+        w.store.jobs(all).await.unwrap().jobs.iter().map(|job| job.id.number()).collect();
+    assert_eq!(kept, (40..50).collect::<Vec<_>>(), "the newest, and no more than fit");
+}
+
+#[tokio::test]
+async fn a_page_of_jobs_is_bounded_and_says_where_to_continue() {
+    let w = world(StoreLimits::default()).await;
+    for n in 0..JOBS_PAGE_MAX as u128 + 1 {
+        w.store.create_job(job(n)).await.unwrap();
+    }
+    let first = JobFilter { limit: usize::MAX, ..JobFilter::default() };
+    let page = w.store.jobs(first.clone()).await.unwrap();
+    assert_eq!(page.jobs.len(), JOBS_PAGE_MAX);
+    let rest = w.store.jobs(JobFilter { after: page.next, ..first }).await.unwrap();
+    assert_eq!((rest.jobs.len(), rest.next), (1, None));
+}
+
+#[tokio::test]
 async fn a_full_inbox_refuses_and_keeps_what_it_has() {
     let w = world(StoreLimits { inbox_max: 2, ..StoreLimits::default() }).await;
     let (me, incarnation) = (instance(0), Incarnation(1));
@@ -69,9 +96,9 @@ async fn a_full_inbox_refuses_and_keeps_what_it_has() {
     assert_eq!(w.store.send(&me, message()).await, Ok(BusDelivery::Sent));
     assert_eq!(w.store.send(&me, message()).await, Ok(BusDelivery::Sent));
     assert_eq!(w.store.send(&me, message()).await, Ok(BusDelivery::InboxFull));
-    let letters = w.store.receive(&me, 0, 10).await.unwrap();
-    assert_eq!(letters.len(), 2);
-    let rest = w.store.receive(&me, letters[0].seq, 10).await.unwrap();
+    let messages = w.store.receive(&me, 0, 10).await.unwrap();
+    assert_eq!(messages.len(), 2);
+    let rest = w.store.receive(&me, messages[0].seq, 10).await.unwrap();
     assert_eq!(rest.len(), 1, "one was acknowledged");
     assert_eq!(w.store.send(&me, message()).await, Ok(BusDelivery::Sent));
 }

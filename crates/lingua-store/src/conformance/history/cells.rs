@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use lingua_core::{
-    Attempt, Capabilities, CellId, Epoch, Health, JobId, Lang, LangPair, LangSet, Load, Needs, Nmt,
-    Policy, Profile, Query, Service, ServiceSet, Slot, SlotSet, Source,
+    Attempt, CELL_NODES_MAX, Capabilities, CellId, Epoch, Health, JobId, Lang, LangPair, LangSet,
+    Load, Needs, Nmt, Policy, Profile, Query, Service, ServiceSet, Slot, SlotSet, Source,
 };
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::{History, pick};
+use super::{Classes, History, pick};
 use crate::conformance::fixture::{FRESH_MS, RUN_MS, instance, node};
 use crate::contract::{
     AssignRequest, HeartbeatReply, HeartbeatRequest, Incarnation, LeaseKey, NodeClass, NodeCommand,
@@ -21,6 +21,10 @@ impl<S: Store> History<S> {
     /// A new node, a node that comes back, a change of capabilities, or a message from the past.
     pub(super) async fn register(&mut self) {
         let n = self.rng.random_range(0..self.fleet);
+        self.register_node(n).await;
+    }
+
+    pub(super) async fn register_node(&mut self, n: usize) {
         let known = self.places.iter().rev().find(|(known, _)| *known == n).copied();
         let place = match known {
             Some((_, place)) if self.rng.random_bool(0.4) => place,
@@ -56,7 +60,11 @@ impl<S: Store> History<S> {
 
     async fn assign(&mut self, n: usize) -> Place {
         let incarnation = Incarnation(self.rng.random_range(0..3));
-        let class = NodeClass(u32::from(self.fleet < 40 && self.rng.random_bool(0.3)));
+        let class = match self.classes {
+            Classes::Two => NodeClass(u32::from(self.rng.random_bool(0.3))),
+            Classes::One => NodeClass(0),
+            Classes::Small => NodeClass((n / 20) as u32),
+        };
         let request = AssignRequest { node: node(n), incarnation, class };
         let place = self.world.store.assign(request.clone()).await.expect("a place");
         self.note_reply("assign", &request, &place);
@@ -100,7 +108,7 @@ impl<S: Store> History<S> {
             running.push(pick(&mut self.rng, &self.asked).1);
         }
         let busy = self.rng.random_bool(0.15);
-        let beat = HeartbeatRequest {
+        let heartbeat = HeartbeatRequest {
             place,
             health: pick(
                 &mut self.rng,
@@ -121,12 +129,12 @@ impl<S: Store> History<S> {
             fresh_ms: FRESH_MS,
             lease_ms: RUN_MS,
         };
-        let reply = self.world.store.heartbeat(beat.clone()).await.expect("a reply");
-        self.note_reply("heartbeat", &beat, &reply);
+        let reply = self.world.store.heartbeat(heartbeat.clone()).await.expect("a reply");
+        self.note_reply("heartbeat", &heartbeat, &reply);
         if matches!(&reply, HeartbeatReply::Accepted { unknown, .. } if !unknown.is_empty()) {
             self.count("heartbeat", "unknown leases");
         }
-        assert_eq!(reply, self.model.expect_heartbeat(&beat));
+        assert_eq!(reply, self.model.expect_heartbeat(&heartbeat));
     }
 
     pub(super) async fn order(&mut self) {
@@ -290,6 +298,14 @@ fn random_profile(rng: &mut ChaCha8Rng) -> Arc<Profile> {
     Arc::new(profile.expect("slots"))
 }
 
+/// Mostly none; else two of the first slots, and any other one.
+fn random_exclusion(rng: &mut ChaCha8Rng) -> SlotSet {
+    match rng.random_bool(0.2) {
+        true => SlotSet::from_mask(0b101 | 1 << rng.random_range(0..CELL_NODES_MAX)),
+        false => SlotSet::EMPTY,
+    }
+}
+
 fn random_query(rng: &mut ChaCha8Rng) -> Query {
     let src = match rng.random_bool(0.85) {
         true => Source::Known(some_lang(rng)),
@@ -319,7 +335,7 @@ fn random_query(rng: &mut ChaCha8Rng) -> Query {
             extra: if rng.random_bool(0.1) { rare } else { ServiceSet::EMPTY },
         },
         public: rng.random_bool(0.7),
-        exclude: SlotSet::from_mask(if rng.random_bool(0.2) { 0b101 } else { 0 }),
+        exclude: random_exclusion(rng),
         policy,
         keep_last: rng.random_bool(0.5),
     }

@@ -91,14 +91,13 @@ impl<S: Store> History<S> {
         let job = self.world.store.job(id).await.expect("a reply");
         assert_eq!(job, self.model.expect_job(id));
         let filter = JobFilter {
-            state: pick(&mut self.rng, &[None, None, Some(JobState::Done), Some(JobState::New)]),
-            owner: pick(&mut self.rng, &[None, None, Some(instance(1))]),
+            open_of: pick(&mut self.rng, &[None, None, Some(instance(1))]),
             after: pick(&mut self.rng, &[None, Some(id)]),
             limit: pick(&mut self.rng, &[0, 3, 100]),
             newest_first: pick(&mut self.rng, &[false, true]),
         };
         let listed = self.world.store.jobs(filter.clone()).await.expect("a reply");
-        self.note_reply("list", &filter, &listed.first());
+        self.note_reply("list", &filter, &listed.jobs.first());
         assert_eq!(listed, self.model.expect_jobs(&filter));
     }
 }

@@ -93,7 +93,7 @@ impl Model {
             old.view.place != r.place || old.state() != new.state() || old.view.profile != r.profile
         });
         if is_news {
-            self.tell_node(r.node.clone(), r.place);
+            self.push_node_change(r.node.clone(), r.place);
         }
         self.nodes.retain(|n| (n.view.place.cell, n.view.place.slot) != (cell, slot));
         self.nodes.push(new);
@@ -102,8 +102,8 @@ impl Model {
     }
 
     /// What a heartbeat must answer.
-    pub fn expect_heartbeat(&mut self, beat: &HeartbeatRequest) -> HeartbeatReply {
-        let Place { cell, slot, epoch } = beat.place;
+    pub fn expect_heartbeat(&mut self, heartbeat: &HeartbeatRequest) -> HeartbeatReply {
+        let Place { cell, slot, epoch } = heartbeat.place;
         let now_ms = self.now_ms;
         let Some(node) =
             self.node_at(cell, slot).filter(|n| n.view.place.epoch == epoch && !n.offline)
@@ -111,23 +111,23 @@ impl Model {
             return HeartbeatReply::Reregister;
         };
         let before = node.state();
-        node.health = beat.health.unwrap_or(node.health);
-        node.view.load = beat.load;
-        node.view.cost_ms = beat.cost_ms.unwrap_or(node.view.cost_ms);
+        node.health = heartbeat.health.unwrap_or(node.health);
+        node.view.load = heartbeat.load;
+        node.view.cost_ms = heartbeat.cost_ms.unwrap_or(node.view.cost_ms);
         node.view.heartbeat_ms = now_ms;
-        node.view.fresh_until_ms = now_ms + beat.fresh_ms;
+        node.view.fresh_until_ms = now_ms + heartbeat.fresh_ms;
         let (state, name) = (node.state(), node.view.node.clone());
         let drain = node.view.drain_ordered;
         if state != before {
-            self.tell_node(name, beat.place);
+            self.push_node_change(name, heartbeat.place);
         }
         let mut unknown = vec![];
-        for &key in &beat.running {
+        for &key in &heartbeat.running {
             let lease = self.leases.iter_mut().find(|l| {
                 l.cell == cell && l.view.key == key && l.view.slot == slot && l.view.epoch == epoch
             });
             match lease {
-                Some(l) => l.view.deadline_ms = l.view.deadline_ms.max(now_ms + beat.lease_ms),
+                Some(l) => l.view.deadline_ms = l.view.deadline_ms.max(now_ms + heartbeat.lease_ms),
                 None => unknown.push(key),
             }
         }
@@ -153,7 +153,7 @@ impl Model {
             self.nodes.retain(|n| n.view.place != place);
         }
         if state != before || order == NodeCommand::Retire {
-            self.tell_node(name, place);
+            self.push_node_change(name, place);
         }
         NodeCommandReply::Set { lost }
     }

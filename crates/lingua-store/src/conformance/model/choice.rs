@@ -39,12 +39,6 @@ impl Model {
         self.nodes_of(cell).filter(|n| self.may_take(n, request) && self.free_of(n) > 0).collect()
     }
 
-    fn extra_flexibility(&self, node: &Node, cell: CellId, request: &ReserveRequest) -> u8 {
-        let flexibility = |n: &Node| n.view.profile.flexibility(self.rules.semantic);
-        let takers = self.nodes_of(cell).filter(|n| self.may_take(n, request));
-        flexibility(node) - takers.map(flexibility).min().unwrap_or(0)
-    }
-
     /// The slots that the policy may choose from among nodes with room.
     fn allowed(&self, cell: CellId, request: &ReserveRequest) -> Vec<Slot> {
         let open = self.open(cell, request);
@@ -67,7 +61,11 @@ impl Model {
                 open.iter().filter(fits).map(|n| n.view.place.slot).collect()
             }
             Policy::Balanced => {
-                let extra = |n: &Node| u64::from(self.extra_flexibility(n, cell, request));
+                let flexibility =
+                    |n: &Node| u64::from(n.view.profile.flexibility(self.rules.semantic));
+                let takers = self.nodes_of(cell).filter(|n| self.may_take(n, request));
+                let least = takers.map(flexibility).min().unwrap_or(0);
+                let extra = |n: &Node| flexibility(n) - least;
                 let kept = |n: &Node| {
                     let last = self.free_of(n) == 1 && n.view.profile.slots_max() > 1;
                     request.query.keep_last && last && extra(n) >= 5

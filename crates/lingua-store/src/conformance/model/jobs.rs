@@ -3,7 +3,9 @@
 use lingua_core::{InstanceId, JobId};
 
 use super::Model;
-use crate::contract::{AdvanceReply, AdvanceRequest, CreateReply, JobFilter, JobRecord, NewJob};
+use crate::contract::{
+    AdvanceReply, AdvanceRequest, CreateReply, JobFilter, JobPage, JobRecord, NewJob,
+};
 
 /// How long an ended job is remembered.
 const JOB_RECORD_MS: u64 = 3_600_000;
@@ -54,7 +56,7 @@ impl Model {
     }
 
     /// What listing must answer.
-    pub fn expect_jobs(&mut self, filter: &JobFilter) -> Vec<JobRecord> {
+    pub fn expect_jobs(&mut self, filter: &JobFilter) -> JobPage {
         self.forget_old_jobs();
         let mut jobs: Vec<JobRecord> = self.jobs.iter().map(|(job, _)| job.clone()).collect();
         jobs.sort_by_key(|job| job.id);
@@ -64,10 +66,13 @@ impl Model {
         } else {
             jobs.retain(|job| filter.after.is_none_or(|after| job.id > after));
         }
-        jobs.retain(|job| filter.state.is_none_or(|state| job.stage.state == state));
-        jobs.retain(|job| filter.owner.as_ref().is_none_or(|owner| job.owner == *owner));
+        let is_open_of = |job: &JobRecord, owner: &InstanceId| {
+            job.owner == *owner && !job.stage.state.is_terminal()
+        };
+        jobs.retain(|job| filter.open_of.as_ref().is_none_or(|owner| is_open_of(job, owner)));
         jobs.truncate(filter.limit);
-        jobs
+        let next = jobs.last().filter(|_| jobs.len() == filter.limit).map(|job| job.id);
+        JobPage { jobs, next }
     }
 
     /// What claiming must answer: open jobs of the dead, by owner, then by id.

@@ -8,15 +8,15 @@ use lingua_core::{
 
 use crate::conformance::World;
 use crate::conformance::fixture::{
-    ACK_MS, FRESH_MS, RUN_MS, attempt, beat, key, langs, node, pair, profile, reserve,
+    ACK_MS, FRESH_MS, RUN_MS, attempt, heartbeat, key, langs, node, pair, profile, reserve,
 };
 use crate::contract::{
     CommitReply, HeartbeatReply, HeartbeatRequest, LeasePhase, NodeCommand, NodeCommandReply, Pin,
     Place, ReserveOutcome, ReserveRequest, Store,
 };
 
-/// A reservation that nobody confirmed frees its slot: the count cannot outlive its lease.
-pub async fn fault_01_an_expired_reservation_frees_its_slot<S: Store>(w: World<S>) {
+/// A reservation without an ACK frees its slot: the count follows the leases.
+pub async fn an_expired_reservation_frees_its_slot<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 1).await;
     w.take(place.cell, key(1)).await;
     w.clock.advance(ACK_MS);
@@ -33,8 +33,8 @@ pub async fn fault_01_an_expired_reservation_frees_its_slot<S: Store>(w: World<S
     assert_eq!(expired, [(key(1), LeasePhase::Reserved)], "its owner can be told");
 }
 
-/// A repeated DONE takes nothing from whoever has the slot by then.
-pub async fn fault_02_a_second_finish_frees_nothing_of_another_job<S: Store>(w: World<S>) {
+/// A repeated DONE does not end the lease of the next job in the slot.
+pub async fn a_second_finish_frees_nothing_of_another_job<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 1).await;
     w.take(place.cell, key(1)).await;
     assert!(w.finish(place.cell, key(1)).await.is_some());
@@ -45,21 +45,21 @@ pub async fn fault_02_a_second_finish_frees_nothing_of_another_job<S: Store>(w: 
     assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 });
 }
 
-/// An ACK that comes after its lease is gone is told so: nothing runs uncounted in silence.
-pub async fn fault_03_a_late_ack_is_told_that_its_lease_is_gone<S: Store>(w: World<S>) {
+/// An ACK after the end of its lease is refused, so that no job runs uncounted.
+pub async fn a_late_ack_finds_its_lease_gone<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 1).await;
     w.take(place.cell, key(1)).await;
     w.clock.advance(ACK_MS + 1);
     w.take(place.cell, key(2)).await;
     let late = w.store.commit(place.cell, key(1), RUN_MS).await.expect("a reply");
     assert_eq!(late, CommitReply::Gone);
-    let unknown = w.beat(place, vec![key(1), key(2)]).await;
+    let unknown = w.heartbeat(place, vec![key(1), key(2)]).await;
     assert_eq!(unknown, [key(1)], "the node's own report names what has no lease");
     assert_eq!(w.used(place.cell).await, [1]);
 }
 
 /// Commit and finish of another attempt change nothing.
-pub async fn fault_04_other_attempts_change_nothing<S: Store>(w: World<S>) {
+pub async fn other_attempts_change_nothing<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 2).await;
     w.take(place.cell, attempt(1, 2)).await;
     let before = w.store.view(place.cell).await.expect("a view");
@@ -73,13 +73,13 @@ pub async fn fault_04_other_attempts_change_nothing<S: Store>(w: World<S>) {
     assert_eq!(w.store.view(place.cell).await.expect("a view"), before);
 }
 
-/// The life of one pool member says nothing about another's.
-pub async fn fault_05_a_silent_node_is_not_chosen_whatever_others_do<S: Store>(w: World<S>) {
+/// Heartbeats of other nodes do not keep a silent node alive.
+pub async fn a_node_without_heartbeats_is_not_selected<S: Store>(w: World<S>) {
     let silent = w.join(0, "zh en", 9).await;
     let lively = w.join(1, "zh en", 9).await;
     for n in 0..5 {
         w.clock.advance(FRESH_MS / 3);
-        w.beat(lively, vec![]).await;
+        w.heartbeat(lively, vec![]).await;
         if n >= 3 {
             for job in 0..4 {
                 let grant = w.take(lively.cell, key(n * 10 + job)).await;
@@ -92,27 +92,27 @@ pub async fn fault_05_a_silent_node_is_not_chosen_whatever_others_do<S: Store>(w
         lapsed.iter().map(|l| (l.place, l.state)).collect::<Vec<_>>(),
         [(silent, NodeState::Ready)]
     );
-    w.beat(silent, vec![]).await;
+    w.heartbeat(silent, vec![]).await;
     assert!(w.store.reap(silent.cell, 0).await.expect("a reply").lapsed.is_empty());
 }
 
-/// A heartbeat is no news, unless the node feels different.
-pub async fn fault_06_a_heartbeat_changes_no_index_and_tells_nobody<S: Store>(w: World<S>) {
+/// A heartbeat goes to the feed only if it changes the node's state.
+pub async fn a_heartbeat_changes_no_index_and_publishes_nothing<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 1).await;
     let head = w.store.feed_head().await.expect("a reply");
     for _ in 0..10 {
         w.clock.advance(5_000);
-        w.beat(place, vec![]).await;
+        w.heartbeat(place, vec![]).await;
     }
     w.register(0, place, profile("zh en", 1)).await.expect("the same again");
     assert_eq!(w.store.feed_head().await.expect("a reply"), head);
-    let worse = HeartbeatRequest { health: Some(Health::Degraded), ..beat(place, vec![]) };
+    let worse = HeartbeatRequest { health: Some(Health::Degraded), ..heartbeat(place, vec![]) };
     w.store.heartbeat(worse).await.expect("a reply");
     assert_eq!(w.store.feed_head().await.expect("a reply"), head + 1);
 }
 
-/// A node that gives up a language gets no more jobs for it, from that moment on.
-pub async fn fault_07_lost_languages_are_gone_at_once<S: Store>(w: World<S>) {
+/// A node that removes a language gets no more jobs for it.
+pub async fn removed_languages_are_gone_at_once<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 4).await;
     w.take(place.cell, key(1)).await;
     w.register(0, place, profile("en fr", 4)).await.expect("the same incarnation");
@@ -123,8 +123,8 @@ pub async fn fault_07_lost_languages_are_gone_at_once<S: Store>(w: World<S>) {
     assert!(matches!(w.try_reserve(place.cell, french).await, ReserveOutcome::Granted { .. }));
 }
 
-/// However many nodes are full, one call finds the one that is not.
-pub async fn fault_11_one_call_finds_the_only_free_slot<S: Store>(w: World<S>) {
+/// One call finds the only free slot among many full nodes.
+pub async fn one_call_finds_the_only_free_slot<S: Store>(w: World<S>) {
     let mut places = vec![];
     for n in 0..30 {
         places.push(w.join(n, "zh en", 1).await);
@@ -147,8 +147,8 @@ pub async fn fault_11_one_call_finds_the_only_free_slot<S: Store>(w: World<S>) {
     }
 }
 
-/// A turn bound to a node that died, came back or is full does not wait for it.
-pub async fn fault_14_a_pin_to_a_dead_or_full_node_is_not_followed<S: Store>(w: World<S>) {
+/// A pin to a node that died, re-registered or is full is not followed.
+pub async fn a_pin_to_a_dead_or_full_node_is_not_followed<S: Store>(w: World<S>) {
     let bound = w.join(0, "zh en", 1).await;
     let other = w.join(1, "zh en", 4).await;
     let pinned = |n, place: Place, strict| {
@@ -184,8 +184,8 @@ pub async fn fault_14_a_pin_to_a_dead_or_full_node_is_not_followed<S: Store>(w: 
     assert_eq!(strictly, ReserveOutcome::PinLost(RejectReason::State(NodeState::Offline)));
 }
 
-/// A call that is repeated because its reply was lost takes no second slot.
-pub async fn fault_15_a_repeated_reserve_takes_one_slot<S: Store>(w: World<S>) {
+/// A repeated call takes no second slot.
+pub async fn a_repeated_reserve_takes_one_slot<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 4).await;
     w.join(1, "zh en", 4).await;
     let grant = w.take(place.cell, key(1)).await;
@@ -196,7 +196,7 @@ pub async fn fault_15_a_repeated_reserve_takes_one_slot<S: Store>(w: World<S>) {
     assert_eq!(w.used(place.cell).await.iter().sum::<u16>(), 1);
 }
 
-/// No tick stands between a node's registration and its first job.
+/// A node can get a job as soon as it has registered.
 pub async fn a_new_node_gets_jobs_at_once<S: Store>(w: World<S>) {
     let place = w.join(0, "fr en", 1).await;
     let none = w.try_reserve(place.cell, reserve(key(1))).await;
@@ -205,7 +205,7 @@ pub async fn a_new_node_gets_jobs_at_once<S: Store>(w: World<S>) {
     assert_eq!(w.take(fresh.cell, key(1)).await.node, node(1));
 }
 
-/// One job, one slot in a cell: the later attempt takes the place of the earlier one.
+/// A job holds one slot in a cell: a later attempt ends the lease of the earlier one.
 pub async fn a_later_attempt_replaces_the_earlier_one<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 4).await;
     let first = w.take(place.cell, attempt(1, 1)).await;
@@ -216,8 +216,8 @@ pub async fn a_later_attempt_replaces_the_earlier_one<S: Store>(w: World<S>) {
     assert!(w.finish(place.cell, attempt(1, 2)).await.is_some());
 }
 
-/// A second connection takes over; nothing that the first one says counts any more.
-pub async fn a_later_epoch_ends_old_leases_and_old_words<S: Store>(w: World<S>) {
+/// After a second registration, messages of the first one are refused.
+pub async fn a_later_epoch_ends_the_leases_of_the_earlier_one<S: Store>(w: World<S>) {
     let first = w.join(0, "zh en", 2).await;
     w.take(first.cell, key(1)).await;
     w.take(first.cell, key(2)).await;
@@ -238,15 +238,15 @@ pub async fn a_later_epoch_ends_old_leases_and_old_words<S: Store>(w: World<S>) 
         NodeCommandReply::Stale,
         "the old socket's clean-up must not end the new one"
     );
-    let stale = w.store.heartbeat(beat(first, vec![key(3)])).await.expect("a reply");
+    let stale = w.store.heartbeat(heartbeat(first, vec![key(3)])).await.expect("a reply");
     assert_eq!(stale, HeartbeatReply::Reregister);
     assert_eq!(w.used(second.cell).await, [1]);
 }
 
 /// A heartbeat of an unknown node creates nothing.
-pub async fn an_unknown_node_cannot_beat_itself_into_being<S: Store>(w: World<S>) {
+pub async fn a_heartbeat_of_an_unknown_node_is_refused<S: Store>(w: World<S>) {
     let place = w.assign(0, 1, 0).await;
-    let reply = w.store.heartbeat(beat(place, vec![])).await.expect("a reply");
+    let reply = w.store.heartbeat(heartbeat(place, vec![])).await.expect("a reply");
     assert_eq!(reply, HeartbeatReply::Reregister);
     let reply = w.store.set_state(place, NodeCommand::Drain).await.expect("a reply");
     assert_eq!(reply, NodeCommandReply::Stale);
@@ -254,30 +254,30 @@ pub async fn an_unknown_node_cannot_beat_itself_into_being<S: Store>(w: World<S>
     assert_eq!(w.try_reserve(place.cell, reserve(key(1))).await, ReserveOutcome::NoneCapable);
 }
 
-/// A heartbeat that says nothing of capabilities takes none away.
+/// A heartbeat does not change capabilities.
 pub async fn a_heartbeat_without_capabilities_keeps_them<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 1).await;
-    w.beat(place, vec![]).await;
+    w.heartbeat(place, vec![]).await;
     let view = w.store.view(place.cell).await.expect("a view");
     assert_eq!(view.nodes[0].profile, profile("zh en", 1));
     w.take(place.cell, key(1)).await;
 }
 
-/// What a node reports as running stays leased; what it runs without a lease is named.
-pub async fn running_work_is_renewed_and_strange_work_is_named<S: Store>(w: World<S>) {
+/// A heartbeat renews the leases of running jobs and lists those without one.
+pub async fn running_leases_are_renewed_and_unknown_ones_listed<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 2).await;
     let other = w.join(1, "fr", 2).await;
     w.take(place.cell, key(1)).await;
     w.store.commit(place.cell, key(1), RUN_MS).await.expect("a reply");
     for _ in 0..5 {
         w.clock.advance(RUN_MS - 1);
-        assert!(w.beat(place, vec![key(1)]).await.is_empty());
-        w.beat(other, vec![]).await;
+        assert!(w.heartbeat(place, vec![key(1)]).await.is_empty());
+        w.heartbeat(other, vec![]).await;
         assert!(w.store.reap(place.cell, 9).await.expect("a reply").expired.is_empty());
     }
     let strange = [key(9), attempt(1, 2)];
-    assert_eq!(w.beat(place, strange.to_vec()).await, strange);
-    assert_eq!(w.beat(other, vec![key(1)]).await, [key(1)], "it runs elsewhere");
+    assert_eq!(w.heartbeat(place, strange.to_vec()).await, strange);
+    assert_eq!(w.heartbeat(other, vec![key(1)]).await, [key(1)], "it runs elsewhere");
     w.clock.advance(RUN_MS + 1);
     let expired = w.store.reap(place.cell, 9).await.expect("a reply").expired;
     assert_eq!(
@@ -286,7 +286,7 @@ pub async fn running_work_is_renewed_and_strange_work_is_named<S: Store>(w: Worl
     );
 }
 
-/// Only an order to resume ends an order to drain.
+/// Only a resume command ends a drain command.
 pub async fn a_drain_order_outlives_a_reconnect<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 2).await;
     w.take(place.cell, key(1)).await;
@@ -294,7 +294,7 @@ pub async fn a_drain_order_outlives_a_reconnect<S: Store>(w: World<S>) {
     assert_eq!(set, NodeCommandReply::Set { lost: vec![] }, "what runs goes on");
     let full = w.try_reserve(place.cell, reserve(key(2))).await;
     assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 });
-    let ready = HeartbeatRequest { health: Some(Health::Ready), ..beat(place, vec![key(1)]) };
+    let ready = HeartbeatRequest { health: Some(Health::Ready), ..heartbeat(place, vec![key(1)]) };
     let beaten = w.store.heartbeat(ready).await.expect("a reply");
     assert_eq!(beaten, HeartbeatReply::Accepted { drain: true, unknown: vec![] });
 
@@ -303,7 +303,7 @@ pub async fn a_drain_order_outlives_a_reconnect<S: Store>(w: World<S>) {
     let full = w.try_reserve(place.cell, reserve(key(2))).await;
     assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 });
     w.store.set_state(again, NodeCommand::Resume).await.expect("a reply");
-    let own_wish = HeartbeatRequest { health: Some(Health::Draining), ..beat(again, vec![]) };
+    let own_wish = HeartbeatRequest { health: Some(Health::Draining), ..heartbeat(again, vec![]) };
     let beaten = w.store.heartbeat(own_wish).await.expect("a reply");
     assert_eq!(
         beaten,
@@ -311,13 +311,13 @@ pub async fn a_drain_order_outlives_a_reconnect<S: Store>(w: World<S>) {
         "nobody ordered it"
     );
     w.store
-        .heartbeat(HeartbeatRequest { health: Some(Health::Ready), ..beat(again, vec![]) })
+        .heartbeat(HeartbeatRequest { health: Some(Health::Ready), ..heartbeat(again, vec![]) })
         .await
         .expect("a reply");
     w.take(place.cell, key(2)).await;
 }
 
-/// Signing off names the lost leases once, and only a new place brings the node back.
+/// Signing off reports the lost leases once; the node needs a new place to return.
 pub async fn a_signed_off_node_loses_its_leases_once<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 2).await;
     w.take(place.cell, key(1)).await;
@@ -326,15 +326,15 @@ pub async fn a_signed_off_node_loses_its_leases_once<S: Store>(w: World<S>) {
     let again = w.store.set_state(place, NodeCommand::Offline).await.expect("a reply");
     assert_eq!(again, NodeCommandReply::Set { lost: vec![] });
     assert_eq!(w.try_reserve(place.cell, reserve(key(2))).await, ReserveOutcome::NoneCapable);
-    let beat = w.store.heartbeat(beat(place, vec![])).await.expect("a reply");
-    assert_eq!(beat, HeartbeatReply::Reregister);
+    let heartbeat = w.store.heartbeat(heartbeat(place, vec![])).await.expect("a reply");
+    assert_eq!(heartbeat, HeartbeatReply::Reregister);
     assert_eq!(w.register(0, place, profile("zh en", 2)).await, None, "this incarnation has ended");
     let back = w.assign(0, 2, 0).await;
     w.register(0, back, profile("zh en", 2)).await.expect("a new incarnation");
     w.take(back.cell, key(2)).await;
 }
 
-/// A node that has fewer slots than jobs finishes them and gets none.
+/// A node with more jobs than slots gets no new ones.
 pub async fn a_shrunken_node_admits_nothing_until_there_is_room<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 3).await;
     for n in 1..=3 {
@@ -349,8 +349,8 @@ pub async fn a_shrunken_node_admits_nothing_until_there_is_room<S: Store>(w: Wor
     w.take(place.cell, key(9)).await;
 }
 
-/// Leases that are over hold no slot, however many there are.
-pub async fn a_dead_lease_never_makes_a_cell_full<S: Store>(w: World<S>) {
+/// Expired leases hold no slots, however many there are.
+pub async fn an_expired_lease_never_makes_a_cell_full<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 100).await;
     for n in 0..100 {
         w.take(place.cell, key(n)).await;
@@ -365,8 +365,8 @@ pub async fn a_dead_lease_never_makes_a_cell_full<S: Store>(w: World<S>) {
     assert!(reply.expired.iter().any(|e| e.key == key(200)));
 }
 
-/// Public jobs pass over private nodes, and every job passes over nodes that are overloaded.
-pub async fn private_and_overloaded_nodes_are_passed_over<S: Store>(w: World<S>) {
+/// Public jobs do not get private nodes, and no job gets an overloaded node.
+pub async fn private_and_overloaded_nodes_are_not_selected<S: Store>(w: World<S>) {
     let set = || langs("zh en");
     let caps = Capabilities::new(set(), set(), set(), Nmt::AnyToAny, ServiceSet::ALL);
     let private = Profile::new(caps.expect("languages"), 4, false).expect("slots");
@@ -383,18 +383,18 @@ pub async fn private_and_overloaded_nodes_are_passed_over<S: Store>(w: World<S>)
 
     for (cpu, gpu, memory) in [(0.9, 0.0, 0.0), (0.0, 0.95, 0.0), (0.0, 0.0, 1.0)] {
         let load = Load::new(cpu, gpu, memory).expect("a load");
-        let busy = HeartbeatRequest { load, ..beat(place, vec![]) };
+        let busy = HeartbeatRequest { load, ..heartbeat(place, vec![]) };
         w.store.heartbeat(busy).await.expect("a reply");
         let full =
             w.try_reserve(place.cell, ReserveRequest { key: key(2), ..request.clone() }).await;
         assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 }, "{load:?}");
     }
-    w.beat(place, vec![]).await;
+    w.heartbeat(place, vec![]).await;
     let calm = w.try_reserve(place.cell, ReserveRequest { key: key(2), ..request }).await;
     assert!(matches!(calm, ReserveOutcome::Granted { .. }));
 }
 
-/// What people are told is what the store does.
+/// An explanation names the node that a reservation gets.
 pub async fn an_explanation_from_a_view_agrees_with_the_store<S: Store>(w: World<S>) {
     let mut cell = None;
     for (n, (words, slots)) in

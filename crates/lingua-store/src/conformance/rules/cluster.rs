@@ -44,8 +44,8 @@ impl<S: Store> World<S> {
     }
 }
 
-/// A leader that slept through its lease is no leader, whatever it remembers.
-pub async fn fault_12_a_lapsed_leader_does_not_renew<S: Store>(w: World<S>) {
+/// A leader whose lease has expired cannot renew it.
+pub async fn an_expired_leader_does_not_renew<S: Store>(w: World<S>) {
     let first = w.lead(0, 1).await;
     w.clock.advance(LEASE_MS);
     assert_eq!(w.lead(0, 1).await, first, "renewed in its last moment");
@@ -60,8 +60,8 @@ pub async fn fault_12_a_lapsed_leader_does_not_renew<S: Store>(w: World<S>) {
     assert!(matches!(reborn, ElectReply::Following { .. }), "another life is another candidate");
 }
 
-/// The table does not expire under its version, nor the version under its table.
-pub async fn fault_13_the_table_and_its_version_live_together<S: Store>(w: World<S>) {
+/// The table and its version are read together, and neither expires.
+pub async fn the_table_and_its_version_are_written_together<S: Store>(w: World<S>) {
     assert_eq!(w.store.table().await.expect("a reply"), None);
     let term = w.lead(0, 1).await;
     assert_eq!(w.publish(0, term, 0, "one").await, PublishReply::Published(1));
@@ -89,7 +89,7 @@ pub async fn only_the_present_term_publishes<S: Store>(w: World<S>) {
     assert_eq!(w.publish(0, term, 1, "y").await, PublishReply::NotLeader, "its lease is over");
 }
 
-/// A planned stop needs no waiting.
+/// After a leader resigns, another one is elected at once.
 pub async fn a_resigned_leader_is_replaced_at_once<S: Store>(w: World<S>) {
     let first = w.lead(0, 1).await;
     assert!(!w.store.resign(&instance(1), first).await.expect("a reply"));
@@ -98,7 +98,7 @@ pub async fn a_resigned_leader_is_replaced_at_once<S: Store>(w: World<S>) {
     assert!(w.lead(1, 1).await > first);
 }
 
-/// A name belongs to one living process; when that is dead, it is free.
+/// A name belongs to one living process, and is free after its death.
 pub async fn two_living_processes_never_share_a_name<S: Store>(w: World<S>) {
     let name = instance(0);
     let announce =
@@ -116,7 +116,7 @@ pub async fn two_living_processes_never_share_a_name<S: Store>(w: World<S>) {
     assert!(matches!(w.store.announce(long).await, Err(StoreError::LimitReached { .. })));
 }
 
-/// At least once, in order: a reader that died before it said so gets them again.
+/// Messages come at least once and in order: unacknowledged ones come again.
 pub async fn messages_stay_until_they_are_acknowledged<S: Store>(w: World<S>) {
     let me = instance(0);
     let send = async |text: &str| w.store.send(&me, text.to_owned().into()).await.expect("a reply");
@@ -140,7 +140,7 @@ pub async fn messages_stay_until_they_are_acknowledged<S: Store>(w: World<S>) {
     assert_eq!(send("too late").await, BusDelivery::NoInstance);
 }
 
-/// A reader that waits is woken by what it waits for, whichever came first.
+/// A waiting reader is woken, whether it or the message comes first.
 pub async fn a_waiting_reader_wakes_up<S: Store>(w: World<S>) {
     let me = instance(0);
     w.store.announce(presence(&me, 1)).await.expect("a reply");
@@ -158,8 +158,8 @@ pub async fn a_waiting_reader_wakes_up<S: Store>(w: World<S>) {
     assert_eq!(news.changes, [Change::Node { cell, slot, epoch, node: node(0) }]);
 }
 
-/// The feed tells every change in order; who is too far behind is told to load anew.
-pub async fn the_feed_names_what_changed_and_admits_a_gap<S: Store>(w: World<S>) {
+/// The feed lists every change in order; a reader that is too far behind gets a gap.
+pub async fn the_feed_lists_changes_and_reports_gaps<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 1).await;
     let (cell, slot, epoch) = (place.cell, place.slot, place.epoch);
     w.store.set_state(place, NodeCommand::Drain).await.expect("a reply");
@@ -197,8 +197,7 @@ async fn join3<A, B, C>(
     tokio::join!(a, b, c)
 }
 
-/// An instance that sees another identity has to doubt what it was told; it must not do so for nothing.
-/// Ages of records are told by the store's clock, whatever an instance's own says.
+/// The identity does not change while nothing is lost, and the clock is the store's own.
 pub async fn the_identity_stays_while_nothing_is_lost_and_the_clock_is_the_stores<S: Store>(
     w: World<S>,
 ) {

@@ -8,8 +8,8 @@ use crate::conformance::World;
 use crate::conformance::fixture::{key, node, profile, reserve};
 use crate::contract::{NodeCommand, ReserveOutcome, SPREAD_FROM, Store};
 
-/// Cells that have emptied hide none behind them.
-pub async fn fault_09_every_cell_is_found_across_gaps<S: Store>(w: World<S>) {
+/// Empty cells do not hide the cells behind them.
+pub async fn every_cell_is_found_across_gaps<S: Store>(w: World<S>) {
     let mut places = vec![];
     for n in 0..250 {
         places.push(w.assign(n, 1, 0).await);
@@ -22,8 +22,8 @@ pub async fn fault_09_every_cell_is_found_across_gaps<S: Store>(w: World<S>) {
     assert_eq!(w.store.cells().await.expect("a reply"), [cells[2]]);
 }
 
-/// 000 §2.2: 250 nodes of one pair fill three cells, none beyond its hundred.
-pub async fn doc_000_2_2_a_cell_has_at_most_a_hundred_nodes<S: Store>(w: World<S>) {
+/// 250 nodes of one pair fill three cells, and no cell has more than a hundred.
+pub async fn a_cell_has_at_most_a_hundred_nodes<S: Store>(w: World<S>) {
     let mut filled: BTreeMap<CellId, usize> = BTreeMap::new();
     for n in 0..250 {
         *filled.entry(w.assign(n, 1, 0).await.cell).or_default() += 1;
@@ -33,7 +33,7 @@ pub async fn doc_000_2_2_a_cell_has_at_most_a_hundred_nodes<S: Store>(w: World<S
     assert!(filled.values().all(|&count| count <= CELL_NODES_MAX), "{filled:?}");
 }
 
-/// A cell's loss must not take a popular pair away; a rare one is better off together.
+/// The loss of one cell must not take away a popular pair; a rare pair stays in one cell.
 pub async fn a_popular_class_spans_two_cells_and_a_small_one_stays_together<S: Store>(w: World<S>) {
     let mut cells_of = BTreeMap::<u32, BTreeMap<CellId, usize>>::new();
     for n in 0..SPREAD_FROM + 10 {
@@ -51,7 +51,7 @@ pub async fn a_popular_class_spans_two_cells_and_a_small_one_stays_together<S: S
     assert_eq!(cells_of[&2].len(), 1, "{cells_of:?}");
 }
 
-/// A node that comes back finds its place; each life of it has a higher epoch.
+/// A node keeps its place; each incarnation gets a higher epoch.
 pub async fn a_place_is_kept_and_each_incarnation_gets_a_higher_epoch<S: Store>(w: World<S>) {
     let first = w.assign(0, 1, 0).await;
     assert_eq!(w.assign(0, 1, 0).await, first, "the same life, asked twice");
@@ -64,7 +64,7 @@ pub async fn a_place_is_kept_and_each_incarnation_gets_a_higher_epoch<S: Store>(
     assert_eq!(w.store.locate(&node(9)).await.expect("a reply"), None);
 }
 
-/// Whoever had a slot before cannot speak for who has it now.
+/// Messages of the former node of a slot are refused.
 pub async fn a_reused_slot_refuses_its_former_tenant<S: Store>(w: World<S>) {
     let former = w.join(0, "zh en", 1).await;
     w.take(former.cell, key(1)).await;
@@ -81,7 +81,7 @@ pub async fn a_reused_slot_refuses_its_former_tenant<S: Store>(w: World<S>) {
     assert_eq!(none, ReserveOutcome::NoneCapable);
 }
 
-/// A clean-up that comes too late frees nobody's place.
+/// A late clean-up does not free the place of a newer incarnation.
 pub async fn a_place_is_released_only_by_its_present_epoch<S: Store>(w: World<S>) {
     let first = w.assign(0, 1, 0).await;
     let second = w.assign(0, 2, 0).await;

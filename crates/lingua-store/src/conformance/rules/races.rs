@@ -15,7 +15,7 @@ const CALLERS: u64 = 8;
 const NODES: usize = 10;
 const SLOTS: u64 = 2;
 
-/// How many jobs the callers run between them.
+/// How many jobs the callers run in total.
 const JOBS: u64 = 8_000;
 
 /// Eight callers reserve, run and finish on one cell. The nodes count for themselves, as real ones

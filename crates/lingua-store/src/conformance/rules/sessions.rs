@@ -1,4 +1,4 @@
-//! Records of sessions.
+//! Session records.
 
 use crate::conformance::World;
 use crate::contract::{
@@ -20,7 +20,7 @@ impl<S: Store> World<S> {
     }
 }
 
-/// Of two instances that want to go on with a session, one does.
+/// One of two instances takes over a session.
 pub async fn a_session_is_taken_over_by_one_of_two<S: Store>(w: World<S>) {
     assert_eq!(w.session().await, None);
     assert_eq!(w.save(1, "of nobody").await, SaveSessionReply::Conflict { version: 0 });
@@ -33,8 +33,8 @@ pub async fn a_session_is_taken_over_by_one_of_two<S: Store>(w: World<S>) {
     assert_eq!((record.version, &*record.body), (2, &b"second"[..]));
 }
 
-/// A record is kept as long as was asked for, from its last writing on; 0 removes it.
-pub async fn a_session_is_kept_as_long_as_was_asked_for<S: Store>(w: World<S>) {
+/// A record is kept for the requested time after its last write; 0 removes it.
+pub async fn a_session_is_kept_for_the_requested_time<S: Store>(w: World<S>) {
     w.save(0, "a").await;
     w.clock.advance(60_000);
     assert!(w.session().await.is_some(), "in its last moment");
@@ -47,7 +47,7 @@ pub async fn a_session_is_kept_as_long_as_was_asked_for<S: Store>(w: World<S>) {
     assert_eq!((gone, w.session().await), (SaveSessionReply::Saved, None));
 }
 
-/// What is too large is refused and changes nothing.
+/// An oversized record is refused and changes nothing.
 pub async fn an_oversized_session_is_refused<S: Store>(w: World<S>) {
     w.save(0, "a").await;
     let huge = "x".repeat(SESSION_BYTES_MAX + 1);

@@ -1,11 +1,11 @@
 //! Storage that is never closed in good order.
 //!
-//! When a `redb` database is closed, it writes down which of its pages are free, and believes that when it
-//! is opened again; a damaged list can make it stumble. After a crash it checks every page in use against
-//! its checksum and makes the list anew, in about 0.1 s for 100,000 jobs. So ours always
-//! "crashes": from [`Closing::begin`] on the storage takes nothing more.
+//! When a `redb` database is closed it writes the list of its free pages, and trusts that list when
+//! it is opened again; a damaged list can make it panic. After a crash it checks every page in use
+//! against its checksum and builds the list anew, in about 0.1 s for 100,000 jobs. So this database
+//! always "crashes": from [`Closing::begin`] on the storage refuses writes.
 //!
-//! Invariant: there is one way to open a file, and it is the one that has to work when it matters.
+//! Invariant: there is one way to open a file, the one that must work after a crash.
 
 use std::io;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::StorageBackend;
 
-/// Whether the database is being closed. Clones share it.
+/// Whether the database is being closed. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Closing(Arc<AtomicBool>);
 
 impl Closing {
-    /// Nothing is written from now on.
+    /// Refuses writes from now on.
     pub(super) fn begin(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -31,7 +31,7 @@ impl Closing {
     }
 }
 
-/// Some storage, until its database is closed.
+/// Refuses writes once the database is being closed.
 #[derive(Debug)]
 pub(super) struct CrashOnly<B> {
     backend: B,

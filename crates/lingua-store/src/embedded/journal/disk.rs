@@ -1,10 +1,10 @@
-//! The database file: opening, reading back, committing.
+//! The database file: opening, reading, committing.
 //!
-//! Start at [`Disk::open`]. The file is a `redb` database, whose pages carry checksums. It is opened as
-//! after a crash, always, because that is when all of them are checked: see [`CrashOnly`].
+//! Start at [`Disk::open`]. The file is a `redb` database, whose pages carry checksums. It is
+//! always opened as after a crash, because `redb` then checks all of them: see [`CrashOnly`].
 //!
-//! Invariants: a commit is all of its notes or none; a file that was not written by this code, or is
-//! damaged, is refused with what to do about it.
+//! Invariants: a commit is all of its changes or none. A damaged file, or one of another version,
+//! is refused with an error that says what to do.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -15,39 +15,36 @@ use std::path::{Path, PathBuf};
 use lingua_core::{Epoch, JobId, NodeId, Term};
 use redb::backends::FileBackend;
 use redb::{
-    Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError,
-    WriteTransaction,
+    Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, WriteTransaction,
 };
 
 use super::crash_only::{Closing, CrashOnly};
-use super::record::{self, Note};
-use crate::contract::JobRecord;
+use super::record::{self, DurableChange, StoredJob};
 use crate::embedded::directory::Tenant;
 use crate::embedded::open::OpenError;
 
-/// The layout of the tables and their rows.
-pub(super) const VERSION: u64 = 1;
+/// The layout of the tables and their rows. A file of another version is refused.
+pub(super) const VERSION: u64 = 2;
 
-/// The database, in the data directory.
 const FILE: &str = "store.redb";
-/// A database that is being made; it gets its name when it is complete.
+/// A new database; it is renamed when it is complete.
 const FRESH_FILE: &str = "store.redb.new";
-/// Locked as long as a process uses the directory.
+/// Locked while a process uses the directory.
 const LOCK_FILE: &str = "lock";
 
-/// Everything is in memory already, so the database needs little of its own.
+/// Everything is in memory already, so a small cache is enough.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// A file is made smaller when it is opened, if it is larger than this
+/// An opened file is compacted if it is larger than this,
 const SHRINK_FROM_BYTES: u64 = 64 << 20;
-/// and this many times as large as what is in it.
+/// and this many times as large as its records.
 const SHRINK_FACTOR: u64 = 4;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const SPECS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("specs");
 const STEPS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("steps");
 const NODES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("nodes");
-/// Nodes that are ordered to drain. Files of earlier programs do not have it, which means none.
+/// Nodes that an operator has ordered to drain.
 const DRAINED: TableDefinition<'_, &str, ()> = TableDefinition::new("drained");
 
 const META_VERSION: &str = "version";
@@ -55,7 +52,7 @@ const META_EPOCH: &str = "epoch";
 const META_TERM: &str = "term";
 const META_CEILING: &str = "ceiling_ms";
 
-/// An open database file. Nobody else has the directory.
+/// An open database file. No other process has the directory.
 #[derive(Debug)]
 pub(in super::super) struct Disk {
     database: Database,
@@ -65,25 +62,23 @@ pub(in super::super) struct Disk {
     _lock: Option<File>,
 }
 
-/// What was on disk.
+/// The contents of the file.
 #[derive(Debug, Default)]
 pub(in super::super) struct Contents {
-    /// The jobs by id, each with the token of its last step.
-    pub(in super::super) jobs: Vec<(JobRecord, Option<u64>)>,
+    pub(in super::super) jobs: Vec<StoredJob>,
     pub(in super::super) tenants: Vec<(NodeId, Tenant)>,
-    /// Nodes that are ordered to drain.
     pub(in super::super) drained: HashSet<NodeId>,
-    /// The highest that was given.
+    /// The highest epoch that was assigned.
     pub(in super::super) epoch: Epoch,
-    /// The highest that was given.
+    /// The highest term that was given.
     pub(in super::super) term: Term,
-    /// The clock was never beyond this, nor was any fence.
+    /// Neither the clock nor any fence was beyond this.
     pub(in super::super) ceiling_ms: u64,
     bytes: u64,
 }
 
 impl Disk {
-    /// Opens the database of this directory, or makes one.
+    /// Opens the database of this directory, or creates one.
     pub(in super::super) fn open(dir: &Path) -> Result<(Self, Contents), OpenError> {
         let unusable = |source| OpenError::Unusable { dir: dir.to_path_buf(), source };
         std::fs::create_dir_all(dir).map_err(unusable)?;
@@ -102,8 +97,8 @@ impl Disk {
         Ok((disk, contents))
     }
 
-    /// Opens a database and reads all of it. The database checks what it reads, but it is not made
-    /// for hostile files: should it stumble over one, that is our error and not the end of the process.
+    /// Opens a database and reads all of it. `redb` may panic on a damaged file; that becomes an
+    /// error here.
     pub(super) fn over(
         backend: impl StorageBackend,
         file: &Path,
@@ -115,7 +110,7 @@ impl Disk {
             disk.shrink(contents.bytes).map_err(|error| refused(file, error))?;
             Ok((disk, contents))
         }));
-        opened.unwrap_or_else(|_| Err(corrupt(file, "it contradicts itself")))
+        opened.unwrap_or_else(|_| Err(corrupt(file, "its parts contradict each other")))
     }
 
     fn start(backend: impl StorageBackend, file: &Path) -> Result<Self, redb::Error> {
@@ -126,7 +121,7 @@ impl Disk {
         Ok(Self { database, closing, file: file.to_path_buf(), ceiling_ms: 0, _lock: None })
     }
 
-    /// Makes an empty database, under another name until it is complete.
+    /// Creates an empty database, under another name until it is complete.
     fn create(dir: &Path, file: &Path) -> Result<(), OpenError> {
         let unusable = |source| OpenError::Unusable { dir: dir.to_path_buf(), source };
         let fresh = dir.join(FRESH_FILE);
@@ -139,7 +134,7 @@ impl Disk {
         sync_dir(dir).map_err(unusable)
     }
 
-    /// Writes what an empty database has.
+    /// Writes the version and the empty tables.
     pub(super) fn fill(backend: impl StorageBackend, file: &Path) -> Result<(), redb::Error> {
         let disk = Self::start(backend, file)?;
         let transaction = disk.database.begin_write()?;
@@ -147,10 +142,10 @@ impl Disk {
         transaction.open_table(SPECS)?;
         transaction.open_table(STEPS)?;
         transaction.open_table(NODES)?;
+        transaction.open_table(DRAINED)?;
         Ok(transaction.commit()?)
     }
 
-    /// Where it is.
     pub(in super::super) fn file(&self) -> &Path {
         &self.file
     }
@@ -183,7 +178,7 @@ impl Disk {
         Ok(table.get(key)?.map_or(0, |value| value.value()))
     }
 
-    /// Reads jobs and nodes; says what is wrong with the first that makes no sense.
+    /// Reads jobs and nodes; returns what is wrong with the first unreadable one.
     fn read_rows(&self, contents: &mut Contents) -> Result<Option<String>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let specs = transaction.open_table(SPECS)?;
@@ -193,46 +188,40 @@ impl Disk {
             let (id, spec) = spec?;
             let id = JobId::new(id.value());
             let Some((step_of, step)) = steps.next().transpose()? else {
-                return Ok(Some(format!("it does not say where {id} stands")));
+                return Ok(Some(format!("{id} has no step")));
             };
             let job = match step_of.value() == id.number() {
                 true => record::read_job(id, spec.value(), step.value()),
                 false => None,
             };
             let Some(job) = job else {
-                return Ok(Some(format!("the record of {id} makes no sense")));
+                return Ok(Some(format!("the record of {id} is unreadable")));
             };
             contents.bytes += (spec.value().len() + step.value().len()) as u64;
             contents.jobs.push(job);
         }
         if let Some((id, _)) = steps.next().transpose()? {
             let id = JobId::new(id.value());
-            return Ok(Some(format!("it does not say what {id} is")));
+            return Ok(Some(format!("{id} has no specification")));
         }
         for row in transaction.open_table(NODES)?.iter()? {
             let (node, tenant) = row?;
             let Some(tenant) = record::read_tenant(node.value(), tenant.value()) else {
-                return Ok(Some(format!("the record of node {:?} makes no sense", node.value())));
+                return Ok(Some(format!("the record of node {:?} is unreadable", node.value())));
             };
             contents.tenants.push(tenant);
         }
-        match transaction.open_table(DRAINED) {
-            Ok(drained) => {
-                for row in drained.iter()? {
-                    let (node, ()) = (row?.0, ());
-                    let Ok(node) = NodeId::new(node.value()) else {
-                        return Ok(Some(format!("{:?} is no node", node.value())));
-                    };
-                    contents.drained.insert(node);
-                }
-            }
-            Err(TableError::TableDoesNotExist(_)) => {}
-            Err(error) => return Err(error.into()),
+        for row in transaction.open_table(DRAINED)?.iter()? {
+            let (node, _) = row?;
+            let Ok(node) = NodeId::new(node.value()) else {
+                return Ok(Some(format!("{:?} is not the name of a node", node.value())));
+            };
+            contents.drained.insert(node);
         }
         Ok(None)
     }
 
-    /// Gives space back that a busier time has left empty.
+    /// Returns space to the system that a busier time has left empty.
     fn shrink(&mut self, used_bytes: u64) -> Result<(), redb::Error> {
         let file_bytes = std::fs::metadata(&self.file).map_or(0, |file| file.len());
         if file_bytes > SHRINK_FROM_BYTES && file_bytes / SHRINK_FACTOR > used_bytes {
@@ -241,17 +230,17 @@ impl Disk {
         Ok(())
     }
 
-    /// Writes the notes, all or none; they are on disk when it returns.
-    pub(in super::super) fn commit<'n>(
+    /// Writes all the changes or none; they are on disk when it returns.
+    pub(in super::super) fn commit<'c>(
         &mut self,
-        notes: impl Iterator<Item = &'n Note>,
+        changes: impl Iterator<Item = &'c DurableChange>,
     ) -> Result<(), redb::Error> {
-        let mut notes = notes.peekable();
-        if notes.peek().is_none() {
+        let mut changes = changes.peekable();
+        if changes.peek().is_none() {
             return Ok(());
         }
         let transaction = self.database.begin_write()?;
-        self.ceiling_ms = write(&transaction, notes, self.ceiling_ms)?;
+        self.ceiling_ms = write(&transaction, changes, self.ceiling_ms)?;
         Ok(transaction.commit()?)
     }
 }
@@ -262,45 +251,42 @@ impl Drop for Disk {
     }
 }
 
-/// Writes the notes into a transaction; gives the ceiling after them.
-fn write<'n>(
+/// Writes the changes into a transaction; returns the new ceiling.
+fn write<'c>(
     transaction: &WriteTransaction,
-    notes: impl Iterator<Item = &'n Note>,
+    changes: impl Iterator<Item = &'c DurableChange>,
     mut ceiling_ms: u64,
 ) -> Result<u64, redb::Error> {
     let mut meta = transaction.open_table(META)?;
     let mut specs = transaction.open_table(SPECS)?;
     let mut steps = transaction.open_table(STEPS)?;
     let mut nodes = transaction.open_table(NODES)?;
-    for note in notes {
-        match note {
-            Note::Accepted(job) => {
+    let mut drained = transaction.open_table(DRAINED)?;
+    for change in changes {
+        match change {
+            DurableChange::JobCreated(job) => {
                 specs.insert(job.id.number(), &*record::write_spec(job))?;
                 steps.insert(job.id.number(), &*record::write_step(job, None))?;
             }
-            Note::Moved(job, token) => {
-                steps.insert(job.id.number(), &*record::write_step(job, *token))?;
+            DurableChange::JobMoved(StoredJob { record, last_token }) => {
+                steps.insert(record.id.number(), &*record::write_step(record, *last_token))?;
             }
-            Note::Forgotten(job) => {
+            DurableChange::JobDropped(job) => {
                 specs.remove(job.number())?;
                 steps.remove(job.number())?;
             }
-            Note::Placed(node, tenant) => {
+            DurableChange::NodePlaced(node, tenant) => {
                 nodes.insert(node.as_str(), &*record::write_tenant(tenant))?;
                 meta.insert(META_EPOCH, tenant.place.epoch.0)?;
             }
-            Note::Released(node) => {
+            DurableChange::NodeReleased(node) => {
                 nodes.remove(node.as_str())?;
-                transaction.open_table(DRAINED)?.remove(node.as_str())?;
+                drained.remove(node.as_str())?;
             }
-            Note::Ordered(node, true) => {
-                transaction.open_table(DRAINED)?.insert(node.as_str(), ())?;
-            }
-            Note::Ordered(node, false) => {
-                transaction.open_table(DRAINED)?.remove(node.as_str())?;
-            }
-            Note::Term(term) => drop(meta.insert(META_TERM, term.0)?),
-            Note::Ceiling(next_ms) => {
+            DurableChange::NodeDrained(node, true) => drop(drained.insert(node.as_str(), ())?),
+            DurableChange::NodeDrained(node, false) => drop(drained.remove(node.as_str())?),
+            DurableChange::Term(term) => drop(meta.insert(META_TERM, term.0)?),
+            DurableChange::Ceiling(next_ms) => {
                 ceiling_ms = ceiling_ms.max(*next_ms);
                 meta.insert(META_CEILING, ceiling_ms)?;
             }
@@ -320,7 +306,7 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Makes a new name in a directory outlive a power cut.
+/// Makes a rename in a directory survive a power cut.
 fn sync_dir(dir: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
 }
@@ -329,7 +315,7 @@ fn corrupt(file: &Path, detail: &str) -> OpenError {
     OpenError::Corrupt { file: file.to_path_buf(), detail: detail.to_owned() }
 }
 
-/// Tells a disk that does not work from a file that makes no sense.
+/// Distinguishes a disk that does not work from a damaged file.
 fn refused(file: &Path, error: redb::Error) -> OpenError {
     use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
     match error {

@@ -1,4 +1,4 @@
-//! What no real disk does on demand: fail, hesitate, lose power.
+//! A disk that fails, hesitates or loses power.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use redb::StorageBackend;
 
 use super::disk::Disk;
-use super::record;
+use super::record::{self, StoredJob};
 use crate::clock::ManualClock;
 use crate::contract::{
     AdvanceReply, AdvanceRequest, AssignRequest, Bytes, CreateReply, Incarnation, JobFilter,
@@ -28,7 +28,7 @@ const SECTOR: usize = 512;
 
 /// A disk in memory. Clones share it.
 #[derive(Debug, Clone, Default)]
-struct Platter(Arc<(Mutex<State>, Condvar)>);
+struct MemoryDisk(Arc<(Mutex<State>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -41,11 +41,11 @@ struct State {
     stuck: bool,
 }
 
-impl Platter {
+impl MemoryDisk {
     fn formatted() -> Self {
-        let platter = Self::default();
-        Disk::fill(platter.clone(), Path::new(FILE)).unwrap();
-        platter
+        let disk = Self::default();
+        Disk::fill(disk.clone(), Path::new(FILE)).unwrap();
+        disk
     }
 
     fn open(&self, clock: ManualClock) -> Result<Embedded<ManualClock>, OpenError> {
@@ -63,16 +63,16 @@ impl Platter {
     }
 
     /// What is left after a power cut: all that was synced, and any sectors of what was not.
-    fn after_power_cut(&self, lots: &mut Lots) -> Self {
+    fn after_power_cut(&self, random: &mut RandomNumbers) -> Self {
         let state = self.0.0.lock();
         let mut bytes = state.synced.clone();
-        if lots.draw(2) == 0 {
+        if random.draw(2) == 0 {
             bytes.resize(state.bytes.len(), 0);
         }
         for (offset, data) in &state.unsynced {
             for (i, sector) in data.chunks(SECTOR).enumerate() {
                 let at = offset + i * SECTOR;
-                if lots.draw(2) == 0 && at + sector.len() <= bytes.len() {
+                if random.draw(2) == 0 && at + sector.len() <= bytes.len() {
                     bytes[at..at + sector.len()].copy_from_slice(sector);
                 }
             }
@@ -91,7 +91,7 @@ impl Platter {
     }
 }
 
-impl StorageBackend for Platter {
+impl StorageBackend for MemoryDisk {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.0.lock().bytes.len() as u64)
     }
@@ -126,10 +126,10 @@ impl StorageBackend for Platter {
     }
 }
 
-/// A cheap stream of numbers.
-struct Lots(u64);
+/// A simple generator of random numbers.
+struct RandomNumbers(u64);
 
-impl Lots {
+impl RandomNumbers {
     fn draw(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
         (self.0 >> 33) % below
@@ -158,36 +158,36 @@ fn assign(n: u64) -> AssignRequest {
 }
 
 #[tokio::test]
-async fn a_broken_disk_fails_everything_that_would_have_to_be_kept() {
-    let platter = Platter::formatted();
-    let store = platter.open(ManualClock::at(1000)).unwrap();
+async fn a_broken_disk_fails_every_durable_operation() {
+    let disk = MemoryDisk::formatted();
+    let store = disk.open(ManualClock::at(1000)).unwrap();
     assert_eq!(store.create_job(job(1)).await, Ok(CreateReply::Created));
-    platter.set_broken();
+    disk.set_broken();
     let Err(StoreError::Unavailable { detail }) = store.create_job(job(2)).await else {
-        panic!("answered without a disk")
+        panic!("replied without a disk")
     };
     assert!(detail.contains(FILE) && detail.contains("the disk is broken"), "{detail}");
     assert!(detail.contains("restart"), "{detail}");
-    // Whatever comes later, even if the disk is back: the memory has what the disk has not.
-    platter.0.0.lock().broken = false;
+    // Also when the disk works again: memory has changes that the disk does not have.
+    disk.0.0.lock().broken = false;
     assert!(store.create_job(job(3)).await.unwrap_err().is_safe_to_retry());
     assert!(store.advance_job(cancel(1)).await.is_err());
     assert!(store.assign(assign(1)).await.is_err());
-    assert!(store.job(JobId::new(2)).await.is_err(), "seen, but not kept");
-    assert!(store.cells().await.is_ok(), "what is not kept goes on");
+    assert!(store.job(JobId::new(2)).await.is_err(), "in memory, but not on disk");
+    assert!(store.cells().await.is_ok(), "what is not durable still works");
 
     drop(store);
-    let store = platter.open(ManualClock::at(1000)).unwrap();
-    let jobs = store.jobs(JobFilter { limit: 10, ..JobFilter::default() }).await.unwrap();
+    let store = disk.open(ManualClock::at(1000)).unwrap();
+    let jobs = store.jobs(JobFilter { limit: 10, ..JobFilter::default() }).await.unwrap().jobs;
     assert_eq!(jobs.iter().map(|job| job.id.number()).collect::<Vec<_>>(), [1]);
 }
 
 #[tokio::test]
-async fn nothing_is_answered_before_it_is_on_disk() {
-    let platter = Platter::formatted();
-    let store = platter.open(ManualClock::at(1000)).unwrap();
+async fn no_reply_leaves_before_it_is_on_disk() {
+    let disk = MemoryDisk::formatted();
+    let store = disk.open(ManualClock::at(1000)).unwrap();
     store.create_job(job(1)).await.unwrap();
-    platter.set_stuck(true);
+    disk.set_stuck(true);
     let mut made = pin!(store.create_job(job(2)));
     let mut repeated = pin!(store.create_job(job(2)));
     let mut seen = pin!(store.job(JobId::new(2)));
@@ -195,11 +195,11 @@ async fn nothing_is_answered_before_it_is_on_disk() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
         assert!(made.as_mut().now_or_never().is_none());
-        assert!(repeated.as_mut().now_or_never().is_none(), "an acceptance is an acceptance");
-        assert!(seen.as_mut().now_or_never().is_none(), "what was seen may yet be lost");
+        assert!(repeated.as_mut().now_or_never().is_none(), "a repeated request waits as well");
+        assert!(seen.as_mut().now_or_never().is_none(), "what was read may still be lost");
         assert!(placed.as_mut().now_or_never().is_none());
     }
-    platter.set_stuck(false);
+    disk.set_stuck(false);
     assert_eq!(made.await, Ok(CreateReply::Created));
     assert!(matches!(repeated.await, Ok(CreateReply::Exists(_))));
     assert!(seen.await.unwrap().is_some());
@@ -208,27 +208,27 @@ async fn nothing_is_answered_before_it_is_on_disk() {
 
 #[tokio::test]
 async fn a_caller_that_gives_up_leaves_a_whole_job() {
-    let platter = Platter::formatted();
-    let store = platter.open(ManualClock::at(1000)).unwrap();
-    platter.set_stuck(true);
+    let disk = MemoryDisk::formatted();
+    let store = disk.open(ManualClock::at(1000)).unwrap();
+    disk.set_stuck(true);
     assert!(store.create_job(job(1)).now_or_never().is_none(), "dropped while it waits");
-    platter.set_stuck(false);
+    disk.set_stuck(false);
     assert!(matches!(store.create_job(job(1)).await, Ok(CreateReply::Exists(_))));
     drop(store);
-    let store = platter.open(ManualClock::at(1000)).unwrap();
+    let store = disk.open(ManualClock::at(1000)).unwrap();
     assert!(store.job(JobId::new(1)).await.unwrap().is_some());
 }
 
 #[test]
-fn a_power_cut_loses_nothing_that_was_answered() {
+fn a_power_cut_loses_nothing_that_was_confirmed() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     for seed in 0..60 {
-        let mut lots = Lots(seed);
-        let platter = Platter::formatted();
-        let store = platter.open(ManualClock::at(1000)).unwrap();
+        let mut random = RandomNumbers(seed);
+        let disk = MemoryDisk::formatted();
+        let store = disk.open(ManualClock::at(1000)).unwrap();
         let answered = Arc::new(Mutex::new(BTreeMap::new()));
         let count = Arc::new(AtomicU64::new(0));
-        let enough = 20 + lots.draw(200);
+        let enough = 20 + random.draw(200);
         for caller in 0..8 {
             let (store, answered, count) = (store.clone(), Arc::clone(&answered), count.clone());
             runtime.spawn(async move {
@@ -248,10 +248,11 @@ fn a_power_cut_loses_nothing_that_was_answered() {
         while count.load(Ordering::Relaxed) < enough {
             std::thread::yield_now();
         }
-        // First what was answered, then the power cut: what is answered in between may be there too.
+        // First what was answered, then the power cut: what is answered in between may be there
+        // too.
         let answered = answered.lock().clone();
-        let left = platter.after_power_cut(&mut lots);
-        platter.set_broken();
+        let left = disk.after_power_cut(&mut random);
+        disk.set_broken();
 
         let store = left.open(ManualClock::at(1000)).unwrap_or_else(|error| {
             panic!("seed {seed}: {error}");
@@ -289,23 +290,31 @@ fn a_record_reads_back_as_it_was_written_in_every_state() {
         record.stage.state = state;
         for token in [None, Some(u64::MAX)] {
             let (spec, step) = (record::write_spec(&record), record::write_step(&record, token));
-            assert_eq!(record::read_job(record.id, &spec, &step), Some((record.clone(), token)));
+            assert_eq!(
+                record::read_job(record.id, &spec, &step),
+                Some(StoredJob { record: record.clone(), last_token: token })
+            );
         }
         let bare = JobRecord { grant: None, outcome: None, deadline_ms: None, ..record };
         let (spec, step) = (record::write_spec(&bare), record::write_step(&bare, None));
-        assert_eq!(record::read_job(bare.id, &spec, &step), Some((bare, None)));
+        assert_eq!(
+            record::read_job(bare.id, &spec, &step),
+            Some(StoredJob { record: bare, last_token: None })
+        );
     }
 }
 
 #[test]
-fn a_cut_record_is_refused_at_every_byte() {
+fn a_record_that_is_cut_or_of_another_version_is_refused() {
     let record = full_record();
     let (spec, step) = (record::write_spec(&record), record::write_step(&record, Some(1)));
-    let outcome = record.outcome.as_ref().unwrap().len();
     for len in 0..spec.len() - record.spec.len() {
         assert_eq!(record::read_job(record.id, &spec[..len], &step), None, "{len} bytes of spec");
     }
-    for len in 0..step.len() - outcome {
+    for len in 0..step.len() - record.outcome.as_ref().unwrap().len() {
         assert_eq!(record::read_job(record.id, &spec, &step[..len]), None, "{len} bytes of step");
     }
+    let mut old = step.clone();
+    old[0] -= 1;
+    assert_eq!(record::read_job(record.id, &spec, &old), None);
 }

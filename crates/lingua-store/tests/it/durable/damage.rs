@@ -1,5 +1,5 @@
-//! Damaged, foreign and occupied directories: a clear error, or what was answered; never a panic, and
-//! never a job that nobody made.
+//! Damaged, foreign and occupied directories: a clear error, or what was answered; never a panic,
+//! and never a job that nobody made.
 
 use std::fs;
 use std::path::Path;
@@ -141,7 +141,7 @@ async fn a_directory_has_one_user_at_a_time() {
     let store = open(dir.path());
     let error = try_open(dir.path()).unwrap_err();
     assert!(matches!(&error, OpenError::InUse { dir: found } if found == dir.path()), "{error}");
-    assert!(error.to_string().contains("directory of its own"), "{error}");
+    assert!(error.to_string().contains("choose another directory"), "{error}");
     assert!(error.is_safe_to_retry());
     let clone = store.clone();
     drop(store);

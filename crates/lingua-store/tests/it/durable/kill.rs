@@ -59,7 +59,8 @@ fn start_child(dir: &Path, from: u128) -> Child {
         .expect("a child")
 }
 
-/// Reads answers, kills the child, and reads those that it had printed before; gives its node's epoch.
+/// Reads answers, kills the child, and reads those that it had printed before; gives its node's
+/// epoch.
 fn kill_in_the_middle(mut child: Child, answered: &mut BTreeMap<u128, usize>) -> u64 {
     let mut epoch = 0;
     let mut count = 0;

@@ -121,7 +121,7 @@ async fn fences_rise_although_the_clock_ran_far_in_the_life_before() {
     let place = w.join(0, "zh en", 4).await;
     w.clock.advance(3_600_000);
     write_job(&w.store, 1, 0).await;
-    w.beat(place, vec![]).await;
+    w.heartbeat(place, vec![]).await;
     let before = w.take(place.cell, key(1)).await.fence;
     drop(w);
     let w = life(&dir, START_MS);

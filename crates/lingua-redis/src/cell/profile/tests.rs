@@ -1,0 +1,48 @@
+use super::*;
+
+fn langs(tags: &[&str]) -> LangSet {
+    tags.iter().map(|tag| Lang::new(tag).unwrap()).collect()
+}
+
+fn profile(nmt: Nmt, services: ServiceSet, public: bool) -> Profile {
+    let caps =
+        Capabilities::new(langs(&["zh", "en"]), langs(&["zh"]), langs(&["pt-BR"]), nmt, services);
+    Profile::new(caps.unwrap(), 4, public).unwrap()
+}
+
+#[test]
+fn a_profile_reads_back_as_it_was_written() {
+    let lang = |tag| Lang::new(tag).unwrap();
+    let listed = Nmt::pairs([(lang("zh"), lang("en")), (lang("en"), lang("zh-Hant-TW"))]);
+    let no_tone = ServiceSet::ALL.without(Service::Tone).without(Service::Streaming);
+    for nmt in [Nmt::AnyToAny, listed, Nmt::pairs([])] {
+        for (services, public) in [(ServiceSet::ALL, true), (no_tone, false)] {
+            let written = profile(nmt.clone(), services, public);
+            let text = encode(&written, SemanticRule::Source);
+            assert_eq!(decode(&text, 4).unwrap(), written, "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_sets_are_those_of_the_core_index() {
+    let lang = |tag| Lang::new(tag).unwrap();
+    let listed = Nmt::pairs([(lang("zh"), lang("en")), (lang("en"), lang("zh"))]);
+    let text = |rule| encode(&profile(listed.clone(), ServiceSet::EMPTY, true), rule);
+    // English is recognised but not repaired.
+    assert_eq!(text(SemanticRule::Source), "pub| a:en a:zh s:zh t:pt-BR p:en:zh p:zh:en i:en");
+    assert!(text(SemanticRule::Declared).ends_with("i:en i:zh"));
+}
+
+#[test]
+fn a_node_is_in_the_set_of_everything_that_it_has_and_of_less() {
+    let no_tone = ServiceSet::ALL.without(Service::Tone).without(Service::Streaming);
+    let text = encode(&profile(Nmt::AnyToAny, no_tone, true), SemanticRule::Source);
+    assert!(text.starts_with("pub asr semantic nmt tts| n:0 n:1 n:2 n:3 n:4 n:5 n:6 n:7 a:en"));
+    assert_eq!(needs_set(true, no_tone), "n:7");
+    assert_eq!(needs_set(false, ServiceSet::ALL), "n:30");
+    assert_eq!(facts(&text), (true, no_tone));
+    let no_nmt = ServiceSet::ALL.without(Service::Nmt);
+    let text = encode(&profile(Nmt::AnyToAny, no_nmt, false), SemanticRule::Source);
+    assert!(text.starts_with(" asr semantic tts tone streaming| a:en"), "{text}");
+}
