@@ -1,4 +1,4 @@
-//! The session WebSocket: people speak, and hear the translation in the order spoken.
+//! The session WebSocket: turns become jobs, and results return in the order spoken.
 
 use std::ops::{Deref, DerefMut};
 
@@ -9,13 +9,13 @@ use crate::raw_node::RawNode;
 use crate::scheduler::Scheduler;
 
 /// A session client.
-pub(crate) struct Speaker {
+pub(crate) struct SessionClient {
     socket: JsonSocket,
     /// The first message of the scheduler.
-    pub(crate) hello: Value,
+    pub(crate) started: Value,
 }
 
-impl Deref for Speaker {
+impl Deref for SessionClient {
     type Target = JsonSocket;
 
     fn deref(&self) -> &JsonSocket {
@@ -23,14 +23,14 @@ impl Deref for Speaker {
     }
 }
 
-impl DerefMut for Speaker {
+impl DerefMut for SessionClient {
     fn deref_mut(&mut self) -> &mut JsonSocket {
         &mut self.socket
     }
 }
 
-impl Speaker {
-    /// Connects and says what the session is.
+impl SessionClient {
+    /// Connects and sends the first message.
     pub(crate) async fn open(address: &str, first: Value) -> Self {
         Self::open_as(address, first, None).await
     }
@@ -39,11 +39,11 @@ impl Speaker {
         let url = format!("ws://{address}/v1/session/ws");
         let mut socket = JsonSocket::connect(&url, token).await;
         socket.send(first).await;
-        let hello = socket.next().await;
-        Self { socket, hello }
+        let started = socket.next().await;
+        Self { socket, started }
     }
 
-    /// From Chinese to English, with parts of texts.
+    /// Starts a session from Chinese to English, with partial texts.
     pub(crate) async fn start(s: &Scheduler) -> Self {
         Self::start_with(s, json!({})).await
     }
@@ -55,24 +55,24 @@ impl Speaker {
         for (key, value) in more.as_object().into_iter().flatten() {
             start[key] = value.clone();
         }
-        let speaker = Self::open(&s.address, start).await;
-        assert_eq!(speaker.hello["type"], "session_started", "{:?}", speaker.hello);
-        speaker
+        let client = Self::open(&s.address, start).await;
+        assert_eq!(client.started["type"], "session_started", "{:?}", client.started);
+        client
     }
 
-    /// Comes back to a session, at any instance.
-    pub(crate) async fn resume(address: &str, hello: &Value, last_seq: u64) -> Self {
+    /// Resumes a session, at any instance.
+    pub(crate) async fn resume(address: &str, started: &Value, last_seq: u64) -> Self {
         Self::open(
             address,
             json!({
-                "type": "session_resume", "session_id": hello["session_id"],
-                "resume_token": hello["resume_token"], "last_seq": last_seq,
+                "type": "session_resume", "session_id": started["session_id"],
+                "resume_token": started["resume_token"], "last_seq": last_seq,
             }),
         )
         .await
     }
 
-    /// Says something for so long, in frames of 20 ms.
+    /// Sends speech of this length, in frames of 20 ms.
     pub(crate) async fn speak(&mut self, ms: usize) {
         for _ in 0..ms / 20 {
             self.send_bytes(frame(0x1000)).await;
@@ -84,7 +84,7 @@ impl Speaker {
         self.send(json!({"type": "turn_end"})).await;
     }
 
-    /// The next result or missing one.
+    /// The next result or missing segment.
     pub(crate) async fn outcome(&mut self) -> Value {
         loop {
             let message = self.next().await;
@@ -96,28 +96,28 @@ impl Speaker {
     }
 }
 
-/// 20 ms of 16 kHz.
+/// 20 ms at 16 kHz.
 pub(crate) fn frame(sample: i16) -> Vec<u8> {
     sample.to_le_bytes().repeat(320)
 }
 
-/// Where a segment stands: turn and part.
-fn place(message: &Value) -> (u64, u64) {
-    (message["turn"].as_u64().expect("a turn"), message["segment"].as_u64().expect("a part"))
+/// The turn of a segment, and its number in the turn.
+fn segment_id(message: &Value) -> (u64, u64) {
+    (message["turn"].as_u64().expect("a turn"), message["segment"].as_u64().expect("a segment"))
 }
 
 #[tokio::test]
-async fn a_turn_becomes_a_job_and_comes_back_translated() {
+async fn a_turn_becomes_a_job_and_its_result_returns() {
     let s = Scheduler::start().await;
     let mut node = RawNode::join(&s, "n1", 2).await;
-    let mut client = Speaker::start_with(&s, json!({"require_tts": true})).await;
+    let mut client = SessionClient::start_with(&s, json!({"require_tts": true})).await;
     assert!(s.get("/metrics").await.text.contains("lingua_sessions 1"));
     client.turn(400).await;
     let accepted = client.expect("job_accepted").await;
-    assert_eq!(place(&accepted), (1, 1));
+    assert_eq!(segment_id(&accepted), (1, 1));
     let assign = node.expect("job_assign").await;
     assert_eq!(assign["job_id"], accepted["job_id"]);
-    assert_eq!(assign["session_id"], client.hello["session_id"]);
+    assert_eq!(assign["session_id"], client.started["session_id"]);
     assert_eq!(assign["options"]["require_tts"], true);
     let audio = &assign["audio"];
     assert_eq!((&audio["format"], &audio["sample_rate"]), (&json!("pcm16"), &json!(16_000)));
@@ -129,7 +129,7 @@ async fn a_turn_becomes_a_job_and_comes_back_translated() {
     let result = json!({"text_asr": "你好", "text_translated": "hello", "tts_audio": tts});
     node.report("job_done", &assign, json!({"result": result})).await;
     let result = client.expect("result").await;
-    assert_eq!((result["seq"].as_u64(), place(&result)), (Some(1), (1, 1)));
+    assert_eq!((result["seq"].as_u64(), segment_id(&result)), (Some(1), (1, 1)));
     assert_eq!((&result["src_lang"], &result["tgt_lang"]), (&json!("zh"), &json!("en")));
     assert_eq!(
         (&result["text_asr"], &result["text_translated"]),
@@ -137,38 +137,38 @@ async fn a_turn_becomes_a_job_and_comes_back_translated() {
     );
     assert_eq!(result["tts_audio"]["data"], "AAECAw==");
     assert!(result["timings"]["delay_ms"].is_u64() && result["timings"]["total_ms"].is_u64());
-    // A job of a session is a job.
+    // The segment's job is visible like any other job.
     let view = s.get(&format!("/v1/jobs/{}", result["job_id"].as_str().unwrap())).await;
     assert_eq!(view.body["state"], "DONE", "{:?}", view.body);
 
     client.send(json!({"type": "text", "text": "再见"})).await;
     let assign = node.work().await;
     assert_eq!(assign["text"], "再见");
-    assert_eq!(place(&client.outcome().await), (2, 1));
+    assert_eq!(segment_id(&client.outcome().await), (2, 1));
     client.send(json!({"type": "session_end"})).await;
-    assert_eq!(client.next().await, Value::Null, "all is said");
+    assert_eq!(client.next().await, Value::Null, "the session has ended");
     assert!(s.get("/metrics").await.text.contains("lingua_sessions 0"));
 }
 
 #[tokio::test]
-async fn pauses_and_length_end_segments_and_silence_makes_none() {
+async fn pauses_and_length_end_segments_and_silence_makes_no_job() {
     let s =
         Scheduler::with(&[("SESSION__PAUSE_MS", "300"), ("SESSION__SEGMENT_MAX_MS", "1000")]).await;
     let _nodes = [RawNode::join(&s, "n1", 9).await, RawNode::join(&s, "n2", 9).await]
         .map(|node| node.serve(9, std::time::Duration::ZERO));
-    let mut client = Speaker::start(&s).await;
+    let mut client = SessionClient::start(&s).await;
     for _ in 0..50 {
         client.send_bytes(frame(0)).await;
     }
     client.send(json!({"type": "turn_end"})).await;
     client.send(json!({"type": "turn_start"})).await;
     client.turn(2_500).await;
-    // Silence and an empty turn left nothing: this is the first that is spoken.
+    // Silence and the empty turn made no segments: these are the first.
     let outcomes = [client.outcome().await, client.outcome().await, client.outcome().await];
-    assert_eq!(outcomes.each_ref().map(place), [(1, 1), (1, 2), (1, 3)], "cut by length");
+    assert_eq!(outcomes.each_ref().map(segment_id), [(1, 1), (1, 2), (1, 3)], "cut by length");
     client.speak(200).await;
     let paused = client.outcome().await;
-    assert_eq!((paused["seq"].as_u64(), place(&paused)), (Some(4), (2, 1)), "a pause ends it");
+    assert_eq!((paused["seq"].as_u64(), segment_id(&paused)), (Some(4), (2, 1)), "a pause ends it");
 
     let mut nodes = vec![];
     for outcome in &outcomes {
@@ -176,22 +176,22 @@ async fn pauses_and_length_end_segments_and_silence_makes_none() {
         nodes.push(job["node_id"].as_str().unwrap().to_owned());
     }
     nodes.dedup();
-    assert_eq!(nodes.len(), 1, "the parts of a turn stay together: {nodes:?}");
+    assert_eq!(nodes.len(), 1, "the segments of a turn go to one node: {nodes:?}");
 }
 
 #[tokio::test]
-async fn results_come_in_the_order_spoken_and_missing_ones_say_why() {
+async fn results_come_in_the_order_spoken_and_missing_segments_name_the_error() {
     let s =
         Scheduler::with(&[("SESSION__DEADLINE_MS", "1500"), ("SCHEDULER__MAX_RETRY", "0")]).await;
     let mut node = RawNode::join(&s, "n1", 9).await;
-    let mut client = Speaker::start(&s).await;
+    let mut client = SessionClient::start(&s).await;
     let mut assigns = vec![];
     for n in 0..4 {
         client.send(json!({"type": "text", "text": format!("句子 {n} 🎉")})).await;
         assigns.push(node.expect("job_assign").await);
         node.report("job_ack", &assigns[n], json!({})).await;
     }
-    // The last is done first, one fails, one is never heard of.
+    // The last job ends first, one fails, one never ends.
     node.report("job_done", &assigns[3], json!({"result": {"text_translated": "d"}})).await;
     node.report("job_fail", &assigns[2], json!({"reason": "NO_IDEA", "retryable": false})).await;
     node.report("job_done", &assigns[0], json!({"result": {"text_translated": "a"}})).await;
@@ -205,11 +205,15 @@ async fn results_come_in_the_order_spoken_and_missing_ones_say_why() {
     let expected = ["a", "DEADLINE_EXCEEDED", "NODE_FAILED", "d"];
     let expected: Vec<_> = (1..).zip(expected).map(|(n, what)| (n, n, what.to_owned())).collect();
     assert_eq!(seen, expected);
-    assert_eq!(node.expect("job_cancel").await["job_id"], assigns[1]["job_id"], "nobody waits");
+    assert_eq!(
+        node.expect("job_cancel").await["job_id"],
+        assigns[1]["job_id"],
+        "its deadline has passed"
+    );
 }
 
 #[tokio::test]
-async fn face_to_face_each_hears_the_other() {
+async fn each_speaker_of_a_two_way_session_is_translated_for_the_other() {
     let s = Scheduler::start().await;
     let mut one_way = RawNode::join_with(
         &s,
@@ -221,7 +225,7 @@ async fn face_to_face_each_hears_the_other() {
     .await;
     let mut node = RawNode::join(&s, "both", 1).await;
     let two = json!({"mode": "two_way", "lang_a": "zh", "lang_b": "en", "context": true});
-    let mut client = Speaker::start_with(&s, two).await;
+    let mut client = SessionClient::start_with(&s, two).await;
     client.send(json!({"type": "turn_start", "speaker": "b"})).await;
     client.turn(100).await;
     let assign = node.work().await;
@@ -229,20 +233,20 @@ async fn face_to_face_each_hears_the_other() {
     let result = client.outcome().await;
     assert_eq!((&result["src_lang"], &result["tgt_lang"]), (&json!("en"), &json!("zh")));
 
-    // Nobody says who speaks: the node finds out, and must be able to do both.
-    for (spoken, becomes) in [("en", "zh"), ("zh", "en")] {
+    // Without a named speaker the node finds out, and must serve both directions.
+    for (spoken, target) in [("en", "zh"), ("zh", "en")] {
         client.turn(100).await;
         let assign = node.expect("job_assign").await;
         assert_eq!(
             (&assign["src_lang"], &assign["two_way"]),
             (&json!("auto"), &json!(["zh", "en"]))
         );
-        assert_eq!(assign["context"].as_array().map(Vec::is_empty), Some(false), "what was said");
+        assert_eq!(assign["context"].as_array().map(Vec::is_empty), Some(false), "earlier texts");
         node.report("job_ack", &assign, json!({})).await;
         let result = json!({"src_lang": spoken, "text_asr": "x", "text_translated": "y"});
         node.report("job_done", &assign, json!({"result": result})).await;
         let result = client.outcome().await;
-        assert_eq!((&result["src_lang"], &result["tgt_lang"]), (&json!(spoken), &json!(becomes)));
+        assert_eq!((&result["src_lang"], &result["tgt_lang"]), (&json!(spoken), &json!(target)));
     }
     client.send(json!({"type": "turn_start", "speaker": "c"})).await;
     assert_eq!(client.expect("error").await["fatal"], false);
@@ -263,7 +267,7 @@ async fn turns_of_one_session_spread_over_the_nodes() {
         let node = RawNode::join(&s, &format!("n{n}"), 8).await;
         nodes.push(node.serve(8, std::time::Duration::from_millis(5)));
     }
-    let mut client = Speaker::start(&s).await;
+    let mut client = SessionClient::start(&s).await;
     let mut used = std::collections::BTreeMap::new();
     for _ in 0..40 {
         client.turn(40).await;
@@ -272,28 +276,28 @@ async fn turns_of_one_session_spread_over_the_nodes() {
         *used.entry(job["node_id"].as_str().unwrap().to_owned()).or_insert(0) += 1;
     }
     assert_eq!(used.len(), 4, "{used:?}");
-    assert!(used.values().all(|&count| count <= 25), "no node is the session's: {used:?}");
+    assert!(used.values().all(|&count| count <= 25), "no node gets most turns: {used:?}");
 }
 
 #[tokio::test]
 async fn a_broken_connection_is_resumed_without_loss_or_repeats() {
     let s = Scheduler::start().await;
     let mut node = RawNode::join(&s, "n1", 9).await;
-    let mut client = Speaker::start(&s).await;
-    let say = |n: u64| json!({"type": "text", "text": format!("{n}")});
-    client.send(say(1)).await;
+    let mut client = SessionClient::start(&s).await;
+    let text = |n: u64| json!({"type": "text", "text": format!("{n}")});
+    client.send(text(1)).await;
     node.work().await;
     assert_eq!(client.outcome().await["seq"], 1);
-    let hello = client.hello.clone();
-    client.send(say(2)).await;
+    let started = client.started.clone();
+    client.send(text(2)).await;
     let second = node.expect("job_assign").await;
-    // In the middle of a sentence, and with a job open.
+    // The connection breaks within a turn, while a job is open.
     client.speak(200).await;
     let third = async {
         let assign = node.expect("job_assign").await;
-        // A connection that breaks may take the last frames with it.
-        let heard = node.next().await["binary"].as_array().map(Vec::len);
-        assert!(heard.is_some_and(|bytes| bytes > 0 && bytes % 640 == 0), "{heard:?}");
+        // The last frames may be lost with the connection.
+        let received = node.next().await["binary"].as_array().map(Vec::len);
+        assert!(received.is_some_and(|bytes| bytes > 0 && bytes % 640 == 0), "{received:?}");
         assign
     };
     drop(client);
@@ -302,52 +306,52 @@ async fn a_broken_connection_is_resumed_without_loss_or_repeats() {
         node.report("job_ack", assign, json!({})).await;
         node.report("job_done", assign, json!({"result": {"text_translated": "x"}})).await;
     }
-    let mut back = Speaker::resume(&s.address, &hello, 1).await;
+    let mut back = SessionClient::resume(&s.address, &started, 1).await;
     assert_eq!(
-        (&back.hello["type"], &back.hello["resumed"]),
+        (&back.started["type"], &back.started["resumed"]),
         (&json!("session_started"), &json!(true))
     );
     assert_eq!(back.outcome().await["seq"], 2);
     assert_eq!(back.outcome().await["seq"], 3);
-    back.send(say(4)).await;
+    back.send(text(4)).await;
     node.work().await;
-    assert_eq!(back.outcome().await["seq"], 4, "and it goes on");
+    assert_eq!(back.outcome().await["seq"], 4, "the session continues");
 
-    // Whoever saw less gets more; another connection ends this one.
-    let mut again = Speaker::resume(&s.address, &hello, 2).await;
+    // A client that saw less gets more; the new connection closes the older one.
+    let mut again = SessionClient::resume(&s.address, &started, 2).await;
     assert_eq!(again.outcome().await["seq"], 3);
     assert_eq!(again.outcome().await["seq"], 4);
     let error = back.expect("error").await;
     assert_eq!((&error["error"], &error["fatal"]), (&json!("STALE_EPOCH"), &json!(true)));
 
-    let mut guess = hello.clone();
+    let mut guess = started.clone();
     guess["resume_token"] = json!("lingua_00");
-    let wrong = Speaker::resume(&s.address, &guess, 0).await;
+    let wrong = SessionClient::resume(&s.address, &guess, 0).await;
     assert_eq!(
-        (&wrong.hello["error"], &wrong.hello["fatal"]),
+        (&wrong.started["error"], &wrong.started["fatal"]),
         (&json!("SESSION_NOT_FOUND"), &json!(true))
     );
-    let theirs = Speaker::start(&s).await;
-    guess["resume_token"] = theirs.hello["resume_token"].clone();
-    let wrong = Speaker::resume(&s.address, &guess, 0).await;
-    assert_eq!(wrong.hello["error"], "SESSION_NOT_FOUND", "somebody else's");
+    let theirs = SessionClient::start(&s).await;
+    guess["resume_token"] = theirs.started["resume_token"].clone();
+    let wrong = SessionClient::resume(&s.address, &guess, 0).await;
+    assert_eq!(wrong.started["error"], "SESSION_NOT_FOUND", "the secret of another session");
 }
 
 #[tokio::test]
-async fn a_node_that_listens_along_hears_as_it_is_said_and_another_hears_it_again() {
+async fn a_streaming_node_gets_speech_as_it_arrives_and_the_next_one_gets_it_from_the_start() {
     let s = Scheduler::start().await;
-    let mut first = RawNode::join_with(&s, listener("first")).await;
-    let mut client = Speaker::start(&s).await;
+    let mut first = RawNode::join_with(&s, streaming_node("first")).await;
+    let mut client = SessionClient::start(&s).await;
     client.speak(100).await;
     let assign = first.expect("job_assign").await;
     assert_eq!(assign["audio"]["stream"], true, "{assign}");
     first.report("job_ack", &assign, json!({})).await;
-    let heard = sound(&mut first, &assign, 3_200).await;
-    assert_eq!(heard, frame(0x1000).repeat(5));
+    let received = streamed_audio(&mut first, &assign, 3_200).await;
+    assert_eq!(received, frame(0x1000).repeat(5));
     first.report("job_partial", &assign, json!({"text": "so"})).await;
-    assert_eq!(client.expect("partial").await["text"], "so", "while it is being said");
+    assert_eq!(client.expect("partial").await["text"], "so", "while the client speaks");
 
-    let mut second = RawNode::join_with(&s, listener("second")).await;
+    let mut second = RawNode::join_with(&s, streaming_node("second")).await;
     first.crash();
     client.speak(100).await;
     let again = second.expect("job_assign").await;
@@ -355,7 +359,11 @@ async fn a_node_that_listens_along_hears_as_it_is_said_and_another_hears_it_agai
     assert_eq!(again["audio"]["stream"], true);
     second.report("job_ack", &again, json!({})).await;
     client.send(json!({"type": "turn_end"})).await;
-    assert_eq!(sound(&mut second, &again, 6_400).await, frame(0x1000).repeat(10), "from the start");
+    assert_eq!(
+        streamed_audio(&mut second, &again, 6_400).await,
+        frame(0x1000).repeat(10),
+        "from the start"
+    );
     let end = second.expect("audio_end").await;
     assert_eq!((&end["job_id"], &end["bytes"]), (&assign["job_id"], &json!(6_400)));
     second.report("job_done", &again, json!({"result": {"text_translated": "so it is"}})).await;
@@ -363,28 +371,28 @@ async fn a_node_that_listens_along_hears_as_it_is_said_and_another_hears_it_agai
     assert_eq!(result["text_translated"], "so it is", "{result}");
 }
 
-/// A node that listens along.
-pub(crate) fn listener(id: &str) -> Value {
+/// The registration of a streaming node.
+pub(crate) fn streaming_node(id: &str) -> Value {
     json!({
         "type": "register", "node_id": id, "max_concurrent_jobs": 1, "streaming": true,
         "asr_langs": ["zh", "en"], "semantic_langs": ["zh", "en"], "tts_langs": ["zh", "en"],
     })
 }
 
-/// Audio of a job until so many bytes have come.
-pub(crate) async fn sound(node: &mut RawNode, assign: &Value, bytes: usize) -> Vec<u8> {
+/// Reads streamed audio of a job until this many bytes have arrived.
+pub(crate) async fn streamed_audio(node: &mut RawNode, assign: &Value, bytes: usize) -> Vec<u8> {
     let job = assign["job_id"].as_str().and_then(|id| id.strip_prefix("job-")).expect("an id");
     let number = u128::from_str_radix(job, 16).expect("hexadecimal").to_be_bytes();
     let attempt = (assign["attempt_id"].as_u64().expect("a number") as u32).to_be_bytes();
-    let mut heard = vec![];
-    while heard.len() < bytes {
+    let mut received = vec![];
+    while received.len() < bytes {
         let frame = node.next().await;
-        let frame = frame["binary"].as_array().unwrap_or_else(|| panic!("no sound: {frame}"));
+        let frame = frame["binary"].as_array().unwrap_or_else(|| panic!("not audio: {frame}"));
         let frame: Vec<u8> =
             frame.iter().map(|byte| byte.as_u64().expect("a byte") as u8).collect();
         let (tag, audio) = frame.split_at(20);
-        assert_eq!(tag, [&number[..], &attempt[..]].concat(), "it says whose it is");
-        heard.extend_from_slice(audio);
+        assert_eq!(tag, [&number[..], &attempt[..]].concat(), "the tag of the job");
+        received.extend_from_slice(audio);
     }
-    heard
+    received
 }

@@ -1,4 +1,4 @@
-//! What a session refuses, and what it survives.
+//! What a session refuses, and its limits.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::raw_node::RawNode;
 use crate::scheduler::{Scheduler, within};
-use crate::session::{Speaker, frame};
+use crate::session::{SessionClient, frame};
 
 #[tokio::test]
-async fn garbage_is_answered_and_the_session_goes_on() {
+async fn a_malformed_frame_gets_an_error_and_the_session_continues() {
     let s = Scheduler::start().await;
     let mut node = RawNode::join(&s, "n1", 1).await;
-    let mut client = Speaker::start(&s).await;
+    let mut client = SessionClient::start(&s).await;
     for nonsense in ["{", "[]", "hello, is this on?", r#"{"type":"dance"}"#, r#"{"type":"text"}"#] {
         client.send_text(nonsense).await;
         let error = client.expect("error").await;
@@ -24,17 +24,17 @@ async fn garbage_is_answered_and_the_session_goes_on() {
     client.send_bytes(vec![1; 65 << 10]).await;
     assert_eq!(client.expect("error").await["error"], "PAYLOAD_TOO_LARGE");
     client.send(json!({"type": "text", "text": "语".repeat(5_462)})).await;
-    assert_eq!(client.expect("error").await["error"], "INVALID_REQUEST", "16 KiB are enough");
+    assert_eq!(client.expect("error").await["error"], "INVALID_REQUEST", "more than 16 KiB");
     client.turn(40).await;
     node.work().await;
-    assert_eq!(client.outcome().await["seq"], 1, "nothing was lost");
+    assert_eq!(client.outcome().await["seq"], 1, "nothing else has changed");
 }
 
 #[tokio::test]
-async fn long_texts_in_any_script_come_through_whole() {
+async fn long_texts_in_any_script_arrive_complete() {
     let s = Scheduler::start().await;
     let mut node = RawNode::join(&s, "n1", 1).await;
-    let mut client = Speaker::start_with(&s, json!({"context": true})).await;
+    let mut client = SessionClient::start_with(&s, json!({"context": true})).await;
     for letter in ["语", "ع", "👩‍👩‍👧‍👦"] {
         let text = letter.repeat(16 * 1024 / letter.len());
         client.send(json!({"type": "text", "text": text})).await;
@@ -53,7 +53,7 @@ async fn long_texts_in_any_script_come_through_whole() {
 }
 
 #[tokio::test]
-async fn bad_starts_and_late_ones_are_refused() {
+async fn malformed_first_messages_are_refused() {
     let s = Scheduler::with(&[("SERVER__FIRST_MESSAGE_MS", "300")]).await;
     for (first, code) in [
         (json!({"type": "turn_end"}), "INVALID_REQUEST"),
@@ -69,9 +69,9 @@ async fn bad_starts_and_late_ones_are_refused() {
             "SESSION_NOT_FOUND",
         ),
     ] {
-        let mut client = Speaker::open(&s.address, first).await;
+        let mut client = SessionClient::open(&s.address, first).await;
         assert_eq!(
-            (client.hello["error"].as_str(), &client.hello["fatal"]),
+            (client.started["error"].as_str(), &client.started["fatal"]),
             (Some(code), &json!(true))
         );
         assert_eq!(client.next().await, Value::Null);
@@ -79,25 +79,25 @@ async fn bad_starts_and_late_ones_are_refused() {
 }
 
 #[tokio::test]
-async fn nobody_speaks_faster_than_time_passes_by_much() {
+async fn audio_much_faster_than_real_time_is_refused() {
     let s = Scheduler::start().await;
     let mut node = RawNode::join(&s, "n1", 9).await;
-    // 8 kHz it says, and it is 48 kHz: six times as much as there can be.
-    let lie = json!({"audio": {"format": "pcm16", "sample_rate": 8_000}});
-    let mut client = Speaker::start_with(&s, lie).await;
+    // The client declares 8 kHz and sends more than that.
+    let declared = json!({"audio": {"format": "pcm16", "sample_rate": 8_000}});
+    let mut client = SessionClient::start_with(&s, declared).await;
     client.turn(40).await;
     node.work().await;
     assert_eq!(client.outcome().await["seq"], 1);
-    let hello = client.hello.clone();
-    // More than the window takes at once.
+    let started = client.started.clone();
+    // More than the rate limit allows at once.
     for _ in 0..21_000 / 40 {
         client.try_send_bytes(frame(0)).await;
     }
     let error = client.expect("error").await;
     assert_eq!((&error["error"], &error["fatal"]), (&json!("RATE_LIMITED"), &json!(true)));
     assert!(error["detail"].as_str().is_some_and(|d| d.contains("sample rate")), "{error}");
-    let back = Speaker::resume(&s.address, &hello, 1).await;
-    assert_eq!(back.hello["type"], "session_started", "the session is still there");
+    let back = SessionClient::resume(&s.address, &started, 1).await;
+    assert_eq!(back.started["type"], "session_started", "the session is not lost");
 }
 
 #[tokio::test]
@@ -117,14 +117,14 @@ async fn sessions_are_counted_by_token_and_open_segments_by_session() {
     std::fs::write(&file, config).expect("a file");
     let s = Scheduler::from_file(file.to_str().expect("a path")).await;
     let start = || json!({"type": "session_start", "src_lang": "zh", "tgt_lang": "en"});
-    let mut one = Speaker::open_as(&s.address, start(), Some(token)).await;
-    let two = Speaker::open_as(&s.address, start(), Some(token)).await;
+    let mut one = SessionClient::open_as(&s.address, start(), Some(token)).await;
+    let two = SessionClient::open_as(&s.address, start(), Some(token)).await;
     assert_eq!(
-        (&one.hello["type"], &two.hello["type"]),
+        (&one.started["type"], &two.started["type"]),
         (&json!("session_started"), &json!("session_started"))
     );
-    let three = Speaker::open_as(&s.address, start(), Some(token)).await;
-    assert_eq!(three.hello["error"], "RATE_LIMITED", "{:?}", three.hello);
+    let three = SessionClient::open_as(&s.address, start(), Some(token)).await;
+    assert_eq!(three.started["error"], "RATE_LIMITED", "{:?}", three.started);
 
     let register = json!({"type": "register", "node_id": "n1", "max_concurrent_jobs": 9,
         "semantic_langs": ["zh", "en"], "tts_langs": ["zh", "en"]});
@@ -148,17 +148,17 @@ async fn sessions_are_counted_by_token_and_open_segments_by_session() {
     assert_eq!(errors, ["", "", "", "RATE_LIMITED", "RATE_LIMITED"]);
     one.send(json!({"type": "text", "text": "again"})).await;
     node.work().await;
-    assert_eq!(one.outcome().await["seq"], 6, "there is room again");
+    assert_eq!(one.outcome().await["seq"], 6, "a segment is accepted again");
 }
 
 #[tokio::test]
-async fn idle_sessions_end_and_those_that_nobody_resumes_too() {
+async fn idle_sessions_and_sessions_that_nobody_resumes_end() {
     let s = Scheduler::with(&[("SESSION__IDLE_MS", "300"), ("SESSION__RESUME_MS", "300")]).await;
-    let mut client = Speaker::start(&s).await;
+    let mut client = SessionClient::start(&s).await;
     let error = client.expect("error").await;
     assert_eq!((&error["error"], &error["fatal"]), (&json!("SESSION_IDLE"), &json!(true)));
-    let gone = Speaker::start(&s).await;
-    let hello = gone.hello.clone();
+    let gone = SessionClient::start(&s).await;
+    let started = gone.started.clone();
     drop(gone);
     let none_left = async {
         while !s.get("/metrics").await.text.contains("lingua_sessions 0") {
@@ -166,17 +166,17 @@ async fn idle_sessions_end_and_those_that_nobody_resumes_too() {
         }
     };
     within(none_left).await;
-    let late = Speaker::resume(&s.address, &hello, 0).await;
-    assert_eq!(late.hello["error"], "SESSION_NOT_FOUND");
+    let late = SessionClient::resume(&s.address, &started, 0).await;
+    assert_eq!(late.started["error"], "SESSION_NOT_FOUND");
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_cut_off_and_misses_nothing() {
+async fn a_client_that_does_not_read_is_disconnected_and_gets_everything_after_it_resumes() {
     let s =
         Scheduler::with(&[("SESSION__WRITE_MS", "300"), ("SESSION__DEADLINE_MS", "60000")]).await;
     let mut node = RawNode::join(&s, "n1", 20).await;
-    let mut client = Speaker::start(&s).await;
-    let hello = client.hello.clone();
+    let mut client = SessionClient::start(&s).await;
+    let started = client.started.clone();
     let data = "AAAA".repeat(150_000);
     let tts = json!({"format": "pcm16", "sample_rate": 24_000, "data": data});
     let result = json!({"text_translated": "long", "tts_audio": tts});
@@ -190,14 +190,14 @@ async fn a_client_that_does_not_read_is_cut_off_and_misses_nothing() {
         node.report("job_done", assign, json!({"result": result})).await;
         node.expect("job_confirmed").await;
     }
-    let is_cut_off = async {
+    let is_disconnected = async {
         while !s.get("/metrics").await.text.contains("lingua_connections{kind=\"session\"} 0") {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    within(is_cut_off).await;
+    within(is_disconnected).await;
     assert!(s.get("/metrics").await.text.contains("lingua_sessions 1"), "the session is kept");
-    let mut back = Speaker::resume(&s.address, &hello, 0).await;
+    let mut back = SessionClient::resume(&s.address, &started, 0).await;
     for seq in 1..=20 {
         let outcome = back.outcome().await;
         assert_eq!((outcome["seq"].as_u64(), &outcome["type"]), (Some(seq), &json!("result")));

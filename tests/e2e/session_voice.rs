@@ -1,4 +1,4 @@
-//! Voice activity detection: a microphone that is never switched off.
+//! Voice activity detection: the client sends audio without a break.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use serde_json::{Value, json};
 
 use crate::raw_node::RawNode;
 use crate::scheduler::Scheduler;
-use crate::session::Speaker;
+use crate::session::SessionClient;
 
 #[path = "../../crates/lingua-server/src/session/voice/test_audio.rs"]
-mod vowel;
+mod test_audio;
 
 #[tokio::test]
-async fn with_a_detector_silence_ends_a_turn_while_frames_go_on() {
+async fn with_voice_detection_silence_ends_a_turn_while_frames_arrive() {
     let settings =
         [("SESSION__VAD", "true"), ("SESSION__SILENCE_MS", "400"), ("SESSION__PAUSE_MS", "60000")];
     let s = Scheduler::with(&settings).await;
     let _node = RawNode::join(&s, "n1", 9).await.serve(9, Duration::ZERO);
-    let mut client = Speaker::start(&s).await;
+    let mut client = SessionClient::start(&s).await;
     let mut n = 0;
     for turn in 1..=2 {
-        // A second of hiss, a second and a half of a voice, and a second of hiss.
+        // One second of hiss, 1.5 seconds of a vowel, one second of hiss.
         for (frames, is_voiced) in [(50, false), (75, true), (50, false)] {
             for _ in 0..frames {
-                client.send_bytes(vowel::frame(16_000, n, is_voiced)).await;
+                client.send_bytes(test_audio::frame(16_000, n, is_voiced)).await;
                 n += 1;
             }
         }
@@ -34,5 +34,5 @@ async fn with_a_detector_silence_ends_a_turn_while_frames_go_on() {
         assert_eq!(spoken["state"], "DONE", "{spoken}");
     }
     client.send(json!({"type": "session_end"})).await;
-    assert_eq!(client.next().await, Value::Null, "hiss became no job");
+    assert_eq!(client.next().await, Value::Null, "hiss makes no job");
 }

@@ -8,8 +8,8 @@
 //! | `segment.rs` | [`Segmenter`]: cuts turns into segments |
 //! | `delivery_queue.rs` | [`DeliveryQueue`]: delivers each segment once, in the order spoken |
 //!
-//! Start at [`Segmenter::audio`] and [`DeliveryQueue::deliver`]. The audio itself is not here: these
-//! types only decide what happens to it.
+//! Start at [`Segmenter::audio`] and [`DeliveryQueue::deliver`]. The audio itself is not here:
+//! these types only decide what happens to it.
 
 mod delivery_queue;
 mod encoding;

@@ -1,8 +1,8 @@
 //! The nodes that serve only one direction of a two-way session.
 //!
 //! The store selects nodes by one direction. If a node has to find out who speaks, it must serve
-//! both directions, so the runner excludes the others. The answer is cached for [`FRESH_MS`]; a node
-//! whose languages have changed since then refuses a job that it cannot do.
+//! both directions, so the runner excludes the others. The answer is cached for [`FRESH_MS`]; a
+//! node whose languages have changed since then refuses a job that it cannot do.
 //!
 //! Start at [`OneWayNodes::get`].
 

@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `options.rs` | [`SessionOptions`], and [`SessionRefusal`]: what a client is told |
+//! | `options.rs` | [`SessionOptions`], and [`SessionRefusal`]: why a request is refused |
 //! | `registry.rs` | [`Sessions`]: all sessions of this instance; starts and resumes them |
 //! | `connection.rs` | [`ClientConnection`]: a client's connection to its session |
 //! | `live.rs` | one session: takes audio and text, opens and closes segments |
@@ -11,9 +11,9 @@
 //! | `timers.rs` | pauses, deadlines, idle and abandoned sessions |
 //! | `record.rs` | the session's record in the store, from which another instance continues |
 //!
-//! A segment travels from [`ClientConnection::audio`] to `live.rs`, which opens it, to `segment.rs`,
-//! which submits its job and waits, to [`ClientConnection::next`], which delivers in order. The rules
-//! are the core's (`lingua_core::session`).
+//! A segment travels from [`ClientConnection::audio`] to `live.rs`, which opens it, to
+//! `segment.rs`, which submits its job and waits, to [`ClientConnection::next`], which delivers in
+//! order. The rules are the core's (`lingua_core::session`).
 //!
 //! Invariant: a session outlives its connection by `resume_ms`; the latest connection owns it.
 

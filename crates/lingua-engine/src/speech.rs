@@ -1,8 +1,8 @@
 //! The audio of a segment, while it is being spoken.
 //!
-//! Start at [`Speech::push`]. A streaming node gets the job with the first speech and the rest as it
-//! arrives ([`Speech::since`]); any other node gets the whole at the end ([`Speech::to_bytes`]). All
-//! audio is kept until the job has ended, so that another node can start from the beginning.
+//! Start at [`Speech::push`]. A streaming node gets the job with the first speech and the rest as
+//! it arrives ([`Speech::since`]); any other node gets the whole at the end ([`Speech::to_bytes`]).
+//! All audio is kept until the job has ended, so that another node can start from the beginning.
 //!
 //! Invariant: at most [`SPEECH_BYTES_MAX`] bytes; complete speech does not grow. Chunks are the
 //! frames that the client's socket received; they are not copied.
@@ -38,7 +38,8 @@ impl Speech {
         Self { format, sample_rate, buffer: Mutex::default() }
     }
 
-    /// Adds audio: all chunks or none. Returns false if the speech is complete or would be too long.
+    /// Adds audio: all chunks or none. Returns false if the speech is complete or would be too
+    /// long.
     pub fn push<const N: usize>(&self, chunks: [Bytes; N]) -> bool {
         let mut buffer = self.buffer.lock();
         let bytes = buffer.bytes + chunks.iter().map(Bytes::len).sum::<usize>();

@@ -5,9 +5,9 @@
 //! | `voice.rs` | voice activity detection |
 //! | `messages.rs` | what the session yields, as messages to the client |
 //!
-//! Start at [`upgrade`]. The first message starts or resumes a session; then one task reads from the
-//! client and writes to it. A client that does not read for `session.write_ms` is disconnected; the
-//! session keeps what it missed until it resumes.
+//! Start at [`upgrade`]. The first message starts or resumes a session; then one task reads from
+//! the client and writes to it. A client that does not read for `session.write_ms` is disconnected;
+//! the session keeps what it missed until it resumes.
 //!
 //! Invariant: a bad frame is answered with an error and changes nothing else.
 
@@ -46,7 +46,8 @@ use voice::VoiceDetector;
 /// Bytes read at a time.
 const READ_BUFFER_BYTES: usize = 4 << 10;
 
-/// Longest message: above the limit for audio frames, so that a frame that is too long gets an error.
+/// Longest message: above the limit for audio frames, so that a frame that is too long gets an
+/// error.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// How often to ping a client that sends nothing.

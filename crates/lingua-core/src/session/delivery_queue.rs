@@ -297,7 +297,7 @@ mod tests {
                             let Some(delivery) = queue.deliver() else { break };
                             prop_assert_eq!(delivery.seq, seen.len() as u64 + 1);
                             prop_assert_eq!(delivery.id, segment(delivery.seq));
-                            prop_assert!(!queue.is_open(delivery.seq), "no partial text after the result");
+                            prop_assert!(!queue.is_open(delivery.seq), "it has ended");
                             seen.push(delivery.seq);
                         }
                     }
@@ -310,7 +310,7 @@ mod tests {
                 }
                 let oldest = spoken.get(seen.len());
                 if oldest.is_some_and(|at| at + DEADLINE_MS <= now_ms) {
-                    prop_assert!(!queue.is_open(seen.len() as u64 + 1), "it does not delay later ones");
+                    prop_assert!(!queue.is_open(seen.len() as u64 + 1), "its deadline ended it");
                 }
             }
             now_ms += DEADLINE_MS;

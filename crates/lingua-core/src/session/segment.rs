@@ -300,8 +300,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the client does, segments begin and end one at a time, with rising ids, and hold
-        /// all speech and no more than `segment_max_ms`.
+        /// Whatever the client does, segments begin and end one at a time, with rising ids, and
+        /// hold all speech and no more than `segment_max_ms`.
         #[test]
         fn segments_never_overlap(
             steps in prop::collection::vec((0..12_u8, any::<bool>(), 0..1_500_u64), 0..400)

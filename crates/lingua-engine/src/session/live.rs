@@ -1,7 +1,7 @@
 //! One session: takes the client's audio and text, and opens and closes segments.
 //!
-//! Start at [`LiveSession::audio`]. Input changes the [`SessionState`] under one lock and never waits;
-//! whatever takes time (jobs, the store) runs in a task per segment.
+//! Start at [`LiveSession::audio`]. Input changes the [`SessionState`] under one lock and never
+//! waits; whatever takes time (jobs, the store) runs in a task per segment.
 //!
 //! Invariant: every segment gets one number, and ends as a result or as missing.
 

@@ -65,7 +65,8 @@ pub enum SessionRefusal {
     },
     /// Audio arrives too fast.
     #[error(
-        "audio arrives faster than {rate} times real time; check the sample rate, or wait {wait_ms} ms"
+        "audio arrives faster than {rate} times real time; check the sample rate, or wait \
+         {wait_ms} ms"
     )]
     TooFast {
         /// The highest multiple of real time.

@@ -146,8 +146,8 @@ impl<S: Store, T: Timer> Sessions<S, T> {
         .await
     }
 
-    /// Resumes a session for a client that has seen everything up to `last_seq`. An older connection
-    /// to the session is closed.
+    /// Resumes a session for a client that has seen everything up to `last_seq`. An older
+    /// connection to the session is closed.
     pub async fn resume(
         &self,
         id: &str,

@@ -116,8 +116,8 @@ impl SessionState {
         }
     }
 
-    /// A client resumes that has seen everything up to `last_seq`. If that is more than this session
-    /// knows (the store lost writes), what it knows is outdated.
+    /// A client resumes that has seen everything up to `last_seq`. If that is more than this
+    /// session knows (the store lost writes), what it knows is outdated.
     pub(super) fn resume(&mut self, last_seq: u64) {
         if self.queue.resume(last_seq) > 0 {
             let turns = last_seq.saturating_mul(TURNS_PER_UNKNOWN_SEGMENT);
@@ -163,7 +163,8 @@ impl SessionState {
         }
     }
 
-    /// Queues `job_accepted` for a connected client. Returns false if the segment has already ended.
+    /// Queues `job_accepted` for a connected client. Returns false if the segment has already
+    /// ended.
     pub(super) fn push_accepted(&mut self, seq: u64, id: SegmentId, job: JobId) -> bool {
         let is_open = self.queue.is_open(seq);
         if is_open && self.disconnected_ms.is_none() && self.accepted.len() < ACCEPTED_MAX {

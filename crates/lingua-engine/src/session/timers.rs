@@ -100,7 +100,8 @@ impl SessionState {
         due.into_iter().flatten().fold(expires_ms, u64::min)
     }
 
-    /// When to write the record again, so that it does not expire while a client listens in silence.
+    /// When to write the record again, so that it does not expire while a client listens in
+    /// silence.
     fn refresh_due_ms(&self, options: &SessionOptions) -> Option<u64> {
         let third_ms = options.idle_ms.saturating_add(options.resume_ms) / 3;
         self.disconnected_ms.is_none().then(|| self.saved_ms.saturating_add(third_ms.max(1)))

@@ -12,8 +12,8 @@
 //! | an accepted segment ends as a result or as missing, in time, whatever dies | S10 |
 //! | a session can be resumed for as long as promised | S10 |
 //!
-//! Each frame and text that the client sends gets a number. A connection keeps messages in order and
-//! can lose only the last ones, so whatever else is missing was lost by the scheduler.
+//! Each frame and text that the client sends gets a number. A connection keeps messages in order
+//! and can lose only the last ones, so whatever else is missing was lost by the scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Messages from the scheduler to the client of a session.
 //!
-//! Start at [`SegmentResult`] and [`SegmentMissing`]: each segment ends as one of them, in the order
-//! spoken.
+//! Start at [`SegmentResult`] and [`SegmentMissing`]: each segment ends as one of them, in the
+//! order spoken.
 
 use std::borrow::Cow;
 
