@@ -2,19 +2,22 @@
 //!
 //! Start at [`Server::serve`], then [`router`].
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri, header};
 use axum::middleware::{self, Next};
+use axum::response::Response;
 use lingua_core::JobId;
 use lingua_engine::session::{JobIdSource, SessionOptions, Sessions};
 use lingua_engine::{Handle, Timer};
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
 use prometheus_client::registry::Registry;
+use swagger_ui_dist::{ApiDefinition, OpenApiSource};
 use tokio::net::TcpListener;
 
 use crate::auth::Role;
@@ -25,8 +28,8 @@ use crate::metrics::ServerMetrics;
 use crate::options::{InsecureListen, ServerOptions};
 use crate::reply::ApiError;
 use crate::request::request_scope;
+use crate::route_table::{self, ROUTES};
 use crate::routes::jobs::new_number;
-use crate::table::{self, ROUTES};
 use crate::tls::Tls;
 
 /// The HTTP and WebSocket edge of an instance.
@@ -44,6 +47,14 @@ pub(crate) struct App<S, T> {
 impl<S, T> Clone for App<S, T> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S, T> Deref for App<S, T> {
+    type Target = AppState<S, T>;
+
+    fn deref(&self) -> &AppState<S, T> {
+        &self.shared
     }
 }
 
@@ -80,7 +91,7 @@ impl<S: Store, T: Timer> Server<S, T> {
         listener: TcpListener,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), InsecureListen> {
-        let options = &self.app.shared.options;
+        let options = &self.app.options;
         if let Ok(address) = listener.local_addr() {
             options.check_listen(address)?;
         }
@@ -89,7 +100,7 @@ impl<S: Store, T: Timer> Server<S, T> {
             stop: Duration::from_millis(options.stop_ms),
             tls: options.tls.as_ref().map(Tls::acceptor),
         };
-        let metrics = Arc::clone(&self.app.shared.metrics);
+        let metrics = Arc::clone(&self.app.metrics);
         listen::serve(listener, router(self.app), limits, &metrics, shutdown).await;
         Ok(())
     }
@@ -97,23 +108,47 @@ impl<S: Store, T: Timer> Server<S, T> {
 
 /// All routes, each behind the guard of its role.
 fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
-    let body_bytes_max = app.shared.options.body_bytes_max;
+    let body_bytes_max = app.options.body_bytes_max;
     let guard = |role: Role| {
         let app = app.clone();
         middleware::from_fn(move |request: Request, next: Next| {
             guarded(app.clone(), role, request, next)
         })
     };
-    table::node()
+    route_table::node()
         .layer(guard(Role::Node))
-        .merge(table::client().layer(guard(Role::Client)))
-        .merge(table::admin().layer(guard(Role::Admin)))
-        .merge(table::open())
+        .merge(route_table::client().layer(guard(Role::Client)))
+        .merge(route_table::admin().layer(guard(Role::Admin)))
+        .merge(route_table::open())
+        .merge(docs_page().with_state(()))
         .fallback(no_such_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(body_bytes_max))
         .layer(middleware::from_fn_with_state(app.clone(), request_scope))
         .with_state(app)
+}
+
+/// The API reference may load only what this server sends.
+const DOCS_POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; \
+                           script-src 'self' 'unsafe-inline'; img-src 'self' data:";
+
+/// `GET /docs`: Swagger UI, whose script and style are part of the program.
+fn docs_page() -> Router {
+    let pages = swagger_ui_dist::generate_routes(ApiDefinition {
+        uri_prefix: "/docs",
+        api_definition: OpenApiSource::Uri("/openapi.json"),
+        title: Some("Lingua API"),
+    });
+    pages
+        // The page repeats the URI of the request: what the caller adds to it is kept out.
+        .layer(middleware::map_request(async |mut request: Request| {
+            *request.uri_mut() = Uri::from_static("/docs");
+            request
+        }))
+        .layer(middleware::map_response(async |response: Response| {
+            let policy = (header::CONTENT_SECURITY_POLICY, DOCS_POLICY);
+            ([policy, (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], response)
+        }))
 }
 
 async fn no_such_route() -> ApiError {
@@ -124,6 +159,8 @@ async fn no_such_route() -> ApiError {
 async fn wrong_method(path: MatchedPath) -> ApiError {
     let accepted = ROUTES.iter().filter(|route| route.path == path.as_str());
     let accepted: Vec<String> = accepted.map(|route| route.method.to_uppercase()).collect();
-    let detail = format!("method not allowed; this route accepts {}", accepted.join(", "));
+    // Only the pages of the API reference are not in the table.
+    let accepted = if accepted.is_empty() { "GET".to_owned() } else { accepted.join(", ") };
+    let detail = format!("method not allowed; this route accepts {accepted}");
     ApiError::new(ErrorCode::InvalidRequest, detail).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }

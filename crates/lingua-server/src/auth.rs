@@ -1,7 +1,7 @@
-//! Tokens and what they allow.
+//! Tokens and their roles.
 //!
-//! A token is shown once, when it is made; what is kept is its SHA-256. Looking up the hash gives an
-//! attacker nothing to time.
+//! Start at [`Tokens`]. A token is shown once, when it is made; only its SHA-256 is kept. The lookup
+//! goes by the hash, so its timing tells an attacker nothing about a token.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,17 +15,17 @@ pub enum Role {
     Node,
     /// Submit jobs and look at them.
     Client,
-    /// Everything.
+    /// May do everything.
     Admin,
 }
 
 impl Role {
-    /// The role of this name.
+    /// Reads `node`, `client` or `admin`.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Node, Self::Client, Self::Admin].into_iter().find(|role| role.as_str() == name)
     }
 
-    /// Its name.
+    /// The name in configuration files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -34,7 +34,7 @@ impl Role {
         }
     }
 
-    /// Whether it may do what this role may.
+    /// Whether this role includes the needed one.
     pub fn covers(self, needed: Self) -> bool {
         self == needed || self == Self::Admin
     }
@@ -51,17 +51,17 @@ impl fmt::Display for Role {
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    /// Of a token.
+    /// Hashes a token.
     pub fn of(token: &str) -> Self {
         Self(Sha256::digest(token.as_bytes()).into())
     }
 
-    /// The hash itself.
+    /// The 32 bytes of the hash.
     pub fn bytes(self) -> [u8; 32] {
         self.0
     }
 
-    /// From 64 hexadecimal digits.
+    /// Reads 64 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
@@ -86,29 +86,29 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// A new token: 256 random bits.
+/// Makes a token of 256 random bits.
 pub fn new_token() -> String {
     let bits: [u8; 32] = rand::random();
     let hex: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("lingua_{hex}")
 }
 
-/// All tokens; none means that everybody may do everything.
+/// All known tokens. Without any, every caller may do everything.
 #[derive(Debug, Clone, Default)]
 pub struct Tokens(HashMap<TokenHash, Role>);
 
 impl Tokens {
-    /// From hashes and roles.
+    /// Makes the set from hashes and their roles.
     pub fn new(tokens: impl IntoIterator<Item = (TokenHash, Role)>) -> Self {
         Self(tokens.into_iter().collect())
     }
 
-    /// Whether there are none.
+    /// Whether no token is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the bearer of this header may do what the role may.
+    /// Checks that the token of an `Authorization` header has the role.
     pub(crate) fn allow(
         &self,
         authorization: Option<&str>,
@@ -124,7 +124,7 @@ impl Tokens {
         }
     }
 
-    /// Whose token this header has, if it is a known one.
+    /// The hash and role of the token in an `Authorization` header, if it is known.
     pub(crate) fn holder(&self, authorization: Option<&str>) -> Option<(TokenHash, Role)> {
         let (scheme, token) = authorization?.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("bearer") {

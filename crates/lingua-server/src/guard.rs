@@ -38,15 +38,15 @@ fn check<S: Store, T: Timer>(
     headers: &HeaderMap,
     peer: Option<IpAddr>,
 ) -> Result<(), ApiError> {
-    let tokens = &app.shared.options.tokens;
+    let tokens = &app.options.tokens;
     let authorization = visible(headers, header::AUTHORIZATION);
-    if let Some(limiter) = &app.shared.limiter {
+    if let Some(limiter) = &app.limiter {
         let caller = match tokens.holder(authorization) {
             Some((token, _)) => Caller::Token(token),
             None => Caller::at(peer),
         };
         if let Err(wait_ms) = limiter.check(caller) {
-            app.shared.metrics.rate_limited.inc();
+            app.metrics.rate_limited.inc();
             let detail = format!("too many requests; try again in {wait_ms} ms");
             let error = ApiError::new(ErrorCode::RateLimited, detail);
             return Err(error.with_retry_after_ms(wait_ms));
@@ -59,7 +59,7 @@ fn check<S: Store, T: Timer>(
         };
         ApiError::new(code, error.to_string())
     })?;
-    match foreign_origin(headers, &app.shared.options.allowed_origins) {
+    match foreign_origin(headers, &app.options.allowed_origins) {
         None => Ok(()),
         Some(origin) => {
             let detail = format!(

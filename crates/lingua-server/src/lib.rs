@@ -1,35 +1,31 @@
-//! The edge of an instance: HTTP and WebSocket.
+//! The HTTP and WebSocket edge of an instance.
 //!
-//! | module | what |
+//! | module | what it holds |
 //! |---|---|
-//! | [`options`] | how it is set up |
-//! | [`auth`] | tokens and what they allow |
-//! | [`limit`] | how often one caller may ask |
-//! | `listen` | connections: timeouts, graceful stop |
-//! | `request` | what every request passes: its id, its span, its body |
-//! | `guard` | whether a caller may use a route |
+//! | [`options`] | the options of the server |
+//! | [`auth`] | tokens and their roles |
+//! | [`limit`] | the rate limit |
 //! | [`tls`] | certificate and key |
-//! | `metrics` | what is counted here |
-//! | `app` | what all routes share |
-//! | `table` | the table of routes |
-//! | `openapi`, `docs` | its description, for machines and for people |
-//! | `routes` | one file for each kind of caller |
+//! | `listen` | connections: timeouts, graceful stop |
+//! | `app` | the server, the state that routes share, the router |
+//! | `request` | what every request passes: its id, its span, the limits of its body |
+//! | `guard` | whether a caller may use a route |
+//! | `reply` | responses and errors |
+//! | `route_table` | the table of routes |
+//! | `openapi` | the OpenAPI document, made from the table |
+//! | `routes` | the routes of clients, nodes and operators |
 //! | `socket` | the node WebSocket |
 //! | `session` | the session WebSocket |
-//! | `convert` | between the wire's words and the engine's |
-//! | `reply` | answers and errors |
+//! | `convert` | between wire and engine types |
+//! | `metrics` | the metrics of the server |
 //!
 //! Start at [`Server::serve`], then `app`.
 //!
 //! Architecture invariant: only this crate speaks HTTP; nothing here decides anything about jobs.
 
-#[cfg(planted_bugs)]
-compile_error!("planted bugs are for the tests of lingua-sim and not for the server");
-
 mod app;
 pub mod auth;
 mod convert;
-mod docs;
 mod guard;
 pub mod limit;
 mod listen;
@@ -38,10 +34,10 @@ mod openapi;
 pub mod options;
 mod reply;
 mod request;
+mod route_table;
 mod routes;
 mod session;
 mod socket;
-mod table;
 pub mod tls;
 
 pub use app::Server;

@@ -1,10 +1,10 @@
-//! How often one caller may ask.
+//! The rate limit.
 //!
-//! Start at `Limiter::check`. Every caller has a bucket that fills at a steady rate: who holds a known
-//! token is known by it, everybody else by the address that the connection comes from.
+//! Start at `Limiter::check`. Every caller has a bucket that fills at a steady rate. A caller with a
+//! known token is identified by it, any other by the address of its connection.
 //!
 //! Invariant: at most `CALLERS_MAX` buckets are kept. A caller whose bucket was dropped to make room
-//! starts with a full one, so that strangers cannot shut anybody out.
+//! starts with a full one, so that strangers cannot lock anybody out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,34 +19,32 @@ use parking_lot::Mutex;
 
 use crate::auth::TokenHash;
 
-/// Most callers that are remembered.
+/// Most callers whose buckets are kept.
 const CALLERS_MAX: usize = 65_536;
 
-/// How many bits of an IPv6 address a network gives to one customer.
+/// Bits of an IPv6 address that identify one customer of a network.
 const V6_PREFIX_BITS: u32 = 64;
 
-/// How often one caller may ask.
+/// How many requests one caller may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
-    /// How many requests a second, in the long run.
+    /// Requests a second in the long run.
     pub per_second: NonZeroU32,
-    /// How many at once.
+    /// Requests at once.
     pub burst: NonZeroU32,
 }
 
-/// Whose requests are counted together.
+/// Requests of the same caller are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Caller {
-    /// Whoever has this token.
     Token(TokenHash),
-    /// Whoever calls from this address, or from this network.
+    /// An IPv4 address, or the network of an IPv6 address.
     Peer(IpAddr),
-    /// Nobody knows.
     Unknown,
 }
 
 impl Caller {
-    /// Whoever is at the other end of a connection.
+    /// The caller at an address.
     pub(crate) fn at(peer: Option<IpAddr>) -> Self {
         match peer {
             Some(IpAddr::V6(v6)) => match v6.to_ipv4_mapped() {
@@ -62,7 +60,7 @@ impl Caller {
     }
 }
 
-/// The buckets of all callers.
+/// Counts the requests of all callers.
 #[derive(Debug)]
 pub(crate) struct Limiter<C: Clock = MonotonicClock> {
     buckets: RateLimiter<Caller, Buckets, C, NoOpMiddleware<C::Instant>>,
@@ -81,7 +79,7 @@ impl<C: Clock + Clone> Limiter<C> {
         Self { buckets: RateLimiter::new(quota, Buckets::default(), clock.clone()), clock }
     }
 
-    /// Takes a request into account; if it is one too many, says how long to wait, in milliseconds.
+    /// Counts a request; if it is one too many, returns how long to wait, in milliseconds.
     pub(crate) fn check(&self, caller: Caller) -> Result<(), u64> {
         self.buckets.check_key(&caller).map_err(|not_until| {
             let wait = not_until.wait_time_from(self.clock.now());
@@ -90,8 +88,8 @@ impl<C: Clock + Clone> Limiter<C> {
     }
 }
 
-/// Buckets in two generations: when the younger is full, the elder is dropped. Who keeps calling moves
-/// into the younger and is kept.
+/// Buckets in two generations: when the younger is full, the older is dropped. A caller that keeps
+/// sending requests moves to the younger generation.
 #[derive(Debug, Default)]
 struct Buckets(Mutex<Generations>);
 
@@ -108,16 +106,16 @@ impl StateStore for Buckets {
     where
         F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
     {
-        let mut kept = self.0.lock();
-        let kept = &mut *kept;
-        if !kept.young.contains_key(caller) {
-            if kept.young.len() >= CALLERS_MAX / 2 {
-                kept.old = std::mem::take(&mut kept.young);
+        let mut generations = self.0.lock();
+        let Generations { young, old } = &mut *generations;
+        if !young.contains_key(caller) {
+            if young.len() >= CALLERS_MAX / 2 {
+                *old = std::mem::take(young);
             }
-            let bucket = kept.old.remove(caller).unwrap_or_default();
-            kept.young.insert(*caller, bucket);
+            let bucket = old.remove(caller).unwrap_or_default();
+            young.insert(*caller, bucket);
         }
-        kept.young.entry(*caller).or_default().measure_and_replace(&NotKeyed::NonKey, f)
+        young.entry(*caller).or_default().measure_and_replace(&NotKeyed::NonKey, f)
     }
 }
 
@@ -156,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_callers_take_bounded_room_and_who_keeps_calling_is_kept() {
+    fn buckets_are_bounded_and_a_caller_that_keeps_calling_keeps_its_own() {
         let (limiter, clock) = limiter(1, 1);
         assert_eq!(limiter.check(caller(0)), Ok(()));
         for n in 1..1_000_000 {

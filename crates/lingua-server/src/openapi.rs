@@ -1,8 +1,7 @@
-//! The description of all routes, for machines: OpenAPI 3.1, made from the table of routes and the types
-//! that it names.
+//! The OpenAPI 3.1 document, made from the table of routes and the types that it names.
 //!
-//! Start at [`document`]. OpenAPI has no words for WebSockets and server-sent events: what is said there
-//! stands under `x-messages` and `x-events`.
+//! Start at [`document`]. OpenAPI cannot describe WebSockets and server-sent events: their messages
+//! are under `x-messages` and `x-events`.
 //!
 //! Invariant: every reference in the document leads to a schema in it.
 
@@ -19,18 +18,18 @@ use lingua_wire::view::{JobUpdate, LeaderUpdate, NodeUpdate, PoolUpdate};
 use lingua_wire::{ErrorBody, Message};
 use serde_json::{Map, Value, json};
 
-use crate::table::{Content, ROUTES, Route, SchemaOf};
+use crate::route_table::{Content, ROUTES, Route, SchemaOf};
 
 /// Before the name of a schema.
 const REFERENCE: &str = "#/components/schemas/";
 
-/// The WebSockets: the route, who speaks there, and what both sides say.
+/// The WebSockets: the route, the name of the peer, what the peer sends, what the scheduler sends.
 const SOCKETS: [(&str, &str, Frames, Frames); 2] = [
     ("/v1/node/ws", "node", NODE_FRAMES, SCHEDULER_FRAMES),
     ("/v1/session/ws", "client", CLIENT_FRAMES, SESSION_FRAMES),
 ];
 
-/// Messages with their schemas.
+/// Types of messages with their schemas.
 type Frames = &'static [(&'static str, SchemaOf)];
 
 macro_rules! frames {
@@ -39,35 +38,33 @@ macro_rules! frames {
     };
 }
 
-/// What nodes send on their socket.
-pub(crate) const NODE_FRAMES: Frames = frames!(
+const NODE_FRAMES: Frames = frames!(
     request: Register, Heartbeat, JobAck, JobPartial<'_>, JobDone<'_>, JobFail<'_>, Bye<'_>
 );
 
-/// What they are sent.
-pub(crate) const SCHEDULER_FRAMES: Frames = frames!(
-    answer: Registered, HeartbeatAck, JobAssign<'_>, AudioEnd, JobCancel<'_>, JobConfirmed, Drain, ErrorMessage<'_>
+const SCHEDULER_FRAMES: Frames = frames!(
+    answer: Registered, HeartbeatAck, JobAssign<'_>, AudioEnd, JobCancel<'_>, JobConfirmed,
+            Drain, ErrorMessage<'_>
 );
 
-/// What clients send on a session's socket, besides audio.
-pub(crate) const CLIENT_FRAMES: Frames = frames!(
+/// What clients send on the socket of a session besides audio.
+const CLIENT_FRAMES: Frames = frames!(
     request: SessionStart, SessionResume, TurnStart, TurnEnd, TextTurn<'_>, SessionEnd
 );
 
-/// What they are sent.
-pub(crate) const SESSION_FRAMES: Frames = frames!(
-    answer: SessionStarted, JobAccepted, SessionPartial, SegmentResult<'_>, SegmentMissing, ErrorMessage<'_>
+const SESSION_FRAMES: Frames = frames!(
+    answer: SessionStarted, JobAccepted, SessionPartial, SegmentResult<'_>, SegmentMissing,
+            ErrorMessage<'_>
 );
 
-/// What happens, with the names of the events.
-pub(crate) const EVENTS: &[(&str, SchemaOf)] = &[
+/// The server-sent events.
+const EVENTS: &[(&str, SchemaOf)] = &[
     ("node", |catalog| catalog.answer::<NodeUpdate>()),
     ("job", |catalog| catalog.answer::<JobUpdate>()),
     ("pool", |catalog| catalog.answer::<PoolUpdate>()),
     ("leader", |catalog| catalog.answer::<LeaderUpdate>()),
 ];
 
-/// The description.
 pub(crate) fn document() -> Value {
     let mut catalog = Catalog::default();
     let error = catalog.answer::<ErrorBody>();
@@ -80,23 +77,24 @@ pub(crate) fn document() -> Value {
             sets.push((route, parameters.place, (parameters.schema)(&mut catalog)));
         }
     }
-    for (path, speaker, said, answered) in SOCKETS {
+    for (path, peer, received, sent) in SOCKETS {
         paths[path]["get"]["x-messages"] = json!({
-            speaker: messages(said, &mut catalog),
-            "scheduler": messages(answered, &mut catalog),
+            peer: messages(received, &mut catalog),
+            "scheduler": messages(sent, &mut catalog),
         });
     }
     let events = EVENTS.iter().map(|(name, schema)| ((*name).to_owned(), schema(&mut catalog)));
     paths["/v1/events"]["get"]["x-events"] = Value::Object(events.collect());
     let mut schemas = catalog.into_definitions();
     for (route, place, set) in &sets {
-        let named = schemas.get(name_of(set).unwrap_or_default()).map(|set| in_place(place, set));
+        let named =
+            schemas.get(name_of(set).unwrap_or_default()).map(|set| as_parameters(place, set));
         if let Some(Value::Array(all)) = paths[route.path][route.method].get_mut("parameters") {
             all.extend(named.into_iter().flatten());
         }
     }
     for (_, _, set) in &sets {
-        // Its fields stand where they belong.
+        // Its fields are parameters now.
         schemas.remove(name_of(set).unwrap_or_default());
     }
     json!({
@@ -116,12 +114,12 @@ pub(crate) fn document() -> Value {
 }
 
 fn operation(route: &Route, error: &Value, catalog: &mut Catalog) -> Value {
-    let mut done = json!({"description": "Done."});
-    if let Some(answer) = &route.answer {
-        done["content"] = content(answer, catalog);
+    let mut success = json!({"description": "Success."});
+    if let Some(response) = &route.response {
+        success["content"] = content(response, catalog);
     }
-    let failed = json!({
-        "description": "What is wrong.",
+    let failure = json!({
+        "description": "An error: what is wrong and what to do.",
         "content": {"application/json": {"schema": error}},
     });
     let named = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
@@ -132,7 +130,7 @@ fn operation(route: &Route, error: &Value, catalog: &mut Catalog) -> Value {
         "summary": route.summary,
         "tags": [route.role],
         "parameters": in_path.collect::<Vec<Value>>(),
-        "responses": {"200": done, "default": failed},
+        "responses": {"200": success, "default": failure},
     });
     if let Some(body) = &route.body {
         operation["requestBody"] = json!({"required": true, "content": content(body, catalog)});
@@ -162,13 +160,13 @@ fn messages(frames: &[(&str, SchemaOf)], catalog: &mut Catalog) -> Vec<Value> {
     frames.iter().map(typed).collect()
 }
 
-/// The name of the schema that is referred to.
-pub(crate) fn name_of(reference: &Value) -> Option<&str> {
+/// The name of the schema that a reference names.
+fn name_of(reference: &Value) -> Option<&str> {
     reference["$ref"].as_str()?.strip_prefix(REFERENCE)
 }
 
 /// The fields of a schema as parameters.
-fn in_place(place: &str, set: &Value) -> Vec<Value> {
+fn as_parameters(place: &str, set: &Value) -> Vec<Value> {
     let parameter = |(name, schema): (&String, &Value)| {
         let mut schema = schema.clone();
         let description = schema.as_object_mut().and_then(|fields| fields.remove("description"));
@@ -192,7 +190,7 @@ mod tests {
         let operations: usize = paths.values().map(|path| path.as_object().unwrap().len()).sum();
         assert_eq!(operations, ROUTES.len());
         for route in ROUTES {
-            for content in route.body.iter().chain(&route.answer) {
+            for content in route.body.iter().chain(&route.response) {
                 if let Content::Json { example, .. } = content {
                     assert!(serde_json::from_str::<Value>(example).is_ok(), "{}", route.path);
                 }
@@ -201,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn every_json_body_and_answer_has_a_schema_and_every_reference_resolves() {
+    fn every_json_body_and_response_has_a_schema_and_every_reference_resolves() {
         let document = document();
         let mut pending = vec![&document];
         let mut references = 0;
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_has_every_frame() {
+    fn the_sockets_have_every_message() {
         let names = |frames: &[(&'static str, SchemaOf)]| -> Vec<_> {
             frames.iter().map(|(name, _)| *name).collect()
         };
@@ -239,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_outside_of_the_path_are_described() {
+    fn parameters_outside_the_path_are_described() {
         let document = document();
         let of = |path: &str, method: &str| document["paths"][path][method]["parameters"].clone();
         let wait = of("/v1/jobs/{id}", "get");

@@ -1,4 +1,4 @@
-//! How the edge is set up.
+//! The options of the server.
 
 use std::net::SocketAddr;
 
@@ -8,39 +8,39 @@ use crate::auth::Tokens;
 use crate::limit::RateLimit;
 use crate::tls::Tls;
 
-/// Everything that can be set.
+/// The options of [`Server`](crate::Server).
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Who may do what.
+    /// Without any, every caller may do everything.
     pub tokens: Tokens,
-    /// Listen beyond this machine although there are no tokens.
+    /// Allows the server to listen beyond this machine without tokens.
     pub allow_insecure: bool,
-    /// Web pages of these origins may call.
+    /// Origins of web pages that may call, besides the server's own.
     pub allowed_origins: Vec<String>,
-    /// How long a job waits for a slot if its client does not say.
+    /// How long a job waits for a slot if its client sets no `wait_ms`.
     pub default_wait_ms: u64,
-    /// How long `/v1/translate` waits if its client does not say.
+    /// How long `/v1/translate` waits if its client sets no `deadline_ms`.
     pub translate_ms: u64,
-    /// Longest body.
+    /// Longest body of a request.
     pub body_bytes_max: usize,
-    /// How long a body may take to arrive.
+    /// How long a whole body may take to arrive; then the response is 408.
     pub body_ms: u64,
     /// Longest frame of a WebSocket.
     pub frame_bytes_max: usize,
-    /// How long a connection may take to send its headers, and a node to register; a body may take three
-    /// times as long.
+    /// Longest TLS handshake, longest wait for the head of the first or the next request, longest
+    /// wait for the first message on a WebSocket.
     pub first_message_ms: u64,
     /// How long a stop waits for open requests.
     pub stop_ms: u64,
     /// Longest long poll.
     pub poll_ms_max: u64,
-    /// How often one caller may ask; as often as it likes if there is none.
+    /// How many requests one caller may send; unlimited if absent.
     pub rate_limit: Option<RateLimit>,
-    /// Sessions.
+    /// The options of session sockets.
     pub session: SessionSocketOptions,
-    /// Certificate and key; without them everything is said in the clear.
+    /// Certificate and key; without them the server speaks plain HTTP.
     pub tls: Option<Tls>,
-    /// The name of the store, for people.
+    /// The kind of store that `/v1/cluster` shows.
     pub store_kind: String,
 }
 
@@ -83,16 +83,16 @@ impl Default for SessionSocketOptions {
     }
 }
 
-/// Everybody could use this instance.
+/// The server would listen where everybody could use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "refusing to listen on {0} without tokens: everybody who reaches it could use it; make a token with \
-     'lingua token new', listen on 127.0.0.1, or set auth.allow_insecure = true"
+    "refusing to listen on {0} without tokens: everybody who reaches it could use it; make a \
+     token with 'lingua token new', listen on 127.0.0.1, or set auth.allow_insecure = true"
 )]
 pub struct InsecureListen(pub SocketAddr);
 
 impl ServerOptions {
-    /// Refuses to be open to everybody by accident.
+    /// Refuses an address beyond this machine if there are no tokens.
     pub fn check_listen(&self, address: SocketAddr) -> Result<(), InsecureListen> {
         let open = self.tokens.is_empty() && !address.ip().is_loopback();
         match open && !self.allow_insecure {
@@ -101,7 +101,7 @@ impl ServerOptions {
         }
     }
 
-    /// Whether tokens go over a network where others can read them.
+    /// Whether tokens would cross a network unencrypted.
     pub fn shows_tokens(&self, address: SocketAddr) -> bool {
         !self.tokens.is_empty() && self.tls.is_none() && !address.ip().is_loopback()
     }

@@ -57,11 +57,11 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
     next: Next,
 ) -> Response {
     let started = Instant::now();
-    let id = RequestId::of(request.headers(), app.shared.engine.now_ms());
+    let id = RequestId::of(request.headers(), app.engine.now_ms());
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     let span =
         tracing::info_span!("request", request_id = &*id.0, method = %request.method(), route);
-    let bytes_max = app.shared.options.body_bytes_max;
+    let bytes_max = app.options.body_bytes_max;
     request.extensions_mut().insert(id.clone());
     async move {
         let mut response = match announced_bytes(request.headers()) {
@@ -141,7 +141,7 @@ impl<S: Store, T: Timer> FromRequest<App<S, T>> for BodyBytes {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App<S, T>) -> Result<Self, ApiError> {
-        let options = &app.shared.options;
+        let options = &app.options;
         let limit = Duration::from_millis(options.body_ms);
         let invalid = |detail: String| ApiError::new(ErrorCode::InvalidRequest, detail);
         match tokio::time::timeout(limit, Bytes::from_request(request, app)).await {

@@ -1,4 +1,4 @@
-//! What is done for each route, by kind of caller.
+//! The routes, by kind of caller.
 
 pub(crate) mod jobs;
 pub(crate) mod nodes;

@@ -1,25 +1,22 @@
 //! The node WebSocket.
 //!
-//! Start at [`upgrade`]. A node has a short time to register; then one task reads what it says and
-//! writes what it is told. A node that does not read fast enough fills its outbox and is cut off; one
-//! that says nothing for three heartbeats is cut off too.
+//! Start at [`upgrade`]. A node has a short time to register. Then one task reads its messages and
+//! writes the engine's. A node that does not read for [`WRITE_LIMIT`], or sends nothing for
+//! [`SILENT_HEARTBEATS`] heartbeats, is disconnected.
 //!
-//! Invariant: when the connection ends, for whatever reason, the engine is told once.
+//! Invariant: when a registered connection ends, for whatever reason, the engine learns it once.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message as Frame, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{FutureExt, SinkExt, StreamExt};
 use lingua_core::NodeId;
+use lingua_core::job::AttemptReport;
 use lingua_engine::handle::{NodeRegistration, RegisteredNode};
 use lingua_engine::node::ToNode;
-use lingua_engine::{NodeError as Refused, Timer};
+use lingua_engine::{NodeError, Timer};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 use lingua_wire::node::{JobDone, JobRef, NodeMessage, embed_audio};
@@ -34,18 +31,18 @@ use crate::app::{App, Shared};
 use crate::convert;
 use crate::metrics::Kind;
 use crate::reply::ApiError;
-use crate::routes::nodes::{log_steps, new_node_id, take_beat};
+use crate::routes::nodes::{NewNode, log_registered, register_heartbeat};
 
 /// Bytes read at a time: with many idle nodes the usual 128 KiB would be most of the memory.
 const READ_BUFFER_BYTES: usize = 4 << 10;
 
-/// A node that is silent for this many heartbeats is gone.
-const SILENT_BEATS: u32 = 3;
+/// A node that sends nothing for this many heartbeat intervals, not even a pong, is disconnected.
+const SILENT_HEARTBEATS: u32 = 3;
 
-/// How long a node may keep a write waiting.
+/// How long a write may wait for the node to read.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Most messages written before they are flushed.
+/// Most messages that are read before others are written, and written before they are flushed.
 const BATCH: usize = 64;
 
 /// `GET /v1/node/ws`
@@ -53,7 +50,7 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
     app: Shared<S, T>,
     ws: WebSocketUpgrade,
 ) -> Response {
-    let max = app.shared.options.frame_bytes_max;
+    let max = app.options.frame_bytes_max;
     let app = app.0;
     ws.max_message_size(max)
         .max_frame_size(max)
@@ -61,52 +58,50 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
         .write_buffer_size(READ_BUFFER_BYTES)
         .max_write_buffer_size(2 * max)
         .on_upgrade(move |socket| async move {
-            let open = app.shared.metrics.count_connection(Kind::Node);
+            let counted = app.metrics.count_connection(Kind::Node);
             serve(&app, socket).await;
-            drop(open);
+            drop(counted);
         })
 }
 
 async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket) {
-    let wait = Duration::from_millis(app.shared.options.first_message_ms);
-    let joined = tokio::time::timeout(wait, join(app, &mut socket)).await.unwrap_or_else(|_| {
-        let ms = app.shared.options.first_message_ms;
-        let detail =
-            format!("no `register` message within {ms} ms; connect again and send it first");
+    let limit_ms = app.options.first_message_ms;
+    let registering = receive_registration(app, &mut socket);
+    let registered = tokio::time::timeout(Duration::from_millis(limit_ms), registering).await;
+    let registered = registered.unwrap_or_else(|_| {
+        let detail = format!("no `register` message within {limit_ms} ms; connect again, send it");
         Err(ApiError::new(ErrorCode::InvalidRequest, detail))
     });
-    let (node, joined, inbox) = match joined {
-        Ok(joined) => joined,
-        Err(failed) => return hang_up(&mut socket, &failed).await,
+    let (node, registered, inbox) = match registered {
+        Ok(registered) => registered,
+        Err(error) => return close_with(&mut socket, &error).await,
     };
-    let hello = Registered {
+    let epoch = registered.place.epoch;
+    let reply = Registered {
         node_id: node.clone(),
-        epoch: joined.place.epoch,
-        heartbeat_interval_ms: joined.heartbeat_ms,
-        pairs: joined.pairs as u64,
+        epoch,
+        heartbeat_interval_ms: registered.heartbeat_ms,
+        pairs: registered.pairs as u64,
     };
-    if socket.send(text(&hello)).await.is_ok() {
-        let connection = Connection { app, node: node.clone(), socket, announced: None };
-        connection.run(inbox, joined.heartbeat_ms).await;
+    if socket.send(text(&reply)).await.is_ok() {
+        let connection = NodeConnection { app, node: node.clone(), socket, pending_result: None };
+        connection.run(inbox, registered.heartbeat_ms).await;
     }
-    // Not registered any more: a later connection has taken over, or it said goodbye.
-    app.shared.engine.disconnect(&node, joined.place.epoch).await.ok();
-    tracing::info!(node_id = %node, epoch = joined.place.epoch.0, "node disconnected");
+    // An error means that the node is no longer registered with this epoch.
+    app.engine.disconnect(&node, epoch).await.ok();
+    tracing::info!(node_id = %node, epoch = epoch.0, "node disconnected");
 }
 
-type Member = (NodeId, RegisteredNode, mpsc::Receiver<ToNode>);
-
-/// Waits for the node to introduce itself.
-async fn join<S: Store, T: Timer>(
+async fn receive_registration<S: Store, T: Timer>(
     app: &App<S, T>,
     socket: &mut WebSocket,
-) -> Result<Member, ApiError> {
+) -> Result<(NodeId, RegisteredNode, mpsc::Receiver<ToNode>), ApiError> {
     let first = loop {
         match socket.next().await {
             Some(Ok(Frame::Text(first))) => break first,
             Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
             _ => {
-                let detail = "the first frame has to be a register message, as text";
+                let detail = "the first frame has to be a `register` message, as text";
                 return Err(ApiError::new(ErrorCode::InvalidRequest, detail));
             }
         }
@@ -114,91 +109,88 @@ async fn join<S: Store, T: Timer>(
     let NodeMessage::Register(register) = NodeMessage::parse(&first)? else {
         return Err(RequestError::invalid("type", "the first message has to be 'register'").into());
     };
-    let parts = register.into_parts()?;
-    tracing::info!(step = "register_start", "a node registers");
-    let node = parts.node.unwrap_or_else(new_node_id);
-    log_steps(&node, &parts.profile);
-    let (outbox, inbox) = mpsc::channel(app.shared.engine.options().bounds.outbox_max);
-    let (profile, health) = (Arc::new(parts.profile), parts.health);
-    let version = parts.version.map(Into::into);
+    let NewNode { node, profile, health, version } = NewNode::read(register)?;
+    let (outbox, inbox) = mpsc::channel(app.engine.options().bounds.outbox_max);
     let registration = NodeRegistration { node: node.clone(), profile, health, version, outbox };
-    tracing::info!(step = "register_store_write", node_id = %node, "writing to the store");
-    let joined = app.shared.engine.register(registration).await?;
-    tracing::info!(step = "register_store_success", node_id = %node, "written");
-    tracing::info!(step = "register_connection_registered", node_id = %node, "connection known");
-    let epoch = joined.place.epoch.0;
-    tracing::info!(step = "register_complete", node_id = %node, epoch, pairs = joined.pairs, "registered");
-    Ok((node, joined, inbox))
-}
-
-fn job_ref(key: LeaseKey) -> JobRef {
-    JobRef { job_id: key.job, attempt_id: key.attempt }
+    let registered = app.engine.register(registration).await?;
+    log_registered(&node, &registered);
+    Ok((node, registered, inbox))
 }
 
 fn text<M: Message + Serialize>(message: &M) -> Frame {
     Frame::Text(to_json(message).into())
 }
 
-async fn hang_up(socket: &mut WebSocket, failed: &ApiError) {
-    let error = ErrorMessage::new(failed.code(), failed.detail(), true);
-    // A peer that is gone does not mind.
-    socket.send(text(&error)).await.ok();
-    let reason = failed.code().as_str().into();
+/// Sends a fatal error and closes the socket. The peer may be gone already.
+async fn close_with(socket: &mut WebSocket, error: &ApiError) {
+    socket.send(text(&ErrorMessage::new(error.code(), error.detail(), true))).await.ok();
+    let reason = error.code().as_str().into();
     socket.send(Frame::Close(Some(CloseFrame { code: 1008, reason }))).await.ok();
 }
 
-/// A node that has registered.
-struct Connection<'a, S, T> {
-    app: &'a App<S, T>,
-    node: NodeId,
-    socket: WebSocket,
-    /// A result whose audio is in the next frame.
-    announced: Option<Announced>,
+/// The socket is closed, or has to be.
+struct Closed;
+
+/// Why a message of the node has no effect.
+enum MessageError {
+    Rejected(ApiError),
+    Closed,
 }
 
-struct Announced {
-    key: LeaseKey,
-    report: lingua_core::job::AttemptReport,
-    result: RawJson,
-}
-
-/// Why a connection ends.
-struct Over;
-
-/// A peer that does not read makes every write wait: not for ever.
-async fn in_time(step: impl Future<Output = Result<(), Over>>) -> Result<(), Over> {
-    let mut step = pin!(step);
-    // Nearly always there is nothing to wait for, and no timer is needed.
-    let at_once = poll_fn(|context| Poll::Ready(step.as_mut().poll(context))).await;
-    match at_once {
-        Poll::Ready(done) => done,
-        Poll::Pending => tokio::time::timeout(WRITE_LIMIT, step).await.unwrap_or(Err(Over)),
+impl From<Closed> for MessageError {
+    fn from(_: Closed) -> Self {
+        Self::Closed
     }
 }
 
-impl<S: Store, T: Timer> Connection<'_, S, T> {
+impl<E: Into<ApiError>> From<E> for MessageError {
+    fn from(error: E) -> Self {
+        Self::Rejected(error.into())
+    }
+}
+
+/// Fails if the node does not read.
+async fn in_time(writing: impl Future<Output = Result<(), Closed>>) -> Result<(), Closed> {
+    tokio::time::timeout(WRITE_LIMIT, writing).await.unwrap_or(Err(Closed))
+}
+
+/// The socket of a registered node.
+struct NodeConnection<'a, S, T> {
+    app: &'a App<S, T>,
+    node: NodeId,
+    socket: WebSocket,
+    /// A result whose audio is the next frame.
+    pending_result: Option<PendingResult>,
+}
+
+struct PendingResult {
+    key: LeaseKey,
+    report: AttemptReport,
+    result: RawJson,
+}
+
+impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
     async fn run(mut self, mut inbox: mpsc::Receiver<ToNode>, heartbeat_ms: u64) {
-        let beat = Duration::from_millis(heartbeat_ms);
-        let mut ping = tokio::time::interval(beat);
-        let mut silent_beats = 0;
+        let mut ping = tokio::time::interval(Duration::from_millis(heartbeat_ms));
+        let mut silent_heartbeats = 0;
         loop {
             let step = tokio::select! {
                 frame = self.socket.next() => {
-                    silent_beats = 0;
-                    self.read_all(frame).await
+                    silent_heartbeats = 0;
+                    self.read_ready(frame).await
                 }
-                order = inbox.recv() => match order {
-                    Some(order) => {
-                        // Whoever else is ready goes first: what they have for this node leaves in
+                message = inbox.recv() => match message {
+                    Some(message) => {
+                        // Tasks that are ready run first: what they have for this node leaves in
                         // the same packet.
                         tokio::task::yield_now().await;
-                        in_time(self.write(order, &mut inbox)).await
+                        in_time(self.write_ready(message, &mut inbox)).await
                     }
-                    None => Err(Over),
+                    None => Err(Closed),
                 },
                 _ = ping.tick() => {
-                    silent_beats += 1;
-                    in_time(self.ping(silent_beats)).await
+                    silent_heartbeats += 1;
+                    in_time(self.ping(silent_heartbeats)).await
                 }
             };
             if step.is_err() {
@@ -207,56 +199,60 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
         }
     }
 
-    /// Reads this frame, and those that have come with it.
-    async fn read_all(&mut self, first: Option<Result<Frame, axum::Error>>) -> Result<(), Over> {
-        let mut next = first;
+    /// Reads this frame and those that have arrived already.
+    async fn read_ready(
+        &mut self,
+        first: Option<Result<Frame, axum::Error>>,
+    ) -> Result<(), Closed> {
+        let mut next = Some(first);
         for _ in 0..BATCH {
-            match next {
-                Some(Ok(frame)) => in_time(self.read(frame)).await?,
-                Some(Err(error)) => {
-                    tracing::debug!(node_id = %self.node, %error, "socket failed");
-                    return Err(Over);
-                }
-                None => return Err(Over),
-            }
-            let ready = poll_fn(|context| Poll::Ready(self.socket.poll_next_unpin(context))).await;
-            let Poll::Ready(frame) = ready else { return Ok(()) };
-            next = frame;
+            let Some(frame) = next else { return Ok(()) };
+            self.read(frame).await?;
+            next = self.socket.next().now_or_never();
         }
-        // Too much at once: this one is read, and then others have their turn.
         match next {
-            Some(Ok(frame)) => in_time(self.read(frame)).await,
-            _ => Err(Over),
+            Some(frame) => self.read(frame).await,
+            None => Ok(()),
         }
     }
 
-    /// Asks for a sign of life; gives up on a node that has given none for too long.
-    async fn ping(&mut self, silent_beats: u32) -> Result<(), Over> {
-        if silent_beats > SILENT_BEATS {
-            tracing::info!(node_id = %self.node, "node is silent");
-            return Err(Over);
+    async fn read(&mut self, frame: Option<Result<Frame, axum::Error>>) -> Result<(), Closed> {
+        match frame {
+            Some(Ok(frame)) => in_time(self.on_frame(frame)).await,
+            Some(Err(error)) => {
+                tracing::debug!(node_id = %self.node, %error, "node socket failed");
+                Err(Closed)
+            }
+            None => Err(Closed),
         }
-        self.socket.send(Frame::Ping(Bytes::new())).await.map_err(|_| Over)
     }
 
-    /// Writes what has gathered, then flushes once.
-    async fn write(
+    async fn ping(&mut self, silent_heartbeats: u32) -> Result<(), Closed> {
+        if silent_heartbeats > SILENT_HEARTBEATS {
+            tracing::info!(node_id = %self.node, "node sends nothing; disconnecting it");
+            return Err(Closed);
+        }
+        self.send(Frame::Ping(Bytes::new())).await
+    }
+
+    /// Writes this message and those that wait behind it, then flushes once.
+    async fn write_ready(
         &mut self,
         first: ToNode,
         inbox: &mut mpsc::Receiver<ToNode>,
-    ) -> Result<(), Over> {
-        let mut order = Some(first);
+    ) -> Result<(), Closed> {
+        let mut next = Some(first);
         for _ in 0..BATCH {
-            let Some(next) = order.take().or_else(|| inbox.try_recv().ok()) else { break };
-            self.tell(next).await?;
+            let Some(message) = next.take().or_else(|| inbox.try_recv().ok()) else { break };
+            self.write(message).await?;
         }
-        self.socket.flush().await.map_err(|_| Over)
+        self.socket.flush().await.map_err(|_| Closed)
     }
 
-    async fn tell(&mut self, order: ToNode) -> Result<(), Over> {
-        match order {
+    async fn write(&mut self, message: ToNode) -> Result<(), Closed> {
+        match message {
             ToNode::Assign(assignment) => {
-                let now_ms = self.app.shared.engine.now_ms();
+                let now_ms = self.app.engine.now_ms();
                 self.feed(text(&convert::assign(&assignment, now_ms, false))).await?;
                 let audio = if assignment.stream { None } else { assignment.request.audio() };
                 match audio {
@@ -265,7 +261,7 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
                 }
             }
             ToNode::Sound { key, sound } => {
-                let tag = tag(job_ref(key));
+                let tag = tag(JobRef { job_id: key.job, attempt_id: key.attempt });
                 let bytes = sound.iter().map(Bytes::len).sum::<usize>();
                 let mut frame = Vec::with_capacity(tag.len() + bytes);
                 frame.extend_from_slice(&tag);
@@ -280,124 +276,126 @@ impl<S: Store, T: Timer> Connection<'_, S, T> {
                 let (job_id, attempt_id) = (key.job, key.attempt);
                 self.feed(text(&JobCancel { job_id, attempt_id, reason: reason.into() })).await
             }
-            ToNode::Confirmed { key, accepted } => self.confirm(key, accepted).await,
+            ToNode::Confirmed { key, accepted } => self.feed(confirmation(key, accepted)).await,
             ToNode::Drain => self.feed(text(&Drain {})).await,
             ToNode::Superseded => {
-                let detail = "another connection registered with this node id; this one is over";
-                let failed = ApiError::new(ErrorCode::StaleEpoch, detail);
-                hang_up(&mut self.socket, &failed).await;
-                Err(Over)
+                let detail = "another connection registered this node id; this one is closed";
+                let error = ApiError::new(ErrorCode::StaleEpoch, detail);
+                close_with(&mut self.socket, &error).await;
+                Err(Closed)
             }
         }
     }
 
-    async fn feed(&mut self, frame: Frame) -> Result<(), Over> {
-        self.socket.feed(frame).await.map_err(|_| Over)
+    async fn feed(&mut self, frame: Frame) -> Result<(), Closed> {
+        self.socket.feed(frame).await.map_err(|_| Closed)
     }
 
-    async fn confirm(&mut self, key: LeaseKey, accepted: bool) -> Result<(), Over> {
-        let (job_id, attempt_id) = (key.job, key.attempt);
-        self.feed(text(&JobConfirmed { job_id, attempt_id, accepted })).await
+    async fn send(&mut self, frame: Frame) -> Result<(), Closed> {
+        self.socket.send(frame).await.map_err(|_| Closed)
     }
 
-    async fn read(&mut self, frame: Frame) -> Result<(), Over> {
-        let heard = match frame {
-            Frame::Text(said) => self.hear(&said).await,
-            Frame::Binary(audio) => self.hear_audio(&audio).await,
+    async fn on_frame(&mut self, frame: Frame) -> Result<(), Closed> {
+        let handled = match frame {
+            Frame::Text(message) => self.on_message(&message).await,
+            Frame::Binary(audio) => self.on_audio(&audio).await,
             Frame::Ping(_) | Frame::Pong(_) => return Ok(()),
-            Frame::Close(_) => return Err(Over),
+            Frame::Close(_) => return Err(Closed),
         };
-        match heard {
-            Ok(step) => step,
-            Err(failed) => {
-                let fatal = failed.code() == ErrorCode::StaleEpoch;
-                let error = ErrorMessage::new(failed.code(), failed.detail(), fatal);
-                self.socket.send(text(&error)).await.map_err(|_| Over)?;
-                if fatal { Err(Over) } else { Ok(()) }
+        match handled {
+            Ok(()) => Ok(()),
+            Err(MessageError::Closed) => Err(Closed),
+            Err(MessageError::Rejected(error)) => {
+                let fatal = error.code() == ErrorCode::StaleEpoch;
+                self.send(text(&ErrorMessage::new(error.code(), error.detail(), fatal))).await?;
+                if fatal { Err(Closed) } else { Ok(()) }
             }
         }
     }
 
-    async fn hear(&mut self, said: &str) -> Result<Result<(), Over>, ApiError> {
-        let engine = &self.app.shared.engine;
-        if self.announced.take().is_some() {
-            let what = "a binary frame was announced and did not follow";
+    async fn on_message(&mut self, message: &str) -> Result<(), MessageError> {
+        let engine = &self.app.engine;
+        if self.pending_result.take().is_some() {
+            let what = "a binary frame has to follow the message that announces it";
             return Err(RequestError::invalid("result.tts_audio.bytes", what).into());
         }
-        match NodeMessage::parse(said)? {
-            NodeMessage::Heartbeat(beat) => {
-                let (cancel, drain) = take_beat(self.app, &self.node, &beat).await?;
-                let ack = HeartbeatAck { cancel, drain };
-                return Ok(self.socket.send(text(&ack)).await.map_err(|_| Over));
+        match NodeMessage::parse(message)? {
+            NodeMessage::Heartbeat(heartbeat) => {
+                let (cancel, drain) = register_heartbeat(self.app, &self.node, &heartbeat).await?;
+                self.send(text(&HeartbeatAck { cancel, drain })).await?;
             }
             NodeMessage::JobAck(ack) => {
                 let report = ack.report(self.node.clone());
                 engine.acked(ack.job_id, report, false).await?;
             }
-            NodeMessage::JobDone(done) => return self.hear_done(done).await,
+            NodeMessage::JobDone(done) => self.on_done(done).await?,
             NodeMessage::JobFail(fail) => {
                 let key = LeaseKey { job: fail.job_id, attempt: fail.attempt_id };
                 let (report, retryable) = (fail.report(self.node.clone()), fail.is_retryable());
                 let reason = fail.reason.into_owned();
-                let heard = engine.failed(fail.job_id, report, reason, retryable, false).await;
-                return self.answer(key, heard).await;
+                let handled = engine.failed(fail.job_id, report, reason, retryable, false).await;
+                self.confirm_unless_accepted(key, handled).await?;
             }
             NodeMessage::JobPartial(partial) => {
                 engine.partial(partial.job_id, partial.report(self.node.clone()), &partial.text);
             }
-            NodeMessage::Bye(_) => return Ok(Err(Over)),
+            NodeMessage::Bye(_) => return Err(MessageError::Closed),
             NodeMessage::Register(_) => {
-                let what =
-                    "this connection has registered already; change capabilities in a heartbeat";
+                let what = "this connection is registered; change capabilities in a heartbeat";
                 return Err(RequestError::invalid("type", what).into());
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    async fn hear_done(&mut self, done: JobDone<'_>) -> Result<Result<(), Over>, ApiError> {
+    async fn on_done(&mut self, done: JobDone<'_>) -> Result<(), MessageError> {
         let key = LeaseKey { job: done.job_id, attempt: done.attempt_id };
         let report = done.report(self.node.clone());
-        let frame_bytes = done.result()?.and_then(|result| result.frame_bytes());
-        match (done.result, frame_bytes) {
+        let audio_bytes = done.result()?.and_then(|result| result.frame_bytes());
+        match (done.result, audio_bytes) {
             (Some(result), Some(_)) => {
-                self.announced = Some(Announced { key, report, result });
-                Ok(Ok(()))
+                self.pending_result = Some(PendingResult { key, report, result });
+                Ok(())
             }
-            (result, _) => {
-                let result = convert::result(result);
-                let heard = self.app.shared.engine.done(key.job, report, result, false).await;
-                self.answer(key, heard).await
-            }
+            (result, _) => self.finish(key, report, result).await,
         }
     }
 
-    async fn hear_audio(&mut self, audio: &[u8]) -> Result<Result<(), Over>, ApiError> {
-        let Some(Announced { key, report, result }) = self.announced.take() else {
-            return Err(RequestError::invalid("", "a binary frame that nothing announced").into());
+    async fn on_audio(&mut self, audio: &[u8]) -> Result<(), MessageError> {
+        let Some(PendingResult { key, report, result }) = self.pending_result.take() else {
+            let what = "no message announced this binary frame; send `job_done` with \
+                        result.tts_audio.bytes first";
+            return Err(RequestError::invalid("", what).into());
         };
-        let result = convert::result(Some(embed_audio(&result, audio)?));
-        let heard = self.app.shared.engine.done(key.job, report, result, false).await;
-        self.answer(key, heard).await
+        self.finish(key, report, Some(embed_audio(&result, audio)?)).await
     }
 
-    /// Confirms a last word about a job that is over: the node need not keep it. A word that was
-    /// heard is confirmed by the job itself.
-    async fn answer(
+    async fn finish(
         &mut self,
         key: LeaseKey,
-        heard: Result<(), Refused>,
-    ) -> Result<Result<(), Over>, ApiError> {
-        match heard {
-            Ok(()) => Ok(Ok(())),
-            Err(Refused::Store(error)) => Err(Refused::Store(error).into()),
-            Err(_) => {
-                let told = self.confirm(key, false).await;
-                Ok(match told {
-                    Ok(()) => self.socket.flush().await.map_err(|_| Over),
-                    over => over,
-                })
-            }
+        report: AttemptReport,
+        result: Option<RawJson>,
+    ) -> Result<(), MessageError> {
+        let result = convert::result(result);
+        let handled = self.app.engine.done(key.job, report, result, false).await;
+        self.confirm_unless_accepted(key, handled).await
+    }
+
+    /// Tells the node that a report about a job that has ended needs no repetition. The job itself
+    /// confirms a report that it accepts.
+    async fn confirm_unless_accepted(
+        &mut self,
+        key: LeaseKey,
+        handled: Result<(), NodeError>,
+    ) -> Result<(), MessageError> {
+        match handled {
+            Ok(()) => Ok(()),
+            Err(NodeError::Store(error)) => Err(NodeError::Store(error).into()),
+            Err(_) => Ok(self.send(confirmation(key, false)).await?),
         }
     }
+}
+
+fn confirmation(key: LeaseKey, accepted: bool) -> Frame {
+    text(&JobConfirmed { job_id: key.job, attempt_id: key.attempt, accepted })
 }

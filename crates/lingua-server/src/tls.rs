@@ -1,7 +1,7 @@
 //! The server's certificate and key.
 //!
-//! Start at [`Tls::from_files`]. Invariant: what it gives is usable; a key that does not belong to its
-//! certificate is found here and not by the first client.
+//! Start at [`Tls::from_files`]. Invariant: a [`Tls`] is usable; a key that does not match its
+//! certificate is refused here, not at the first connection.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// What to show to whoever connects.
+/// A certificate chain with its private key.
 #[derive(Debug, Clone)]
 pub struct Tls(Arc<ServerConfig>);
 
 /// Why a certificate or a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not what it should be.
+    /// A file cannot be read, or is not PEM.
     #[error("cannot read {what} from {}: {why}; give a PEM file", path.display())]
     Unreadable {
-        /// What was looked for.
+        /// What the file should hold.
         what: &'static str,
-        /// Where.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         why: pem::Error,
     },
-    /// The two do not go together, or are of a kind that is not supported.
+    /// Certificate and key do not match, or are of an unsupported kind.
     #[error("the certificate and the key cannot be used: {0}; do they belong together?")]
     Unusable(rustls::Error),
 }
 
 impl Tls {
-    /// Reads a certificate, with those that vouch for it behind it, and its key.
+    /// Reads a certificate, followed by its intermediate certificates, and its key.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let unreadable = |what: &'static str, path: &Path| {
             let path = path.to_owned();

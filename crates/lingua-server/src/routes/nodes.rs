@@ -1,11 +1,11 @@
-//! What nodes call over HTTP.
+//! The routes that nodes call, and what the node WebSocket shares with them.
 
 use std::sync::Arc;
 
 use axum::extract::{Path, Query};
-use lingua_core::{NodeId, Profile};
-use lingua_engine::Timer;
-use lingua_engine::handle::NodeHeartbeat;
+use lingua_core::{Health, NodeId, NodeState, Profile};
+use lingua_engine::handle::{NodeHeartbeat, RegisteredNode};
+use lingua_engine::{NodeError, Timer};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 use lingua_wire::node::{
@@ -25,48 +25,67 @@ use crate::request::BodyBytes;
 /// How long a long poll waits if the node does not say.
 const POLL_MS: u64 = 30_000;
 
+/// What a `register` message says of a node.
+pub(crate) struct NewNode {
+    pub(crate) node: NodeId,
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) health: Health,
+    pub(crate) version: Option<Arc<str>>,
+}
+
+impl NewNode {
+    /// Checks a `register` message and logs the first steps of the registration.
+    pub(crate) fn read(register: Register) -> Result<Self, ApiError> {
+        let parts = register.into_parts()?;
+        tracing::info!(step = "register_start", "a node registers");
+        let node = parts.node.unwrap_or_else(new_node_id);
+        tracing::info!(step = "register_id_generated", node_id = %node, "node has its id");
+        let caps = parts.profile.capabilities();
+        tracing::info!(
+            step = "register_langs_validated",
+            node_id = %node,
+            asr = ?caps.asr().as_slice(),
+            semantic = ?caps.semantic().as_slice(),
+            tts = ?caps.tts().as_slice(),
+            "languages are valid"
+        );
+        tracing::info!(step = "register_store_write", node_id = %node, "writing to the store");
+        let (profile, version) = (Arc::new(parts.profile), parts.version.map(Into::into));
+        Ok(Self { node, profile, health: parts.health, version })
+    }
+}
+
+/// Logs the last steps of a registration.
+pub(crate) fn log_registered(node: &NodeId, registered: &RegisteredNode) {
+    tracing::info!(step = "register_store_success", node_id = %node, "written to the store");
+    tracing::info!(step = "register_connection_registered", node_id = %node, "node is reachable");
+    let (epoch, pairs) = (registered.place.epoch.0, registered.pairs);
+    tracing::info!(step = "register_complete", node_id = %node, epoch, pairs, "registered");
+}
+
+/// `node-` and eight hexadecimal digits.
+fn new_node_id() -> NodeId {
+    let number: u32 = rand::random();
+    NodeId::new(&format!("node-{number:08X}")).expect("letters, digits and a hyphen")
+}
+
 /// `POST /v1/node/register`
 pub(crate) async fn register<S: Store, T: Timer>(
     app: Shared<S, T>,
     BodyBytes(body): BodyBytes,
 ) -> HttpReply {
-    let parts = parse::<Register>(&body)?.into_parts()?;
-    tracing::info!(step = "register_start", "a node registers over HTTP");
-    let node = parts.node.unwrap_or_else(new_node_id);
-    log_steps(&node, &parts.profile);
-    let (profile, health) = (Arc::new(parts.profile), parts.health);
-    let version = parts.version.map(Into::into);
-    let engine = &app.shared.engine;
-    let registered = engine.register_polling(node.clone(), profile, health, version).await?;
-    tracing::info!(step = "register_complete", node_id = %node, pairs = registered.pairs, "registered");
+    let NewNode { node, profile, health, version } = NewNode::read(parse(&body)?)?;
+    let registering = app.engine.register_polling(node.clone(), profile, health, version);
+    let registered = registering.await?;
+    log_registered(&node, &registered);
     Ok(json(&RegisterResponse {
         ok: true,
         node_id: node,
         epoch: registered.place.epoch,
-        status: lingua_core::NodeState::of(health, false),
+        status: NodeState::of(health, false),
         pairs: registered.pairs as u64,
         heartbeat_interval_ms: registered.heartbeat_ms,
     }))
-}
-
-/// The steps of a registration, for whoever looks for the one that went wrong.
-pub(crate) fn log_steps(node: &NodeId, profile: &Profile) {
-    let caps = profile.capabilities();
-    tracing::info!(step = "register_id_generated", node_id = %node, "node id settled");
-    tracing::info!(
-        step = "register_langs_validated",
-        node_id = %node,
-        asr = ?caps.asr().as_slice(),
-        semantic = ?caps.semantic().as_slice(),
-        tts = ?caps.tts().as_slice(),
-        "languages are good"
-    );
-}
-
-/// `node-` and eight hexadecimal digits.
-pub(crate) fn new_node_id() -> NodeId {
-    let number: u32 = rand::random();
-    NodeId::new(&format!("node-{number:08X}")).expect("letters, digits and a hyphen")
 }
 
 /// `POST /v1/node/heartbeat`
@@ -76,22 +95,21 @@ pub(crate) async fn heartbeat<S: Store, T: Timer>(
 ) -> HttpReply {
     let heartbeat: Heartbeat = parse(&body)?;
     let node = heartbeat.node()?.clone();
-    let (cancel, drain) = take_beat(&app, &node, &heartbeat).await?;
+    let (cancel, drain) = register_heartbeat(&app, &node, &heartbeat).await?;
     Ok(json(&HeartbeatResponse { ok: true, cancel, drain }))
 }
 
-/// Hands a heartbeat to the engine; gives what to cancel and whether to drain.
-pub(crate) async fn take_beat<S: Store, T: Timer>(
+/// Passes a heartbeat to the engine; returns the jobs to cancel and whether to drain.
+pub(crate) async fn register_heartbeat<S: Store, T: Timer>(
     app: &App<S, T>,
     node: &NodeId,
     heartbeat: &Heartbeat,
 ) -> Result<(Vec<JobRef>, bool), ApiError> {
-    let engine = &app.shared.engine;
-    let current = engine.profile_of(node).await?;
+    let current = app.engine.profile_of(node).await?;
     let profile = heartbeat.capability_update(&current)?.map(Arc::new);
     let running = heartbeat.running.iter().flatten();
     let running = running.map(|r| LeaseKey { job: r.job_id, attempt: r.attempt_id }).collect();
-    let beat = NodeHeartbeat {
+    let heartbeat = NodeHeartbeat {
         node: node.clone(),
         epoch: heartbeat.epoch,
         health: heartbeat.health,
@@ -99,9 +117,9 @@ pub(crate) async fn take_beat<S: Store, T: Timer>(
         running,
         profile,
     };
-    let beaten = engine.heartbeat(beat).await?;
-    let cancel = beaten.cancel.iter().map(|k| JobRef { job_id: k.job, attempt_id: k.attempt });
-    Ok((cancel.collect(), beaten.drain))
+    let ack = app.engine.heartbeat(heartbeat).await?;
+    let cancel = ack.cancel.iter().map(|k| JobRef { job_id: k.job, attempt_id: k.attempt });
+    Ok((cancel.collect(), ack.drain))
 }
 
 /// `POST /v1/node/offline`
@@ -110,14 +128,14 @@ pub(crate) async fn offline<S: Store, T: Timer>(
     BodyBytes(body): BodyBytes,
 ) -> HttpReply {
     let node = parse::<Offline>(&body)?.node_id;
-    app.shared.engine.sign_off(&node).await?;
+    app.engine.sign_off(&node).await?;
     Ok(json(&OkResponse::OK))
 }
 
-/// How long to wait for jobs.
+/// The query of `GET /v1/node/{id}/jobs`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Poll {
-    /// Answer when there are jobs, or after this time; 30 s by default.
+pub(crate) struct PollQuery {
+    /// The longest wait for a job; 30 s by default.
     wait_ms: Option<u64>,
 }
 
@@ -125,12 +143,12 @@ pub(crate) struct Poll {
 pub(crate) async fn jobs<S: Store, T: Timer>(
     app: Shared<S, T>,
     Path(id): Path<String>,
-    Query(poll): Query<Poll>,
+    Query(query): Query<PollQuery>,
 ) -> HttpReply {
     let node = NodeId::new(&id).map_err(|error| RequestError::invalid("id", &error.to_string()))?;
-    let wait_ms = poll.wait_ms.unwrap_or(POLL_MS).min(app.shared.options.poll_ms_max);
-    let assignments = app.shared.engine.poll(&node, wait_ms).await?;
-    let now_ms = app.shared.engine.now_ms();
+    let wait_ms = query.wait_ms.unwrap_or(POLL_MS).min(app.options.poll_ms_max);
+    let assignments = app.engine.poll(&node, wait_ms).await?;
+    let now_ms = app.engine.now_ms();
     let jobs = assignments.iter().map(|a| convert::assign(a, now_ms, true)).collect();
     Ok(json(&NodeJobs { jobs }))
 }
@@ -141,8 +159,8 @@ pub(crate) async fn ack<S: Store, T: Timer>(
     BodyBytes(body): BodyBytes,
 ) -> HttpReply {
     let ack: JobAck = parse(&body)?;
-    let node = known(&app, ack.node()?).await?;
-    app.shared.engine.acked(ack.job_id, ack.report(node), true).await?;
+    let node = registered_node(&app, ack.node()?).await?;
+    app.engine.acked(ack.job_id, ack.report(node), true).await?;
     Ok(json(&OkResponse::OK))
 }
 
@@ -152,11 +170,11 @@ pub(crate) async fn partial<S: Store, T: Timer>(
     BodyBytes(body): BodyBytes,
 ) -> HttpReply {
     let partial: JobPartial<'_> = parse(&body)?;
-    let node = known(&app, partial.node()?).await?;
-    match app.shared.engine.partial(partial.job_id, partial.report(node), &partial.text) {
+    let node = registered_node(&app, partial.node()?).await?;
+    match app.engine.partial(partial.job_id, partial.report(node), &partial.text) {
         true => Ok(json(&OkResponse::OK)),
         false => {
-            let detail = "the job is over, or hears too much at once; go on without it";
+            let detail = "the job has ended, or its queue is full; the partial text was dropped";
             Err(ApiError::new(ErrorCode::StaleAttempt, detail))
         }
     }
@@ -168,14 +186,13 @@ pub(crate) async fn done<S: Store, T: Timer>(
     BodyBytes(body): BodyBytes,
 ) -> HttpReply {
     let done: JobDone<'_> = parse(&body)?;
-    let node = known(&app, done.node()?).await?;
+    let node = registered_node(&app, done.node()?).await?;
     let report = done.report(node);
     if done.result()?.and_then(|result| result.frame_bytes()).is_some() {
-        let what = "over HTTP there is no next frame; send the audio as base64 in 'data'";
+        let what = "HTTP has no binary frames; send the audio as base64 in 'data'";
         return Err(RequestError::invalid("result.tts_audio.bytes", what).into());
     }
-    let result = convert::result(done.result);
-    app.shared.engine.done(done.job_id, report, result, true).await?;
+    app.engine.done(done.job_id, report, convert::result(done.result), true).await?;
     Ok(json(&OkResponse::OK))
 }
 
@@ -185,17 +202,19 @@ pub(crate) async fn fail<S: Store, T: Timer>(
     BodyBytes(body): BodyBytes,
 ) -> HttpReply {
     let fail: JobFail<'_> = parse(&body)?;
-    let node = known(&app, fail.node()?).await?;
+    let node = registered_node(&app, fail.node()?).await?;
     let (report, retryable) = (fail.report(node), fail.is_retryable());
-    let reason = fail.reason.into_owned();
-    app.shared.engine.failed(fail.job_id, report, reason, retryable, true).await?;
+    app.engine.failed(fail.job_id, report, fail.reason.into_owned(), retryable, true).await?;
     Ok(json(&OkResponse::OK))
 }
 
-/// A node that is registered, here or elsewhere.
-async fn known<S: Store, T: Timer>(app: &App<S, T>, node: &NodeId) -> Result<NodeId, ApiError> {
-    match app.shared.engine.is_registered(node).await? {
+/// Fails unless the node is registered, at this instance or another.
+async fn registered_node<S: Store, T: Timer>(
+    app: &App<S, T>,
+    node: &NodeId,
+) -> Result<NodeId, ApiError> {
+    match app.engine.is_registered(node).await? {
         true => Ok(node.clone()),
-        false => Err(lingua_engine::NodeError::NotRegistered.into()),
+        false => Err(NodeError::NotRegistered.into()),
     }
 }

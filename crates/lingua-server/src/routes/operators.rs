@@ -1,4 +1,4 @@
-//! What operators and their tools call.
+//! The routes that operators and their tools call.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,11 +22,11 @@ use lingua_wire::{ErrorCode, Message, RequestError, parse, to_json};
 use serde::Serialize;
 use tokio_stream::wrappers::BroadcastStream;
 
-use crate::app::{App, Shared};
+use crate::app::Shared;
 use crate::metrics::Kind;
 use crate::reply::{ApiError, HttpReply, json, text};
 use crate::request::BodyBytes;
-use crate::{convert, docs, openapi};
+use crate::{convert, openapi};
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -35,13 +35,16 @@ fn node_id(text: &str) -> Result<NodeId, ApiError> {
 }
 
 fn no_such_node(node: &NodeId) -> ApiError {
-    ApiError::new(ErrorCode::NodeNotFound, format!("there is no node {node}"))
+    ApiError::new(
+        ErrorCode::NodeNotFound,
+        format!("there is no node {node}; GET /v1/nodes lists all"),
+    )
 }
 
 /// `GET /v1/nodes`
 pub(crate) async fn nodes<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
-    let (now_ms, nodes) = app.shared.engine.nodes().await?;
-    let rule = app.shared.engine.options().rules.semantic;
+    let (now_ms, nodes) = app.engine.nodes().await?;
+    let rule = app.engine.options().rules.semantic;
     let nodes = nodes.iter().map(|node| convert::node_view(node, now_ms, rule)).collect();
     Ok(json(&NodeList { nodes }))
 }
@@ -52,8 +55,8 @@ pub(crate) async fn node<S: Store, T: Timer>(
     Path(id): Path<String>,
 ) -> HttpReply {
     let id = node_id(&id)?;
-    let rule = app.shared.engine.options().rules.semantic;
-    match app.shared.engine.node(&id).await? {
+    let rule = app.engine.options().rules.semantic;
+    match app.engine.node(&id).await? {
         Some((now_ms, node)) => Ok(json(&convert::node_view(&node, now_ms, rule))),
         None => Err(no_such_node(&id)),
     }
@@ -61,21 +64,21 @@ pub(crate) async fn node<S: Store, T: Timer>(
 
 /// `POST /v1/nodes/{id}/drain`
 pub(crate) async fn drain<S: Store, T: Timer>(app: Shared<S, T>, path: Path<String>) -> HttpReply {
-    order(app, path, true).await
+    set_drain(app, path, true).await
 }
 
 /// `POST /v1/nodes/{id}/resume`
 pub(crate) async fn resume<S: Store, T: Timer>(app: Shared<S, T>, path: Path<String>) -> HttpReply {
-    order(app, path, false).await
+    set_drain(app, path, false).await
 }
 
-async fn order<S: Store, T: Timer>(
+async fn set_drain<S: Store, T: Timer>(
     app: Shared<S, T>,
     Path(id): Path<String>,
     drain: bool,
 ) -> HttpReply {
     let id = node_id(&id)?;
-    if app.shared.engine.set_drain(&id, drain).await?.is_none() {
+    if app.engine.set_drain(&id, drain).await?.is_none() {
         return Err(no_such_node(&id));
     }
     node(app, Path(id.to_string())).await
@@ -90,20 +93,20 @@ fn pool_view(pool: &Pool) -> Option<PoolView> {
 
 /// `GET /v1/pools`
 pub(crate) async fn pools<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
-    let table = app.shared.engine.pools();
+    let table = app.engine.pools();
     let pools = table.iter().flat_map(|table| &table.pools).filter_map(pool_view).collect();
-    let version = app.shared.engine.cluster().await?.table.map_or(0, |(version, _)| version);
+    let version = app.engine.cluster().await?.table.map_or(0, |(version, _)| version);
     Ok(json(&PoolList { table_version: version, pools }))
 }
 
-/// `GET /v1/pools/{src}:{tgt}`: counted now, also if the table leaves it out.
+/// `GET /v1/pools/{src}:{tgt}`: counts the pool now, also if the pool table omits it.
 pub(crate) async fn pool<S: Store, T: Timer>(
     app: Shared<S, T>,
     Path(pair): Path<String>,
 ) -> HttpReply {
     let pair = lingua_wire::lang::pool("pair", &pair)?;
-    let (now_ms, nodes) = app.shared.engine.nodes().await?;
-    let rule = app.shared.engine.options().rules.semantic;
+    let (now_ms, nodes) = app.engine.nodes().await?;
+    let rule = app.engine.options().rules.semantic;
     let mut view = PoolView::new(pair);
     let mut ids = vec![];
     for node in nodes {
@@ -130,9 +133,9 @@ pub(crate) async fn pool<S: Store, T: Timer>(
 
 /// `GET /v1/cluster`
 pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
-    let cluster = app.shared.engine.cluster().await?;
+    let cluster = app.engine.cluster().await?;
     let leader = cluster.leader.as_deref().and_then(|name| InstanceId::new(name).ok());
-    let table = app.shared.engine.pools();
+    let table = app.engine.pools();
     let instances = cluster
         .instances
         .iter()
@@ -159,7 +162,7 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply 
         table_version,
         table_published_ms: table.map(|table| table.generated_ms),
         nodes,
-        store: StoreView { kind: app.shared.options.store_kind.clone(), up: true },
+        store: StoreView { kind: app.options.store_kind.clone(), up: true },
     }))
 }
 
@@ -170,8 +173,8 @@ pub(crate) async fn explain<S: Store, T: Timer>(
 ) -> HttpReply {
     use lingua_core::roster::NodeVerdict;
     let mut spec = parse::<Dispatch<'_>>(&body)?.into_explain_spec()?;
-    spec.wait_ms.get_or_insert(app.shared.options.default_wait_ms);
-    let verdicts = app.shared.engine.explain(&spec).await?;
+    spec.wait_ms.get_or_insert(app.options.default_wait_ms);
+    let verdicts = app.engine.explain(&spec).await?;
     let chosen = verdicts.iter().find(|v| matches!(v.verdict, NodeVerdict::Chosen { .. }));
     let capable = verdicts.iter().filter(|v| match v.verdict {
         NodeVerdict::Refused(why) => !why.is_incapable(),
@@ -188,7 +191,7 @@ pub(crate) async fn explain<S: Store, T: Timer>(
     };
     Ok(json(&ExplainResponse {
         pool: spec.pair,
-        policy: app.shared.engine.options().policy.to_string(),
+        policy: app.engine.options().policy.to_string(),
         chosen: chosen.map(|v| v.node.node.clone()),
         capable: capable_count,
         free: capable.map(free).sum(),
@@ -203,12 +206,12 @@ pub(crate) async fn explain<S: Store, T: Timer>(
     }))
 }
 
-/// `GET /v1/events`: what happens, as it happens.
+/// `GET /v1/events`: changes as server-sent events; `gap` means that some were lost.
 pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
-    let open = app.shared.metrics.count_connection(Kind::Events);
-    let events = BroadcastStream::new(app.shared.engine.events()).map(move |event| {
-        // Whoever watches is counted until the stream goes.
-        let _ = &open;
+    let counted = app.metrics.count_connection(Kind::Events);
+    let events = BroadcastStream::new(app.engine.events()).map(move |event| {
+        // The stream is counted until it is dropped.
+        let _ = &counted;
         Ok::<_, Infallible>(match event {
             Ok(event) => sse(&event),
             Err(_) => SseEvent::default().event("gap").data("{}"),
@@ -250,8 +253,8 @@ fn sse_of<M: Message + Serialize>(event: &M) -> SseEvent {
 /// `GET /metrics`
 pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
     let mut out = String::new();
-    prometheus_client::encoding::text::encode(&mut out, &app.shared.registry)
-        .map_err(|_| ApiError::new(ErrorCode::Internal, "the metrics cannot be written"))?;
+    prometheus_client::encoding::text::encode(&mut out, &app.registry)
+        .map_err(|_| ApiError::new(ErrorCode::Internal, "cannot encode the metrics"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(text(StatusCode::OK, kind, out))
 }
@@ -261,23 +264,17 @@ pub(crate) async fn openapi() -> Response {
     text(StatusCode::OK, "application/json", openapi::document().to_string())
 }
 
-/// `GET /docs`
-pub(crate) async fn docs() -> Response {
-    text(StatusCode::OK, "text/html; charset=utf-8", docs::page())
-}
-
-/// `GET /healthz`: the process answers.
+/// `GET /healthz`
 pub(crate) async fn healthz() -> Response {
-    text(StatusCode::OK, PLAIN, "ok\n".to_owned())
+    text(StatusCode::OK, PLAIN, "ok\n")
 }
 
-/// `GET /readyz`: the store answers, so jobs can be taken.
+/// `GET /readyz`
 pub(crate) async fn readyz<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
-    let App { shared } = &*app;
-    match shared.engine.is_ready().await {
-        true => Ok(text(StatusCode::OK, PLAIN, "ready\n".to_owned())),
+    match app.engine.is_ready().await {
+        true => Ok(text(StatusCode::OK, PLAIN, "ready\n")),
         false => {
-            let detail = "the store does not answer, or this instance is stopping";
+            let detail = "the store does not respond, or this instance is stopping; try again";
             Err(ApiError::new(ErrorCode::SchedulerDependencyDown, detail))
         }
     }

@@ -130,6 +130,21 @@ async fn the_body_limit_holds_for_every_request() {
 }
 
 #[tokio::test]
+async fn the_api_reference_loads_nothing_from_elsewhere() {
+    let server = TestServer::start().await;
+    let mut client = RawClient::connect(&server).await;
+    let page = client.get("/docs?x=y").await;
+    assert_eq!(page.status, 200);
+    assert!(page.header("content-security-policy").is_some_and(|csp| csp.contains("'self'")));
+    assert!(!page.text.contains("x=y"), "the page does not repeat the query: {}", page.text);
+    for asset in ["/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/openapi.json"] {
+        assert!(page.text.contains(asset), "{}", page.text);
+        assert_eq!(client.get(asset).await.status, 200, "{asset}");
+    }
+    assert!(!page.text.contains("//"), "no other host: {}", page.text);
+}
+
+#[tokio::test]
 async fn a_response_names_its_request() {
     let server = TestServer::start().await;
     let mut client = RawClient::connect(&server).await;

@@ -1,8 +1,7 @@
-//! The table of routes. The router, `/openapi.json` and `/docs` are made from the same lines, so that none
-//! can have a route that another has not.
+//! The table of routes: the router and `/openapi.json` are made from the same lines.
 //!
-//! A line names the types of what is sent and answered, which give the schemas, and a golden file of the
-//! wire for each, which is the example.
+//! Start at the call of `routes!`. A line names the types of the body and the response, which give
+//! the schemas, and a golden file of the wire for each, which is the example.
 
 use axum::Router;
 use axum::routing::{get, post};
@@ -22,10 +21,10 @@ use serde_json::Value;
 
 use crate::app::App;
 use crate::routes::jobs::{Key, List, Wait};
-use crate::routes::nodes::Poll;
+use crate::routes::nodes::PollQuery;
 use crate::{routes, session, socket};
 
-/// A route, as it is described.
+/// A route as OpenAPI describes it.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) method: &'static str,
@@ -34,26 +33,28 @@ pub(crate) struct Route {
     pub(crate) summary: &'static str,
     pub(crate) parameters: Option<Parameters>,
     pub(crate) body: Option<Content>,
-    pub(crate) answer: Option<Content>,
+    pub(crate) response: Option<Content>,
 }
 
-/// Gives a reference to a schema.
+/// Adds a schema to the catalog and returns a reference to it.
 pub(crate) type SchemaOf = fn(&mut Catalog) -> Value;
 
-/// Parameters outside of the path: the fields of a type.
+/// Parameters outside the path: the fields of a type.
 #[derive(Debug)]
 pub(crate) struct Parameters {
-    /// `query` or `header`.
+    /// `query` or `header`, OpenAPI's `in`.
     pub(crate) place: &'static str,
     pub(crate) schema: SchemaOf,
 }
 
-/// What is sent or answered.
+/// The body of a request or a response.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// A message, with an example.
-    Json { schema: SchemaOf, example: &'static str },
-    /// Something else.
+    Json {
+        schema: SchemaOf,
+        example: &'static str,
+    },
+    /// Another content type, without a schema.
     Other(&'static str),
 }
 
@@ -81,10 +82,11 @@ macro_rules! parameters {
     };
 }
 
-/// One group of routes for each role: a function that gives the router, and lines that describe it.
+/// Makes a function for each role that returns its router, and the descriptions of all routes.
 macro_rules! routes {
     ($($role:ident { $(
-        $method:ident $path:literal $handler:path, $parameters:tt, $body:tt => $answer:tt, $summary:literal;
+        $method:ident $path:literal $handler:path, $parameters:tt,
+            $body:tt => $response:tt, $summary:literal;
     )* })*) => {
         $(
             pub(crate) fn $role<S: Store, T: Timer>() -> Router<App<S, T>> {
@@ -100,7 +102,7 @@ macro_rules! routes {
                 summary: $summary,
                 parameters: parameters!($parameters),
                 body: content!(request $body),
-                answer: content!(answer $answer),
+                response: content!(answer $response),
             },)*)*
         ];
     };
@@ -110,80 +112,80 @@ routes! {
     node {
         post "/v1/node/register" routes::nodes::register, -,
             [Register, "register.contract"] => [RegisterResponse, "register_response"],
-            "Register a node that will fetch its jobs by long poll.";
+            "Register a node that fetches its jobs by long poll.";
         post "/v1/node/heartbeat" routes::nodes::heartbeat, -,
             [Heartbeat, "heartbeat.full"] => [HeartbeatResponse, "heartbeat_response"],
-            "Give a sign of life; may change capabilities.";
+            "Report that a node is alive; may change its capabilities.";
         post "/v1/node/offline" routes::nodes::offline, -,
             [Offline, "offline"] => [OkResponse, "ok_response"],
-            "Sign off; open jobs are retried at once.";
-        get "/v1/node/{id}/jobs" routes::nodes::jobs, [query Poll],
+            "Take a node offline; its open jobs are retried at once.";
+        get "/v1/node/{id}/jobs" routes::nodes::jobs, [query PollQuery],
             - => [NodeJobs<'_>, "node_jobs"],
-            "Wait for jobs.";
+            "Wait for jobs of a node.";
         get "/v1/node/ws" socket::upgrade, -,
             - => -,
             "The node WebSocket.";
         post "/v1/job/ack" routes::nodes::ack, -,
             [JobAck, "job_ack.contract"] => [OkResponse, "ok_response"],
-            "The node has the job.";
+            "Accept a job.";
         post "/v1/job/partial" routes::nodes::partial, -,
             [JobPartial<'_>, "job_partial"] => [OkResponse, "ok_response"],
-            "The node has a part of the text.";
+            "Report a part of the text.";
         post "/v1/job/done" routes::nodes::done, -,
             [JobDone<'_>, "job_done.contract"] => [OkResponse, "ok_response"],
-            "The node gives a result.";
+            "Report a result.";
         post "/v1/job/fail" routes::nodes::fail, -,
             [JobFail<'_>, "job_fail.contract"] => [OkResponse, "ok_response"],
-            "The node gives up, or refuses (BUSY, STALE_FENCE).";
+            "Report a failure, or refuse a job (BUSY, STALE_FENCE).";
     }
     client {
         post "/v1/dispatch/f2f" routes::jobs::dispatch, [header Key],
             [Dispatch<'_>, "dispatch.contract"] => [DispatchResponse, "dispatch_response"],
-            "Submit a job; answers once it was sent to a node.";
+            "Submit a job; responds once it was sent to a node.";
         post "/v1/translate" routes::jobs::translate, [header Key],
             [Dispatch<'_>, "dispatch.text_minimal"] => [JobView, "job_view.done"],
             "Submit a job and wait for its end.";
         get "/v1/jobs/{id}" routes::jobs::show, [query Wait],
             - => [JobView, "job_view.done"],
-            "A job.";
+            "Show a job.";
         post "/v1/jobs/{id}/cancel" routes::jobs::cancel, -,
             - => [CancelResponse, "cancel_response"],
-            "Call a job off.";
+            "Cancel a job.";
         get "/v1/jobs" routes::jobs::list, [query List],
             - => [JobList, "job_list"],
-            "Jobs, the newest first.";
+            "List jobs, newest first.";
         get "/v1/session/ws" session::upgrade, -,
             - => -,
             "The session WebSocket.";
         get "/v1/nodes" routes::operators::nodes, -,
             - => [NodeList, "node_list"],
-            "All nodes.";
+            "List all nodes.";
         get "/v1/nodes/{id}" routes::operators::node, -,
             - => [NodeView, "node_view"],
-            "One node.";
+            "Show a node.";
         get "/v1/pools" routes::operators::pools, -,
             - => [PoolList, "pool_list"],
-            "The pool table.";
+            "List the pools of the pool table.";
         get "/v1/pools/{pair}" routes::operators::pool, -,
             - => [PoolView, "pool_view"],
-            "One pool, counted now: zh:en, or *:en for the mixed one.";
+            "Count one pool now: zh:en, or *:en for the mixed one.";
         get "/v1/cluster" routes::operators::cluster, -,
             - => [ClusterView, "cluster_view"],
-            "Instances, leader, term, table version.";
+            "Show instances, leader, term and table version.";
         post "/v1/explain" routes::operators::explain, -,
             [Dispatch<'_>, "dispatch.explain"] => [ExplainResponse, "explain_response"],
-            "Why each node would or would not get this job now.";
+            "Explain why each node would or would not get this job now.";
         get "/v1/events" routes::operators::events, -,
             - => "text/event-stream",
-            "What happens, as server-sent events: node, job, pool, leader.";
+            "Stream changes as server-sent events: node, job, pool, leader.";
     }
     admin {
         post "/v1/nodes/{id}/drain" routes::operators::drain, -,
             - => [NodeView, "node_view"],
-            "Let a node finish what it has and give it nothing new.";
+            "Let a node finish its jobs and give it no new ones.";
         post "/v1/nodes/{id}/resume" routes::operators::resume, -,
             - => [NodeView, "node_view"],
-            "Let it take jobs again.";
+            "Let a drained node take jobs again.";
         get "/metrics" routes::operators::metrics, -,
             - => "application/openmetrics-text",
             "Metrics, for Prometheus.";
@@ -191,15 +193,12 @@ routes! {
     open {
         get "/healthz" routes::operators::healthz, -,
             - => "text/plain",
-            "The process answers.";
+            "Check that the process responds.";
         get "/readyz" routes::operators::readyz, -,
             - => "text/plain",
-            "The store answers, so jobs can be taken.";
+            "Check that the store responds, so that jobs can be accepted.";
         get "/openapi.json" routes::operators::openapi, -,
             - => "application/json",
-            "This description.";
-        get "/docs" routes::operators::docs, -,
-            - => "text/html",
-            "This description, for people.";
+            "This description; /docs shows it to people.";
     }
 }
