@@ -141,11 +141,11 @@ fn docs_page() -> Router {
     });
     pages
         // The page repeats the URI of the request: what the caller adds to it is kept out.
-        .layer(middleware::map_request(async |mut request: Request| {
+        .layer(middleware::map_request(|mut request: Request| async {
             *request.uri_mut() = Uri::from_static("/docs");
             request
         }))
-        .layer(middleware::map_response(async |response: Response| {
+        .layer(middleware::map_response(|response: Response| async {
             let policy = (header::CONTENT_SECURITY_POLICY, DOCS_POLICY);
             ([policy, (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], response)
         }))
