@@ -1,6 +1,6 @@
 //! One connection to the scheduler, from the handshake to the last frame.
 //!
-//! Start at [`NodeConnection::open`]. The caller reads; a task of its own writes from a bounded
+//! Start at [`SchedulerConnection::open`]. The caller reads; a task of its own writes from a bounded
 //! queue, so that a slow network never keeps the node from reading.
 //!
 //! Invariant: the audio of a message is the very next data frame behind it. Frames are moved as
@@ -49,7 +49,7 @@ pub(super) enum InboundFrame {
 
 /// The reading side of a connection of a registered node.
 #[derive(Debug)]
-pub(super) struct NodeConnection {
+pub(super) struct SchedulerConnection {
     frames: SplitStream<Socket>,
     /// One task, which ends with the connection.
     writer: JoinSet<()>,
@@ -59,7 +59,7 @@ pub(super) struct NodeConnection {
 #[derive(Debug)]
 pub(super) struct NodeOutbox(mpsc::Sender<OutboundMessage>);
 
-impl NodeConnection {
+impl SchedulerConnection {
     /// Connects and registers.
     pub(super) async fn open(
         options: &NodeOptions,

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::admission::Admission;
 use super::backoff::Backoff;
-use super::connection::{NodeConnection, NodeOutbox};
+use super::connection::{NodeOutbox, SchedulerConnection};
 use super::error::{Disconnect, NodeRunError};
 use super::handler::{Handler, HandlerPartial};
 use super::messages::PendingAudio;
@@ -136,7 +136,7 @@ impl<H: Handler> Worker<H> {
         let options = Arc::clone(&self.options);
         let known = self.identity.as_ref().map(|identity| identity.node_id.clone());
         let register = options.register(known.or(options.node_id.clone()), self.admission.health());
-        let opening = Box::pin(NodeConnection::open(&options, &register));
+        let opening = Box::pin(SchedulerConnection::open(&options, &register));
         let Some(opened) = self.wait_unless_stopped(opening, stop).await else { return Ok(()) };
         let (mut connection, outbox, registered) = opened?;
         let since = Instant::now();
@@ -187,7 +187,7 @@ impl<H: Handler> Worker<H> {
     /// Serves one connection; `Ok` means that the node may end.
     async fn serve(
         &mut self,
-        connection: &mut NodeConnection,
+        connection: &mut SchedulerConnection,
         stop: &mut StopSignal<'_>,
     ) -> Result<(), Disconnect> {
         let identity = self.identity.as_ref();
