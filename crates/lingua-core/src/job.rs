@@ -1,17 +1,18 @@
-//! The life of a job: `NEW → SELECTING → RESERVED → DISPATCHED → ACKED → DONE`, and the ways off it.
+//! The state machine of a job: `NEW → SELECTING → RESERVED → DISPATCHED → ACKED → DONE`.
 //!
-//! Start at [`JobMachine::apply`]: a state and an event give the next state and the effects that its owner
-//! has to carry out, in order. [`Stage::may_become`] is the same map without the reasons; stores use
-//! it to refuse what no event could have caused.
+//! Start at [`JobMachine::apply`]: a state and an event give the next state and the effects that
+//! the job's owner has to perform, in order. [`Stage::may_become`] is the same map without the
+//! reasons; stores use it to refuse steps that no event could have caused.
 //!
 //! | file | what |
 //! |---|---|
+//! | `spec.rs` | [`JobSpec`]: a job as its client asked for it, checked |
 //! | `stage.rs` | states, attempts and which may follow which |
-//! | `event.rs` | what can happen to a job, what is to be done, what is refused |
+//! | `event.rs` | events, effects, failures and refusals |
 //!
 //! Invariants: an end is final; the attempt rises by one with each retry and never otherwise; a
-//! message about another attempt, node or fence changes nothing; each slot that was taken is given
-//! back exactly once, by the effect [`Effect::Release`].
+//! report about another attempt, node or fence changes nothing; each slot that was taken is
+//! released exactly once, by the effect [`Effect::Release`].
 
 use crate::id::{Attempt, CellId, Epoch, Fence, InstanceId, NodeId, Slot};
 use crate::planted::{self, Bug};
@@ -26,8 +27,8 @@ pub use event::{AttemptReport, Cause, Effect, JobEvent, JobFailure, Refusal};
 pub use spec::{JobSpec, Payload};
 pub use stage::{JobState, Stage};
 
-/// Most times that nodes may refuse a job for want of room before it counts as failed. A refusal
-/// says nothing about the job, so it is not counted as a failure, but nothing is unbounded.
+/// Most refusals of nodes without a free slot before the job fails. A refusal says nothing about
+/// the job, so it is not counted as a failed attempt.
 pub const REFUSALS_MAX: u32 = 16;
 
 /// A slot that was taken for an attempt.
@@ -35,19 +36,19 @@ pub const REFUSALS_MAX: u32 = 16;
 pub struct Grant {
     /// The node that does the work.
     pub node: NodeId,
-    /// Its cell.
+    /// The node's cell.
     pub cell: CellId,
-    /// Its place there.
+    /// The node's place in the cell.
     pub slot: Slot,
-    /// Its incarnation.
+    /// The node's incarnation.
     pub epoch: Epoch,
-    /// What the node compares with the highest that it has seen.
+    /// The node refuses a fence below the highest that it has seen.
     pub fence: Fence,
-    /// The instance that the node was connected to: the way to it.
+    /// The instance that the node is connected to.
     pub via: InstanceId,
 }
 
-/// How often a job is tried again.
+/// How often a failed attempt is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// Most further attempts after the first.
@@ -60,7 +61,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// A job in the hands of its owner.
+/// A job, as its owner runs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobMachine {
     stage: Stage,
@@ -77,18 +78,18 @@ impl Default for JobMachine {
 }
 
 impl JobMachine {
-    /// A job that was accepted and nothing more.
+    /// A job that was just accepted.
     pub fn new() -> Self {
         let stage = Stage { state: JobState::New, attempt: Attempt::FIRST };
         Self { stage, grant: None, failures: 0, refusals: 0, tried: Vec::new() }
     }
 
-    /// A job as another instance left it. Its counts are lost with that instance; the attempt is not.
+    /// A job that another instance left at this stage. Its count of failures starts anew.
     pub fn recovered(stage: Stage, grant: Option<Grant>) -> Self {
         Self { stage, grant, ..Self::new() }
     }
 
-    /// State and attempt.
+    /// The state and the current attempt.
     pub fn stage(&self) -> Stage {
         self.stage
     }
@@ -98,13 +99,12 @@ impl JobMachine {
         self.grant.as_ref()
     }
 
-    /// Where earlier attempts failed: the next one goes elsewhere if it can.
+    /// Where earlier attempts failed: the next one goes to another node if it can.
     pub fn tried(&self) -> &[(CellId, Slot)] {
         &self.tried
     }
 
-    /// Takes what happened and gives what is to be done about it, in order. If the event is
-    /// refused, nothing has changed.
+    /// Applies an event; gives the effects to perform, in order. A refused event changes nothing.
     pub fn apply(&mut self, event: JobEvent, retry: RetryPolicy) -> Result<Vec<Effect>, Refusal> {
         use JobState::{Acked, Dispatched, Reserved, Retrying, Selecting};
 
@@ -127,7 +127,7 @@ impl JobMachine {
                 self.stage.state = Dispatched;
                 Ok(vec![Effect::Send])
             }
-            // The node may say it twice, or say it after its result overtook it.
+            // The node may confirm twice.
             JobEvent::Acked(_) if state == Acked => Ok(vec![]),
             JobEvent::Acked(_) => {
                 self.stage.state = Acked;
@@ -149,7 +149,7 @@ impl JobMachine {
             JobEvent::RunTimeout { .. } => Ok(self.retry(Cause::RunTimeout, retry)),
             JobEvent::NodeLost { .. } => Ok(self.retry(Cause::NodeLost, retry)),
             JobEvent::Reclaimed => {
-                let mut effects = self.give_back();
+                let mut effects = self.release();
                 self.stage = Stage { state: Retrying, attempt: self.stage.attempt.next() };
                 effects.push(Effect::Retry { cause: Cause::Reclaimed });
                 Ok(effects)
@@ -167,13 +167,13 @@ impl JobMachine {
         }
     }
 
-    /// Whether a node's word about its attempt would be heard now. Nothing is changed.
+    /// Whether a node's report about its attempt would count now. Changes nothing.
     pub fn would_accept(&self, report: &AttemptReport) -> Result<(), Refusal> {
         self.check(&JobEvent::Acked(report.clone()))
     }
 
-    /// Whether the event speaks of this attempt and may happen in this state: what [`JobMachine::apply`]
-    /// would say, without doing anything.
+    /// Whether [`JobMachine::apply`] would accept the event: it is about the current attempt and
+    /// possible in this state. Changes nothing.
     pub fn check(&self, event: &JobEvent) -> Result<(), Refusal> {
         let stage = self.stage;
         let is_other = event.attempt().is_some_and(|attempt| attempt != stage.attempt);
@@ -198,7 +198,7 @@ impl JobMachine {
         }
     }
 
-    /// Tries again on another node, or gives up.
+    /// Starts the next attempt, or fails the job if no retry is left.
     fn retry(&mut self, cause: Cause, policy: RetryPolicy) -> Vec<Effect> {
         let (count, limit) = match cause {
             Cause::Refused => (&mut self.refusals, REFUSALS_MAX),
@@ -212,7 +212,7 @@ impl JobMachine {
         if let Some(grant) = &self.grant {
             self.tried.push((grant.cell, grant.slot));
         }
-        let mut effects = self.give_back_because(cause);
+        let mut effects = self.release_because(cause);
         self.stage = Stage { state: JobState::Retrying, attempt: self.stage.attempt.next() };
         effects.push(Effect::Retry { cause });
         effects
@@ -220,7 +220,7 @@ impl JobMachine {
 
     /// Ends the job when the node has nothing left to do for it.
     fn end(&mut self, state: JobState, last: Option<Effect>) -> Vec<Effect> {
-        let mut effects = self.give_back();
+        let mut effects = self.release();
         self.stage.state = state;
         effects.extend(last);
         effects
@@ -228,7 +228,7 @@ impl JobMachine {
 
     /// Ends the job while a node may still be working on it.
     fn stop(&mut self, state: JobState, last: Effect) -> Vec<Effect> {
-        let mut effects = self.tell_node_to_stop();
+        let mut effects = self.cancel_on_node();
         effects.extend(self.end(state, Some(last)));
         effects
     }
@@ -240,24 +240,25 @@ impl JobMachine {
         }
     }
 
-    fn give_back_because(&mut self, cause: Cause) -> Vec<Effect> {
+    fn release_because(&mut self, cause: Cause) -> Vec<Effect> {
         let mut effects = match cause.leaves_node_working() {
-            true => self.tell_node_to_stop(),
+            true => self.cancel_on_node(),
             false => vec![],
         };
-        effects.extend(self.give_back());
+        effects.extend(self.release());
         effects
     }
 
-    fn tell_node_to_stop(&self) -> Vec<Effect> {
+    fn cancel_on_node(&self) -> Vec<Effect> {
         let working = matches!(self.stage.state, JobState::Dispatched | JobState::Acked);
-        let told = self.grant.clone().filter(|_| working);
-        told.map(|grant| Effect::CancelOnNode { grant, attempt: self.stage.attempt })
+        let grant = self.grant.clone().filter(|_| working);
+        grant
+            .map(|grant| Effect::CancelOnNode { grant, attempt: self.stage.attempt })
             .into_iter()
             .collect()
     }
 
-    fn give_back(&mut self) -> Vec<Effect> {
+    fn release(&mut self) -> Vec<Effect> {
         let attempt = self.stage.attempt;
         self.grant.take().map(|grant| Effect::Release { grant, attempt }).into_iter().collect()
     }

@@ -1,4 +1,4 @@
-//! What the engine refuses.
+//! Why the engine refuses jobs and reports.
 
 use lingua_core::Epoch;
 use lingua_core::job::Refusal;
@@ -6,13 +6,13 @@ use lingua_core::job::Refusal;
 /// Why a job was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// Too much to do.
+    /// The instance runs as many jobs as it may.
     #[error("this instance has {limit} open jobs already; try again later")]
     Overloaded {
-        /// The bound.
+        /// Most open jobs of an instance.
         limit: usize,
     },
-    /// It is about to stop.
+    /// The instance is stopping.
     #[error("this instance is stopping; send the job to another one")]
     Stopping,
     /// The store does not answer.
@@ -31,10 +31,10 @@ impl SubmitError {
     }
 }
 
-/// Why a node's word was not taken.
+/// Why a node's report or heartbeat was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
-    /// Nobody here knows it.
+    /// The node is not registered.
     #[error("this node is not registered here; register again")]
     NotRegistered,
     /// It polls for jobs, but is connected over WebSocket.
@@ -43,13 +43,13 @@ pub enum NodeError {
     /// A later registration of the same node is in force.
     #[error("a later registration of this node is in force (epoch {current}); register again")]
     StaleEpoch {
-        /// Its epoch.
+        /// The epoch of that registration.
         current: Epoch,
     },
     /// There is no such job.
     #[error("there is no such job")]
     NoSuchJob,
-    /// It speaks of an attempt that is not the job's present one.
+    /// The report is not about the job's current attempt.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The store does not answer.

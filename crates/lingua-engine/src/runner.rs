@@ -55,7 +55,8 @@ pub(crate) fn spawn<S: Store, T: Timer>(
 ) {
     let JobRequest { id, spec, .. } = &live.request;
     // Made only if its level is logged: the arguments of a disabled span are not even formatted.
-    let span = tracing::info_span!("job", job_id = %id, trace_id = &*spec.trace, session_id = &*spec.session);
+    let (trace_id, session_id) = (&*spec.trace, &*spec.session);
+    let span = tracing::info_span!("job", job_id = %id, trace_id, session_id);
     let runner = Box::new(Runner::new(shared, live, machine));
     tokio::spawn(runner.run(taken_over).instrument(span));
 }

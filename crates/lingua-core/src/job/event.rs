@@ -1,27 +1,27 @@
-//! What can happen to a job, what is to be done about it, and what is refused.
+//! Events that happen to a job, effects that its owner performs, failures and refusals.
 
 use super::{Grant, JobState, Stage};
 use crate::id::{Attempt, Fence, NodeId};
 
-/// What a node says about an attempt.
+/// Which attempt a node reports about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptReport {
-    /// Which attempt.
+    /// The attempt that the node was given.
     pub attempt: Attempt,
-    /// Who says it.
+    /// The node that reports.
     pub node: NodeId,
-    /// The fence it was given, if it says so.
+    /// The fence of the attempt; `None` if the node does not send it.
     pub fence: Option<Fence>,
 }
 
-/// Something that happened.
+/// Something that happened to a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobEvent {
-    /// The owner starts to look for a slot.
+    /// The owner starts to search for a slot.
     Select,
     /// A slot was taken.
     Granted(Grant),
-    /// No slot is to be had.
+    /// There is no slot for it.
     NoSlot(JobFailure),
     /// The job is about to be sent.
     Dispatch,
@@ -29,51 +29,52 @@ pub enum JobEvent {
     Acked(AttemptReport),
     /// The node gave a result.
     Done(AttemptReport),
-    /// The node gave up.
+    /// The node failed.
     NodeFailed {
-        /// Who and which attempt.
+        /// The attempt that failed.
         report: AttemptReport,
-        /// Whether another try could help.
+        /// Whether another attempt could succeed.
         retryable: bool,
     },
-    /// The node had no room.
+    /// The node had no free slot.
     Refused(AttemptReport),
-    /// The node knew a newer fence: this order was overtaken by a later one. That says nothing about the node.
+    /// The node has seen a newer fence, because a later assignment overtook this one. It is not
+    /// the node's fault.
     Overtaken(AttemptReport),
-    /// It could not be sent.
+    /// The assignment could not be sent.
     SendFailed {
-        /// Which attempt.
+        /// The attempt that this is about.
         attempt: Attempt,
     },
     /// The node did not confirm in time.
     AckTimeout {
-        /// Which attempt.
+        /// The attempt that this is about.
         attempt: Attempt,
     },
     /// The node did not finish in time.
     RunTimeout {
-        /// Which attempt.
+        /// The attempt that this is about.
         attempt: Attempt,
     },
     /// The node is gone.
     NodeLost {
-        /// Which attempt.
+        /// The attempt that this is about.
         attempt: Attempt,
     },
-    /// The owner died, and its heir can start over.
+    /// The owner died, and the new owner can start another attempt.
     Reclaimed,
-    /// The owner died, and what is needed to start over died with it.
+    /// The owner died, and the job's audio was lost with it.
     InstanceLost,
-    /// The time that the client gave is over.
+    /// The client's deadline passed.
     DeadlinePassed,
-    /// The client does not want it any more.
+    /// The client cancelled the job.
     Cancel,
     /// The instance that runs it has a bug: the task of the job panicked.
     InternalError,
 }
 
 impl JobEvent {
-    /// The attempt that it speaks of, if it speaks of one.
+    /// The attempt that the event is about, if it is about one.
     pub fn attempt(&self) -> Option<Attempt> {
         match self {
             Self::SendFailed { attempt }
@@ -117,52 +118,52 @@ impl JobEvent {
     }
 }
 
-/// Something that the owner has to do, in the order given.
+/// Something that the owner has to perform, in the order given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Send the job to the node of its grant and start the ACK timer.
     Send,
     /// Turn the ACK lease into a run lease and start the run timer.
     Commit,
-    /// Tell the node that its work is not wanted any more.
+    /// Tell the node to stop.
     CancelOnNode {
-        /// Where it runs.
+        /// The slot where it runs.
         grant: Grant,
-        /// Which attempt.
+        /// The attempt that this is about.
         attempt: Attempt,
     },
-    /// Give the slot back.
+    /// Release the slot.
     Release {
-        /// Which slot.
+        /// The slot.
         grant: Grant,
-        /// Which attempt.
+        /// The attempt that this is about.
         attempt: Attempt,
     },
-    /// Start over with the next attempt.
+    /// Start the next attempt.
     Retry {
-        /// What was wrong with the last one.
+        /// Why the last one failed.
         cause: Cause,
     },
-    /// Tell the client that it came to nothing.
+    /// The job has failed.
     Fail(JobFailure),
-    /// Tell the client that it was called off.
+    /// The job was cancelled.
     ConfirmCancel,
 }
 
-/// Why an attempt came to nothing.
+/// Why an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// It could not be sent.
     SendFailed,
-    /// No ACK in time.
+    /// The node did not confirm in time.
     AckTimeout,
-    /// No result in time.
+    /// The node did not finish in time.
     RunTimeout,
-    /// The node gave up.
+    /// The node failed.
     NodeFailed,
     /// The node is gone.
     NodeLost,
-    /// The node had no room.
+    /// The node had no free slot.
     Refused,
     /// The instance that owned the job is gone.
     Reclaimed,
@@ -180,7 +181,7 @@ impl Cause {
         Self::Reclaimed,
     ];
 
-    /// The word in metrics and messages.
+    /// The name in metrics and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SendFailed => "send_failed",
@@ -193,40 +194,40 @@ impl Cause {
         }
     }
 
-    /// Whether the node may go on working unless it is told not to.
+    /// Whether the node may go on working unless it is told to stop.
     pub(super) fn leaves_node_working(self) -> bool {
         matches!(self, Self::AckTimeout | Self::RunTimeout | Self::SendFailed)
     }
 }
 
-/// Why a job came to nothing.
+/// Why a job failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum JobFailure {
-    /// No node can do it.
+    /// No node can serve it.
     #[error("no registered node can serve this job")]
     NoCapableNode,
-    /// Nodes can, but none had room in time.
+    /// Nodes can serve it, but none had a free slot in time.
     #[error("no node had a free slot in time")]
     NoSlot,
-    /// The node that the client wants cannot do it.
+    /// The node that the client prefers cannot serve it.
     #[error("the preferred node cannot serve this job")]
     PreferredNotCapable,
-    /// The store does not answer, and without it nothing may be granted.
+    /// The store does not answer, and without it no slot can be taken.
     #[error("the store is unreachable")]
     StoreDown,
     /// Every attempt failed.
     #[error("the last attempt failed ({}) and no retry is left", last.as_str())]
     RetriesExhausted {
-        /// What was wrong with the last one.
+        /// Why the last one failed.
         last: Cause,
     },
-    /// The node said that no other try can help.
+    /// The node said that a retry cannot help.
     #[error("the node failed and said that a retry cannot help")]
     NotRetryable,
-    /// Out of time.
+    /// The client's deadline passed.
     #[error("the deadline passed")]
     Deadline,
-    /// Lost with its instance.
+    /// The audio was lost with the instance that held it.
     #[error("the instance that held the audio was lost")]
     InstanceLost,
     /// The task of the job panicked.
@@ -250,25 +251,25 @@ impl JobFailure {
     }
 }
 
-/// Why an event changed nothing.
+/// Why an event was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It speaks of another attempt, node or fence.
+    /// It is about another attempt, node or fence.
     #[error("it is about another attempt; the job is {current}")]
     StaleAttempt {
-        /// Where the job stands.
+        /// The job's stage.
         current: Stage,
     },
     /// The job has ended.
     #[error("the job has ended as {state}")]
     Ended {
-        /// How.
+        /// The final state.
         state: JobState,
     },
     /// It cannot happen in this state.
     #[error("it cannot happen while the job is {state}")]
     OutOfPlace {
-        /// Which state.
+        /// The current state.
         state: JobState,
     },
 }

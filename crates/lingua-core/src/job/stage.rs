@@ -4,31 +4,31 @@ use std::fmt;
 
 use crate::id::Attempt;
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobState {
     /// Accepted.
     New,
-    /// Looking or waiting for a slot.
+    /// Searching or waiting for a slot.
     Selecting,
     /// Has a slot.
     Reserved,
     /// Sent to the node.
     Dispatched,
-    /// The node has it.
+    /// The node has confirmed it.
     Acked,
-    /// An attempt came to nothing; the next is being prepared.
+    /// An attempt failed; the next is being prepared.
     Retrying,
     /// Has its result.
     Done,
-    /// Came to nothing.
+    /// Failed for good.
     Failed,
-    /// Called off.
+    /// Cancelled by its client.
     Cancelled,
 }
 
 impl JobState {
-    /// All of them.
+    /// Every state.
     pub const ALL: [Self; 9] = [
         Self::New,
         Self::Selecting,
@@ -41,12 +41,12 @@ impl JobState {
         Self::Cancelled,
     ];
 
-    /// Whether it is an end.
+    /// Whether the job has ended.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }
 
-    /// The word on the wire and in metrics.
+    /// The name on the wire and in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::New => "NEW",
@@ -105,9 +105,9 @@ impl fmt::Display for JobState {
 /// A state and the attempt it belongs to: what a store compares before it changes a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stage {
-    /// Where the job stands.
+    /// The state of the attempt.
     pub state: JobState,
-    /// Which try this is.
+    /// The current attempt.
     pub attempt: Attempt,
 }
 
@@ -121,8 +121,8 @@ impl Stage {
         self.state.may_become(next.state) && next.attempt == attempt
     }
 
-    /// Whether some events lead from here to there, in however many steps: an owner need not write
-    /// down those that nobody else has to know.
+    /// Whether some events lead from here to there, in any number of steps: an owner does not write
+    /// the steps that nobody else has to know.
     pub fn may_reach(self, next: Self) -> bool {
         let later_attempt = next.attempt > self.attempt && next.state != JobState::New;
         let onwards = next.attempt == self.attempt && next.state.order() > self.state.order();

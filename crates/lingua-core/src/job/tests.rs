@@ -291,7 +291,8 @@ proptest! {
             for effect in effects {
                 match effect {
                     Effect::Release { grant, .. } => {
-                        prop_assert_eq!(held.pop(), Some(grant.fence.0), "released what it did not hold");
+                        let fence = Some(grant.fence.0);
+                        prop_assert_eq!(held.pop(), fence, "released what it did not hold");
                     }
                     Effect::Fail(_) | Effect::ConfirmCancel => ends += 1,
                     Effect::Send

@@ -19,6 +19,9 @@ use crate::request::{JobEnd, JobRequest, JobStatus, Progress};
 use crate::runner;
 use crate::state::timed;
 
+#[cfg(test)]
+mod tests;
+
 /// How often a waiting client reads the record of a job that runs on another instance.
 const RECORD_POLL_MS: u64 = 50;
 
@@ -53,7 +56,8 @@ pub enum Waited {
 
 impl<S: Store, T: Timer> Handle<S, T> {
     /// Accepts a job: from here on it ends exactly once, and is known by its id. Waits until
-    /// [`EngineService::run`](crate::EngineService::run) has taken over the jobs of an earlier incarnation.
+    /// [`EngineService::run`](crate::EngineService::run) has taken over the jobs of an earlier
+    /// incarnation.
     pub async fn submit(&self, request: JobRequest) -> Result<Submitted, SubmitError> {
         let id = request.id;
         let existed = self.accept(request).await?.is_none();
@@ -118,8 +122,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
     }
 
-    /// Starts a job that exists already but that nobody runs, because the reply to the first request
-    /// was lost.
+    /// Starts a job that exists already but that nobody runs, because the reply to the first
+    /// request was lost.
     fn adopt_own(&self, record: JobRecord, request: JobRequest) {
         let shared = &self.shared;
         let is_ours = record.owner == shared.options.instance && shared.is_unowned(record.id);
@@ -356,39 +360,5 @@ fn status_of_record(record: JobRecord) -> JobStatus {
         spec,
         accepted_ms: record.created_ms,
         updated_ms: record.updated_ms,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use lingua_core::InstanceId;
-    use lingua_core::job::{JobSpec, Payload};
-    use lingua_store::{Embedded, StoreLimits};
-    use prometheus_client::registry::Registry;
-
-    use super::*;
-    use crate::{EngineOptions, EngineService, TokioTimer};
-
-    #[tokio::test(start_paused = true)]
-    async fn a_refused_job_is_not_searched_for_in_the_store() {
-        let timer = TokioTimer::starting_at(0);
-        let limits = StoreLimits { open_jobs_max: 1, ..StoreLimits::default() };
-        let store = Embedded::new(Default::default(), limits, timer.clone());
-        let options = EngineOptions::new(InstanceId::new("a").unwrap(), 1);
-        let service = EngineService::new(options, store, timer, &mut Registry::default());
-        let handle = service.handle();
-        handle.shared.set_recovered();
-        let job = |n| {
-            let payload = Payload::AudioRef("blob://1".into());
-            let spec = JobSpec::new("zh:en".parse().unwrap(), payload);
-            JobRequest::new(JobId::new(n), JobSpec { wait_ms: Some(60_000), ..spec })
-        };
-        handle.submit(job(1)).await.unwrap();
-        let refused = handle.submit(job(2)).await.unwrap_err();
-        assert_eq!(refused.code(), "RATE_LIMITED", "{refused}");
-        assert!(
-            !handle.shared.reconciler.is_scan_requested(),
-            "the store said that nothing was changed"
-        );
     }
 }

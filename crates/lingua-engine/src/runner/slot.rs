@@ -174,14 +174,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     false => tried | Box::pin(self.excluded_in(cell)).await?,
                 };
                 match self.reserve(cell, exclude, None, keep_last).await? {
-                    ReserveOutcome::Granted { grant, used, free, .. } => {
-                        self.shared.routes.free(pair, cell, free);
-                        return Ok(Search::Found(Found { grant, used, free }));
+                    Ok(found) => {
+                        self.shared.routes.free(pair, cell, found.free);
+                        return Ok(Search::Found(found));
                     }
-                    ReserveOutcome::Duplicate(grant) => {
-                        return Ok(Search::Found(Found { grant, used: 1, free: 0 }));
-                    }
-                    ReserveOutcome::Full { capable, free } => {
+                    Err(ReserveOutcome::Full { capable, free }) => {
                         self.shared.routes.free(pair, cell, free);
                         any_capable = true;
                         untried |= usize::from(capable) > tried.len();
@@ -227,11 +224,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let exclude = self.excluded_in(cell).await?;
         let pin = Pin { slot, epoch, strict: true };
         match self.reserve(cell, exclude, Some(pin), false).await? {
-            ReserveOutcome::Granted { grant, used, free, .. } => {
-                Ok(Some(Found { grant, used, free }))
-            }
-            ReserveOutcome::Duplicate(grant) => Ok(Some(Found { grant, used: 1, free: 0 })),
-            ReserveOutcome::PinLost(why) if spec.preferred.is_some() => {
+            Ok(found) => Ok(Some(found)),
+            Err(ReserveOutcome::PinLost(why)) if spec.preferred.is_some() => {
                 self.preferred_lost(why, strict)
             }
             _ => Ok(None),
@@ -287,18 +281,19 @@ impl<S: Store, T: Timer> Runner<S, T> {
         Ok(slots)
     }
 
+    /// Asks a cell for a slot; the store's outcome if there is none.
     pub(super) async fn reserve(
         &self,
         cell: CellId,
         exclude: SlotSet,
         pin: Option<Pin>,
         keep_last: bool,
-    ) -> Result<ReserveOutcome, NoSlot> {
+    ) -> Result<Result<Found, ReserveOutcome>, NoSlot> {
         let exclude = match self.shared.is_after_failover() {
             false => exclude,
             true => {
-                let doubted = Box::pin(self.shared.unreported_slots(cell)).await;
-                exclude | doubted.map_err(|_| store_down())?
+                let unreported = Box::pin(self.shared.unreported_slots(cell)).await;
+                exclude | unreported.map_err(|_| store_down())?
             }
         };
         let query = Query {
@@ -321,7 +316,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let reply = reply.map_err(|_| store_down())?;
         self.shared.leases_lost(reply.expired.iter().map(|expired| expired.key));
         self.shared.metrics.reserve.count(outcome_name(&reply.outcome));
-        Ok(reply.outcome)
+        Ok(match reply.outcome {
+            ReserveOutcome::Granted { grant, used, free, .. } => Ok(Found { grant, used, free }),
+            ReserveOutcome::Duplicate(grant) => Ok(Found { grant, used: 1, free: 0 }),
+            other => Err(other),
+        })
     }
 
     /// The services that a node must have, one more while the audio is still being spoken.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lingua_core::SlotSet;
 use lingua_core::job::JobEvent;
 use lingua_store::Store;
-use lingua_store::contract::{LeaseKey, ReserveOutcome};
+use lingua_store::contract::LeaseKey;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::Runner;
@@ -76,14 +76,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         for cell in cells {
             let here = tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot);
             let exclude = here.collect::<SlotSet>() | self.excluded_in(cell).await?;
-            match self.reserve(cell, exclude, None, true).await? {
-                ReserveOutcome::Granted { grant, used, free, .. } => {
-                    return Ok(Some(Found { grant, used, free }));
-                }
-                ReserveOutcome::Duplicate(grant) => {
-                    return Ok(Some(Found { grant, used: 1, free: 0 }));
-                }
-                _ => {}
+            if let Ok(found) = self.reserve(cell, exclude, None, true).await? {
+                return Ok(Some(found));
             }
         }
         Ok(None)

@@ -71,7 +71,7 @@ pub(crate) async fn translate<S: Store, T: Timer>(
         }
         Waited::NotYet(_) => {
             let detail = format!(
-                "the job has not ended within {wait_ms} ms; it goes on, ask for it by its id"
+                "the job has not ended within {wait_ms} ms; it is still open, ask for it by its id"
             );
             Err(ApiError::new(ErrorCode::DeadlineExceeded, detail).with_job(id))
         }
@@ -123,11 +123,12 @@ fn key(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get("idempotency-key")
 }
 
-/// The last time and count within it that a number was made from.
+/// The time and the count of the last number that was made.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// A number that nobody else has, and that is larger than those made here before: a UUID of version 7 with a
-/// count within the millisecond. The random part comes from the thread's own generator, without a system call.
+/// A unique number that is larger than those made here before: a UUID of version 7 with a count
+/// within the millisecond. The random part comes from the thread's own generator, without a
+/// system call.
 pub(crate) fn new_number(now_ms: u64) -> u128 {
     let next = |last: u64| (last + 1).max(now_ms << 12);
     let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
@@ -142,7 +143,7 @@ fn reached(id: JobId, waited: Waited) -> Result<JobStatus, ApiError> {
     match waited {
         Waited::Reached(view) => Ok(view),
         Waited::NotYet(_) => {
-            let detail = "the job was not sent in time; it goes on, ask for it by its id";
+            let detail = "the job was not sent in time; it is still open, ask for it by its id";
             Err(ApiError::new(ErrorCode::DeadlineExceeded, detail).with_job(id))
         }
         Waited::NoSuchJob => Err(no_such_job(id)),
