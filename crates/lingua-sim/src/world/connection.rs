@@ -176,8 +176,10 @@ impl NodeConnection {
                 self.world.fail(super::Checker::S6, about, text);
             }
             let who = (run.index, run.number);
-            let found =
-                self.world.observer.lock().sent(who, (node, self.epoch), assignment, now_ms);
+            let check =
+                || self.world.observer.lock().sent(who, (node, self.epoch), assignment, now_ms);
+            // Where the jobs of a bind key went is known to the instance that runs them.
+            let found = run.engine.runs_job(assignment.job).then(check).flatten();
             if let Some((checker, text)) = found {
                 self.world.fail(checker, about, text);
             }
