@@ -14,8 +14,8 @@ fn directory(name: &str) -> String {
     dir.to_str().expect("a path").to_owned()
 }
 
-/// The scheduler is killed while jobs run. After the restart every accepted job is known by its id and
-/// ends exactly once.
+/// The scheduler is killed while jobs run. After the restart every accepted job is known by its id
+/// and ends exactly once.
 #[tokio::test]
 async fn a_killed_scheduler_loses_no_job_that_it_accepted() {
     let dir = directory("kill");

@@ -77,7 +77,8 @@ async fn partial_texts_are_events_until_the_job_ends() {
             }
         };
         let expected = json!({
-            "kind": "partial", "job_id": id, "attempt_id": 1, "state": "ACKED", "node_id": "n1", "text": text,
+            "kind": "partial", "job_id": id, "attempt_id": 1, "state": "ACKED", "node_id": "n1",
+            "text": text,
         });
         assert_eq!(event, expected);
     }

@@ -1,7 +1,7 @@
 //! The store fails over while jobs run: Sentinel promotes a replica, a Cluster loses a master.
 //!
-//! Meanwhile each new job is accepted or refused with `SCHEDULER_DEPENDENCY_DOWN`. Every accepted job
-//! ends once, and work resumes without a restart.
+//! Meanwhile each new job is accepted or refused with `SCHEDULER_DEPENDENCY_DOWN`. Every accepted
+//! job ends once, and work resumes without a restart.
 
 use std::process::Stdio;
 use std::sync::Arc;

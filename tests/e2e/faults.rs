@@ -143,8 +143,8 @@ async fn a_bind_key_stays_on_its_node_and_moves_when_the_node_is_gone() {
     assert_eq!(s.dispatch(bound()).await.1, moved);
 }
 
-/// Eight clients send jobs while nodes crash and come back. Every accepted job ends once, and no node
-/// ever has more jobs than slots.
+/// Eight clients send jobs while nodes crash and come back. Every accepted job ends once, and no
+/// node ever has more jobs than slots.
 #[tokio::test]
 async fn crashing_nodes_under_load_lose_no_job() {
     let s = Scheduler::start().await;

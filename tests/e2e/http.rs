@@ -20,8 +20,8 @@ use crate::scheduler::within;
 
 type Connection = SendRequest<Full<Bytes>>;
 
-/// A client of one scheduler. Requests in sequence share one connection; a request that is sent while
-/// another one waits opens a second connection.
+/// A client of one scheduler. Requests in sequence share one connection; a request that is sent
+/// while another one waits opens a second connection.
 #[derive(Clone)]
 pub(crate) struct HttpClient {
     address: String,

@@ -35,7 +35,8 @@ async fn a_polling_node_does_a_job_over_http() {
     };
     assert_eq!(s.post("/v1/job/ack", about.clone()).await.status, 200);
     let heartbeat = json!({
-        "node_id": "poller", "epoch": epoch, "current_load": {"cpu": 0.3, "gpu": 0.5, "memory": 0.4},
+        "node_id": "poller", "epoch": epoch,
+        "current_load": {"cpu": 0.3, "gpu": 0.5, "memory": 0.4},
         "running": [{"job_id": id, "attempt_id": 1}],
     });
     let reply = s.post("/v1/node/heartbeat", heartbeat).await;

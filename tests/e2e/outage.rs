@@ -10,7 +10,8 @@ use crate::raw_node::RawNode;
 use crate::redis::{Redis, free_port};
 use crate::scheduler::{Scheduler, job, within};
 
-/// While the store is away, the scheduler refuses new work, `/readyz` is 503, and nodes stay connected.
+/// While the store is away, the scheduler refuses new work, `/readyz` is 503, and nodes stay
+/// connected.
 async fn expect_refusal(s: &Scheduler) {
     let body = s.until("/readyz", 503).await;
     assert_eq!(body["error"], "SCHEDULER_DEPENDENCY_DOWN", "{body}");

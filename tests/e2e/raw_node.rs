@@ -1,7 +1,7 @@
 //! A node written from the protocol alone: a WebSocket and JSON, nothing of the SDK.
 //!
-//! Start at [`RawNode::join`]. The test sends and receives each message itself, or lets the node work
-//! by itself with [`RawNode::serve`].
+//! Start at [`RawNode::join`]. The test sends and receives each message itself, or lets the node
+//! work by itself with [`RawNode::serve`].
 //!
 //! Invariant: a serving node counts its own jobs, so it notices when the scheduler oversells it.
 

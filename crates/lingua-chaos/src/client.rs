@@ -35,19 +35,19 @@ pub(crate) struct ChaosJob {
     pub(crate) sent_ms: u64,
     pub(crate) accepted_ms: Option<u64>,
     pub(crate) ended_ms: Option<u64>,
-    pub(crate) seen: Option<JobEnd>,
+    pub(crate) seen: Option<ChaosJobEnd>,
 }
 
 /// How a job ended, as an instance reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct JobEnd {
+pub(crate) struct ChaosJobEnd {
     pub(crate) state: String,
     pub(crate) attempt: u64,
     pub(crate) error: Option<String>,
     pub(crate) result: Option<String>,
 }
 
-impl JobEnd {
+impl ChaosJobEnd {
     fn of(body: &Value) -> Option<Self> {
         let state = body["state"].as_str()?;
         ["DONE", "FAILED", "CANCELLED"].contains(&state).then(|| Self {
@@ -114,7 +114,7 @@ impl Clients {
         for (n, address) in self.addresses.iter().enumerate() {
             let path = format!("/v1/jobs/{id}");
             let reply = request(address, ("GET", &path), None, "", RESPONSE_LIMIT).await;
-            let reported = reply.as_ref().and_then(|(_, body)| JobEnd::of(body));
+            let reported = reply.as_ref().and_then(|(_, body)| ChaosJobEnd::of(body));
             if reported.as_ref() != Some(seen) {
                 run.report_violation(format!(
                     "the client saw job {job} end as {seen:?}, i{n} reports {reported:?}"
@@ -181,7 +181,7 @@ async fn wait_for_end(
     job: usize,
     id: &str,
     rng: &mut ChaCha8Rng,
-) -> Option<JobEnd> {
+) -> Option<ChaosJobEnd> {
     let path = format!("/v1/jobs/{id}?wait_ms={WAIT_MS}");
     let mut unknown_since_ms = None;
     loop {
@@ -189,7 +189,7 @@ async fn wait_for_end(
         match request(address, ("GET", &path), None, "", RESPONSE_LIMIT).await {
             Some((200, body)) => {
                 unknown_since_ms = None;
-                if let Some(seen) = JobEnd::of(&body) {
+                if let Some(seen) = ChaosJobEnd::of(&body) {
                     return Some(seen);
                 }
             }

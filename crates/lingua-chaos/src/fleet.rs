@@ -1,7 +1,7 @@
 //! Nodes that count their jobs, each behind a proxy of its own.
 //!
-//! Start at [`ChaosFleet::start`]. A node is a task that uses the node SDK; killing it drops all of its
-//! state. Its proxy connects to another instance with each connection, and can be paused: then
+//! Start at [`ChaosFleet::start`]. A node is a task that uses the node SDK; killing it drops all of
+//! its state. Its proxy connects to another instance with each connection, and can be paused: then
 //! neither side gets anything, and the connection stays open.
 
 use std::sync::Arc;

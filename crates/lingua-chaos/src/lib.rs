@@ -1,7 +1,7 @@
 //! Kills and pauses `lingua serve` processes, a real Redis and nodes while clients send jobs.
 //!
-//! Start at [`run`]. The seed decides which faults are injected and when. It does not decide how the
-//! processes react, so a seed repeats the faults and not the run.
+//! Start at [`run`]. The seed decides which faults are injected and when. It does not decide how
+//! the processes react, so a seed repeats the faults and not the run.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! The command line of the simulations; the only place that prints.
 //!
-//! Start at [`main`]. `quality` measures how well jobs are placed, `world` looks for faults that are not
-//! survived; both end with code 1 if they are not content.
+//! Start at [`main`]. `quality` measures how well jobs are placed, `world` looks for faults that
+//! are not survived; both end with code 1 if they are not content.
 
 // The lints keep libraries from printing; printing is what this binary is for.
 #![allow(clippy::print_stdout)]
@@ -26,8 +26,8 @@ struct Args {
 enum Simulation {
     /// Measure how well jobs are placed and check the goals.
     Quality {
-        /// Jobs in each run; the first tenth warms up and is not counted. Much shorter runs than the
-        /// default may miss a goal by chance.
+        /// Jobs in each run; the first tenth warms up and is not counted. Much shorter runs than
+        /// the default may miss a goal by chance.
         #[arg(long, default_value_t = JOBS_DEFAULT,
               value_parser = clap::value_parser!(u32).range(JOBS_MIN..=JOBS_MAX))]
         jobs: u32,
@@ -151,7 +151,8 @@ fn search(from: u64, seeds: u64, kind: WorldKind) -> bool {
     let simulated_s = tally.sim_ms as f64 / 1000.0;
     println!("{}", tally.table());
     println!(
-        "{} worlds, {} jobs, {} operations of the store, {simulated_s:.0} s simulated in {took_s:.1} s on {threads} threads: {:.0} times real time for each",
+        "{} worlds, {} jobs, {} store operations, {simulated_s:.0} s simulated in {took_s:.1} s \
+         on {threads} threads: {:.0} times real time for each",
         tally.worlds,
         tally.jobs(),
         tally.operations,

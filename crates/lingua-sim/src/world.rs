@@ -67,7 +67,7 @@ use parking_lot::Mutex;
 use checker::{JobFacts, Observer};
 use client_job::ClientJob;
 use instance::SimInstance;
-use network::{Endpoint, Network};
+use network::{Network, NetworkEnd};
 use plan::{CHAOS_MS, WorldPlan};
 use session_checker::SessionChecker;
 use store::SimStore;
@@ -109,7 +109,8 @@ impl WorldOutcome {
         match &self.violation {
             None => format!("seed {} holds all rules\n", self.seed),
             Some(Violation { checker, at_ms, text, .. }) => format!(
-                "seed {} broke {checker} at {}.{:03} s: {text}\n\n{}\nagain with: cargo xtask sim --seed {}{}\n",
+                "seed {} broke {checker} at {}.{:03} s: {text}\n\n{}\n\
+                 repeat it with: cargo xtask sim --seed {}{}\n",
                 self.seed,
                 at_ms / 1000,
                 at_ms % 1000,
@@ -357,12 +358,12 @@ impl World {
         *until_ms = (*until_ms).min(self.now_ms());
     }
 
-    fn delays(&self, from: Endpoint, to: Endpoint) -> Vec<u64> {
+    fn delays(&self, from: NetworkEnd, to: NetworkEnd) -> Vec<u64> {
         self.network.lock().delays(from, to, self.now_ms())
     }
 
     /// The delay of the first copy of a message; `None` if it is lost.
-    fn delay(&self, from: Endpoint, to: Endpoint) -> Option<u64> {
+    fn delay(&self, from: NetworkEnd, to: NetworkEnd) -> Option<u64> {
         self.delays(from, to).first().copied()
     }
 }

@@ -10,7 +10,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::cells::CellReply;
-use super::machine::Machine;
+use super::machine::SimMachine;
 
 /// Members of a pool in the documents' first level.
 const POOL_NODES: usize = 100;
@@ -33,7 +33,12 @@ pub enum Baseline {
 
 impl Baseline {
     /// Chooses among the nodes that can do the job.
-    pub fn pick(self, machines: &[Machine], capable: &[usize], luck: &mut ChaCha8Rng) -> CellReply {
+    pub fn pick(
+        self,
+        machines: &[SimMachine],
+        capable: &[usize],
+        luck: &mut ChaCha8Rng,
+    ) -> CellReply {
         match self {
             Self::TwoLevelRandom => {
                 let pools = capable.len().div_ceil(POOL_NODES);
@@ -48,11 +53,11 @@ impl Baseline {
     }
 }
 
-fn one_try(machines: &[Machine], node: usize) -> CellReply {
+fn one_try(machines: &[SimMachine], node: usize) -> CellReply {
     CellReply { node: (!machines[node].is_full()).then_some(node), tries: 1 }
 }
 
-fn serial_sample(machines: &[Machine], capable: &[usize], luck: &mut ChaCha8Rng) -> CellReply {
+fn serial_sample(machines: &[SimMachine], capable: &[usize], luck: &mut ChaCha8Rng) -> CellReply {
     let mut members = capable.to_vec();
     let tries_max = SAMPLE_NODES.min(members.len());
     for i in 0..tries_max {
@@ -65,7 +70,7 @@ fn serial_sample(machines: &[Machine], capable: &[usize], luck: &mut ChaCha8Rng)
 }
 
 /// The best node, a random one of those that are exactly as good.
-fn least_delay(machines: &[Machine], capable: &[usize], luck: &mut ChaCha8Rng) -> Option<usize> {
+fn least_delay(machines: &[SimMachine], capable: &[usize], luck: &mut ChaCha8Rng) -> Option<usize> {
     let (mut best, mut best_s, mut equals) = (None, f64::INFINITY, 0);
     for &node in capable.iter().filter(|&&node| !machines[node].is_full()) {
         let delay_s = machines[node].delay_s();
@@ -89,11 +94,14 @@ mod tests {
     use super::super::workload::Arrival;
     use super::*;
 
-    fn machines(speeds: &[f64]) -> Vec<Machine> {
-        speeds.iter().map(|&speed| Machine::new(NodeSpec { speed, slots: 1, class: 0 })).collect()
+    fn machines(speeds: &[f64]) -> Vec<SimMachine> {
+        speeds
+            .iter()
+            .map(|&speed| SimMachine::new(NodeSpec { speed, slots: 1, class: 0 }))
+            .collect()
     }
 
-    fn occupy(machine: &mut Machine) {
+    fn occupy(machine: &mut SimMachine) {
         machine.start(Arrival { at_s: 0.0, work_s: 1.0, pair: 0, session: 0 }, true, 0.0);
     }
 

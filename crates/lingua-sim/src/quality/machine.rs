@@ -1,6 +1,6 @@
 //! A node at work: processor sharing with contention.
 //!
-//! Start at [`Machine::start`]. All jobs on a node run at the same rate, so it is enough to know
+//! Start at [`SimMachine::start`]. All jobs on a node run at the same rate, so it is enough to know
 //! how much work each job that was there from the beginning would have got: a job ends when this
 //! mark reaches what it was at its start plus its own work.
 //!
@@ -25,7 +25,7 @@ pub struct RunningJob {
 
 /// A node and the jobs on it.
 #[derive(Debug, Clone)]
-pub struct Machine {
+pub struct SimMachine {
     spec: NodeSpec,
     jobs: Vec<RunningJob>,
     /// Work that a job has got that was there from the beginning.
@@ -34,7 +34,7 @@ pub struct Machine {
     marked_s: f64,
 }
 
-impl Machine {
+impl SimMachine {
     /// An idle node.
     pub fn new(spec: NodeSpec) -> Self {
         Self { spec, jobs: Vec::with_capacity(spec.slots.into()), mark: 0.0, marked_s: 0.0 }
@@ -103,14 +103,14 @@ mod tests {
 
     #[test]
     fn a_job_alone_takes_its_work_divided_by_speed() {
-        let mut machine = Machine::new(NodeSpec { speed: 2.0, slots: 4, class: 0 });
+        let mut machine = SimMachine::new(NodeSpec { speed: 2.0, slots: 4, class: 0 });
         machine.start(job(3.0), true, 10.0);
         assert_eq!(machine.next_end_s(), Some(11.5));
     }
 
     #[test]
     fn jobs_share_and_slow_each_other_down() {
-        let mut machine = Machine::new(NodeSpec { speed: 1.0, slots: 4, class: 0 });
+        let mut machine = SimMachine::new(NodeSpec { speed: 1.0, slots: 4, class: 0 });
         machine.start(job(1.0), true, 0.0);
         machine.start(job(1.0), true, 0.5);
         // The first has half of its work left and runs at 1 / 1.15 from then on.
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "more jobs than it has slots")]
     fn a_full_node_takes_nothing() {
-        let mut machine = Machine::new(NodeSpec { speed: 1.0, slots: 1, class: 0 });
+        let mut machine = SimMachine::new(NodeSpec { speed: 1.0, slots: 1, class: 0 });
         machine.start(job(1.0), true, 0.0);
         machine.start(job(1.0), true, 0.0);
     }

@@ -251,7 +251,8 @@ fn spread() -> Section {
     rows.insert(1, row("balanced, costs learned", Scenario { costs: Costs::Learned, ..base }));
     Section {
         title: "8. Does a session settle on one node? 100 equal nodes, low load",
-        legend: "entropy of the least spread session's nodes, 1 is even; two turns in a row on one node",
+        legend: "entropy of the nodes of the least spread session, 1 is even; \
+                 two turns in a row on one node",
         loads: &[5, 10, 30],
         rows,
         show: |o| format!("{:.4}, {}", o.spread_min, percent(o.same_node_share)),

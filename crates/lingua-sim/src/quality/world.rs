@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use super::baseline::Baseline;
 use super::cells::{CellReply, CellRequest, Cells};
 use super::fleet::SimFleet;
-use super::machine::Machine;
+use super::machine::SimMachine;
 use super::queue::{WaitingJob, WaitingQueue};
 use super::scenario::{DispatchRule, Scenario, Waiting};
 use super::tally::{QualityOutcome, QualityTally};
@@ -40,7 +40,7 @@ pub fn run(scenario: &Scenario) -> QualityOutcome {
 
 struct World {
     fleet: SimFleet,
-    machines: Vec<Machine>,
+    machines: Vec<SimMachine>,
     chooser: Chooser,
     waiting: Waiting,
     line: WaitingQueue,
@@ -71,7 +71,7 @@ impl World {
         luck.set_stream(LUCK_STREAM);
         let nodes = fleet.specs.len();
         Self {
-            machines: fleet.specs.iter().copied().map(Machine::new).collect(),
+            machines: fleet.specs.iter().copied().map(SimMachine::new).collect(),
             fleet,
             chooser,
             waiting: scenario.waiting,

@@ -13,7 +13,7 @@ use super::World;
 use super::checker::{Checker, ObservedEnd};
 use super::client_job::ClientJob;
 use super::instance::InstanceRun;
-use super::network::Endpoint;
+use super::network::NetworkEnd;
 use super::node::WRONG;
 use super::plan::Fault;
 use super::rng::SimRng;
@@ -144,7 +144,7 @@ impl World {
         F: FnOnce(InstanceRun) -> Fut,
         Fut: Future<Output = T>,
     {
-        let Some(there_ms) = self.delay(Endpoint::Client, Endpoint::Instance(at)) else {
+        let Some(there_ms) = self.delay(NetworkEnd::Client, NetworkEnd::Instance(at)) else {
             sleep(REPLY_MS).await;
             return None;
         };
@@ -159,7 +159,7 @@ impl World {
             () = faults.until_dead() => return None,
             reply = call(run) => reply,
         };
-        let Some(back_ms) = self.delay(Endpoint::Instance(at), Endpoint::Client) else {
+        let Some(back_ms) = self.delay(NetworkEnd::Instance(at), NetworkEnd::Client) else {
             sleep(REPLY_MS).await;
             return None;
         };

@@ -1,7 +1,7 @@
 //! A client's connection to its session at an instance, through the simulated network.
 //!
-//! Start at [`SimConnection::open`]. This does what the server does for a socket. A connection keeps
-//! messages in order; a lost message breaks it, and either side may take a while to notice.
+//! Start at [`SimConnection::open`]. This does what the server does for a socket. A connection
+//! keeps messages in order; a lost message breaks it, and either side may take a while to notice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::World;
 use super::instance::InstanceRun;
 use super::instance_faults::SkewedTimer;
-use super::network::Endpoint;
+use super::network::NetworkEnd;
 use super::rng::SimRng;
 use super::store::FaultyStore;
 
@@ -93,7 +93,7 @@ impl SimConnection {
         let (outbox, from) = mpsc::channel(IN_FLIGHT_MAX);
         let (reply, replied) = tokio::sync::oneshot::channel();
         let server_ended_ms = Arc::new(AtomicU64::new(0));
-        let (me, there) = (Endpoint::Client, Endpoint::Instance(at));
+        let (me, there) = (NetworkEnd::Client, NetworkEnd::Instance(at));
         let (theirs, ended_ms) = (Arc::clone(world), Arc::clone(&server_ended_ms));
         let Some(there_ms) = world.delay(me, there) else {
             sleep(OPEN_TIMEOUT_MS).await;
@@ -107,10 +107,11 @@ impl SimConnection {
                 return;
             }
             let faults = Arc::clone(&life.faults);
+            let limit = Duration::from_millis(OPEN_MS);
             let opened = tokio::select! {
                 biased;
                 () = faults.until_dead() => return,
-                opened = tokio::time::timeout(Duration::from_millis(OPEN_MS), open_session(&life, first)) => opened,
+                opened = tokio::time::timeout(limit, open_session(&life, first)) => opened,
             };
             let Ok(opened) = opened else { return };
             let Some(back_ms) = theirs.delay(there, me) else { return };
@@ -188,7 +189,7 @@ async fn open_session(life: &InstanceRun, first: OpenRequest) -> Result<Session,
 #[derive(Debug)]
 struct DelayedSender<M> {
     world: Arc<World>,
-    ends: (Endpoint, Endpoint),
+    ends: (NetworkEnd, NetworkEnd),
     last_ms: u64,
     to: mpsc::Sender<(u64, M)>,
 }

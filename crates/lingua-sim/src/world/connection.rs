@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use super::World;
 use super::client_job::node_id;
 use super::instance::InstanceRun;
-use super::network::Endpoint;
+use super::network::NetworkEnd;
 use super::trace::Subject;
 
 /// A node that sends nothing for this long is disconnected.
@@ -31,7 +31,7 @@ const QUEUED_MS: u64 = 20;
 /// An event for a node process.
 #[derive(Debug)]
 pub(super) enum ProcessEvent {
-    Joined(Option<Arc<NodeConnection>>),
+    Joined(Option<Arc<SimNodeConnection>>),
     Message(Epoch, ToNode),
     HeartbeatAck(Epoch, Result<HeartbeatResult, NodeError>),
     /// The connection of this epoch was closed.
@@ -58,7 +58,7 @@ pub(super) enum SimNodeMessage {
 
 /// A connection that was registered.
 #[derive(Debug)]
-pub(super) struct NodeConnection {
+pub(super) struct SimNodeConnection {
     world: Arc<World>,
     pub(super) run: InstanceRun,
     node: usize,
@@ -80,7 +80,7 @@ pub(super) fn join(
 ) {
     let world = Arc::clone(world);
     tokio::spawn(async move {
-        let (me, there) = (Endpoint::Node(node), Endpoint::Instance(instance));
+        let (me, there) = (NetworkEnd::Node(node), NetworkEnd::Instance(instance));
         let Some(delay_ms) = world.delay(me, there) else { return };
         sleep(delay_ms).await;
         let Some(run) = world.run(instance) else {
@@ -103,7 +103,7 @@ pub(super) fn join(
             let (open, received_ms) = (watch::Sender::new(true), AtomicU64::new(world.now_ms()));
             let (world, epoch) = (Arc::clone(&world), registered.place.epoch);
             let (audio_ms, to) = (AtomicU64::new(0), to.clone());
-            Arc::new(NodeConnection { world, run, node, epoch, received_ms, audio_ms, open, to })
+            Arc::new(SimNodeConnection { world, run, node, epoch, received_ms, audio_ms, open, to })
         });
         if let Some(conn) = &conn {
             let (i, epoch) = (instance, conn.epoch);
@@ -120,7 +120,7 @@ async fn sleep(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
-impl NodeConnection {
+impl SimNodeConnection {
     /// The process closes the connection, and the instance notices.
     pub(super) fn close(&self) {
         self.open.send_replace(false);
@@ -189,7 +189,7 @@ impl NodeConnection {
         }
         // Each copy of a message has a delay of its own.
         for delay_ms in
-            self.world.delays(Endpoint::Instance(self.run.index), Endpoint::Node(self.node))
+            self.world.delays(NetworkEnd::Instance(self.run.index), NetworkEnd::Node(self.node))
         {
             self.deliver(delay_ms, ProcessEvent::Message(self.epoch, order.clone()));
         }
@@ -197,7 +197,7 @@ impl NodeConnection {
 
     /// Audio may be lost but is neither repeated nor reordered: it has no sequence numbers.
     fn forward_audio(&self, order: ToNode) {
-        let ends = (Endpoint::Instance(self.run.index), Endpoint::Node(self.node));
+        let ends = (NetworkEnd::Instance(self.run.index), NetworkEnd::Node(self.node));
         let Some(delay_ms) = self.world.delay(ends.0, ends.1) else { return };
         let now_ms = self.world.now_ms();
         let at_ms = self.audio_ms.load(Ordering::Relaxed).max(now_ms + delay_ms);
@@ -207,7 +207,7 @@ impl NodeConnection {
 
     fn send_event(&self, event: ProcessEvent) {
         if let Some(delay_ms) =
-            self.world.delay(Endpoint::Instance(self.run.index), Endpoint::Node(self.node))
+            self.world.delay(NetworkEnd::Instance(self.run.index), NetworkEnd::Node(self.node))
         {
             self.deliver(delay_ms, event);
         }
@@ -225,7 +225,7 @@ impl NodeConnection {
     /// Sends a message to the instance over the network.
     pub(super) fn send(self: &Arc<Self>, message: SimNodeMessage) {
         for delay_ms in
-            self.world.delays(Endpoint::Node(self.node), Endpoint::Instance(self.run.index))
+            self.world.delays(NetworkEnd::Node(self.node), NetworkEnd::Instance(self.run.index))
         {
             let (conn, message) = (Arc::clone(self), message.clone());
             tokio::spawn(async move {

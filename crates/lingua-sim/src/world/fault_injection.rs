@@ -10,7 +10,7 @@ use lingua_store::embedded::LostWrites;
 use super::World;
 use super::client_job::node_id;
 use super::connection::ProcessEvent;
-use super::network::Endpoint;
+use super::network::NetworkEnd;
 use super::plan::{CHAOS_MS, Fault};
 use super::rng::SimRng;
 use super::trace::Subject;
@@ -60,7 +60,7 @@ fn inject(world: &Arc<World>, fault: Fault, rng: &mut SimRng) {
         }
         Fault::Partition => {
             let until_ms = world.now_ms() + rng.between(500, 18_000);
-            let (a, b) = (Endpoint::Node(node), Endpoint::Instance(instance));
+            let (a, b) = (NetworkEnd::Node(node), NetworkEnd::Instance(instance));
             let (there, back) = *rng.pick(&[(true, false), (false, true), (true, true)]);
             let mut network = world.network.lock();
             if there {

@@ -7,7 +7,7 @@ use super::rng::SimRng;
 
 /// A sender or receiver of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Endpoint {
+pub(super) enum NetworkEnd {
     Node(usize),
     Instance(usize),
     Client,
@@ -25,7 +25,7 @@ const LATE_MS: u64 = 6_500;
 #[derive(Debug)]
 pub(super) struct Network {
     rng: SimRng,
-    blocked: Vec<(Endpoint, Endpoint, u64)>,
+    blocked: Vec<(NetworkEnd, NetworkEnd, u64)>,
     bad_until_ms: u64,
     /// Shares of messages in a bad network, in thousandths.
     lost: u32,
@@ -42,7 +42,7 @@ impl Network {
     }
 
     /// Blocks messages in this direction until `until_ms`.
-    pub(super) fn block(&mut self, from: Endpoint, to: Endpoint, until_ms: u64) {
+    pub(super) fn block(&mut self, from: NetworkEnd, to: NetworkEnd, until_ms: u64) {
         self.blocked.push((from, to, until_ms));
     }
 
@@ -60,7 +60,7 @@ impl Network {
     }
 
     /// The delay of each copy of a message; empty if the message is lost.
-    pub(super) fn delays(&mut self, from: Endpoint, to: Endpoint, now_ms: u64) -> Vec<u64> {
+    pub(super) fn delays(&mut self, from: NetworkEnd, to: NetworkEnd, now_ms: u64) -> Vec<u64> {
         self.blocked.retain(|block| block.2 > now_ms);
         // Drawn in any case, so that a block does not change later draws.
         let (usual_ms, late_ms) = (self.rng.between(1, USUAL_MS), self.rng.between(1, LATE_MS));

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::World;
 use super::client_job::node_id;
-use super::connection::{NodeConnection, ProcessEvent, SimNodeMessage, join};
+use super::connection::{ProcessEvent, SimNodeConnection, SimNodeMessage, join};
 use super::job_audio::JobAudio;
 use super::plan::{Fault, GROUPS, NodePlan};
 use super::planted::NodeBug;
@@ -55,9 +55,18 @@ pub(super) struct ProcessHandle {
 /// The connection state of a process.
 #[derive(Debug)]
 enum Link {
-    Disconnected { retry_ms: u64 },
-    Connecting { until_ms: u64 },
-    Connected { conn: Arc<NodeConnection>, since_ms: u64, next_heartbeat_ms: u64, replied_ms: u64 },
+    Disconnected {
+        retry_ms: u64,
+    },
+    Connecting {
+        until_ms: u64,
+    },
+    Connected {
+        conn: Arc<SimNodeConnection>,
+        since_ms: u64,
+        next_heartbeat_ms: u64,
+        replied_ms: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -235,7 +244,7 @@ impl Process {
     }
 
     /// Sends results again that were not confirmed.
-    fn resend_results(&mut self, conn: &Arc<NodeConnection>, now_ms: u64, after_ms: u64) {
+    fn resend_results(&mut self, conn: &Arc<SimNodeConnection>, now_ms: u64, after_ms: u64) {
         for unconfirmed in self
             .unconfirmed
             .values_mut()
@@ -283,7 +292,7 @@ impl Process {
         true
     }
 
-    fn joined(&mut self, conn: Arc<NodeConnection>, now_ms: u64) {
+    fn joined(&mut self, conn: Arc<SimNodeConnection>, now_ms: u64) {
         if let Link::Connected { conn: known, .. } = &self.link {
             if known.epoch >= conn.epoch {
                 return;

@@ -234,7 +234,8 @@ async fn ends_are_final(world: &World) {
             let about = Subject::job(job);
             let (state, attempt) = (seen.state, seen.attempt);
             let text = format!(
-                "the client saw {about} end as {state} in attempt {attempt}, the store says {stage:?}"
+                "the client saw {about} end as {state} in attempt {attempt}; \
+                 the store has {stage:?}"
             );
             world.fail(Checker::S3, about, text);
         }

@@ -5,12 +5,12 @@
 //!
 //! | rule | checker |
 //! |---|---|
-//! | what a node's slots are used for is exactly its leases, and never more than it has | S2 |
-//! | after lost writes nothing is granted on a node that has not reported | S2 |
-//! | what a node reports and has no lease for is not worked on 5 s later | S2 |
-//! | an operation touches the lease it names and no other; the stale touch nothing; fences rise | S4 |
-//! | a job is made once and ends once | S3 |
-//! | only the present term publishes | S7 |
+//! | `used` of a node is the number of its leases, at most its slots | S2 |
+//! | after lost writes a node gets no job before it has reported | S2 |
+//! | a node stops a job without a lease within 5 s of its report | S2 |
+//! | an operation changes only the lease it names; stale ones change nothing; fences rise | S4 |
+//! | a job is created once and ends once | S3 |
+//! | only the current term publishes | S7 |
 
 use std::collections::BTreeMap;
 

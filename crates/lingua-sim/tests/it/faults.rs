@@ -1,6 +1,7 @@
 //! Worlds under faults: all rules hold, and a seed gives the same trace every time.
 //!
-//! Seeds are spread over several tests, which run in parallel. `cargo xtask sim --seeds N` runs more.
+//! Seeds are spread over several tests, which run in parallel. `cargo xtask sim --seeds N` runs
+//! more.
 
 use lingua_sim::world::{self, Fault, WorldBatch, WorldKind};
 

@@ -1,7 +1,7 @@
 //! Small runs of the simulations: what must hold, holds.
 //!
-//! Start at [`goals_hold_with_a_margin`] for the quality of choices, at `faults.rs` for faults. Runs are short, so that they take seconds; the binary
-//! checks the same goals with many more jobs.
+//! Start at [`goals_hold_with_a_margin`] for the quality of choices, at `faults.rs` for faults.
+//! Runs are short, so that they take seconds; the binary checks the same goals with many more jobs.
 
 mod faults;
 #[cfg(planted_bugs)]
