@@ -2,6 +2,7 @@
 //!
 //! Start at [`Scheduler::start`].
 
+use std::ops::Deref;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -29,7 +30,16 @@ pub(crate) fn binary() -> String {
 pub(crate) struct Scheduler {
     pub(crate) child: Child,
     pub(crate) address: String,
-    pub(crate) http: HttpClient,
+    http: HttpClient,
+}
+
+/// Requests go over the scheduler's own client.
+impl Deref for Scheduler {
+    type Target = HttpClient;
+
+    fn deref(&self) -> &HttpClient {
+        &self.http
+    }
 }
 
 impl Scheduler {
@@ -79,25 +89,6 @@ impl Scheduler {
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let http = HttpClient::new(&address);
         Self { child, address, http }
-    }
-
-    pub(crate) async fn get(&self, path: &str) -> Reply {
-        self.http.get(path).await
-    }
-
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Reply {
-        self.http.post(path, body).await
-    }
-
-    /// Sends a request with headers of its own.
-    pub(crate) async fn send(
-        &self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: &str,
-    ) -> Reply {
-        self.http.send(method, path, headers, body).await
     }
 
     /// A client with connections of its own.
