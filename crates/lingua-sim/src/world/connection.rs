@@ -176,10 +176,9 @@ impl SimNodeConnection {
                 self.world.fail(super::Checker::S6, about, text);
             }
             let who = (run.index, run.number);
-            let check =
-                || self.world.observer.lock().sent(who, (node, self.epoch), assignment, now_ms);
-            // Where the jobs of a bind key went is known to the instance that runs them.
-            let found = run.engine.runs_job(assignment.job).then(check).flatten();
+            let is_owner = run.engine.runs_job(assignment.job);
+            let place = (node, self.epoch);
+            let found = self.world.observer.lock().sent(who, place, assignment, is_owner, now_ms);
             if let Some((checker, text)) = found {
                 self.world.fail(checker, about, text);
             }
