@@ -54,10 +54,12 @@ pub use plan::{Fault, WorldKind};
 pub use planted::{NodeBug, PLANTED_BUGS, PlantedBug, PlantedBugCase};
 pub use tally::WorldTally;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use lingua_core::JobId;
 use lingua_engine::TokioTimer;
 use lingua_engine::session::Sessions;
 use lingua_store::embedded::LostWrites;
@@ -228,6 +230,8 @@ struct World {
     /// Faults and when they were injected.
     injected: Mutex<Vec<(Fault, u64)>>,
     deaths: Mutex<Vec<(usize, u64)>>,
+    /// The run of an instance that last dispatched each job.
+    dispatchers: Mutex<BTreeMap<JobId, (usize, u32)>>,
     /// Lost writes: from when, until when, and which.
     rollbacks: Mutex<Vec<(u64, u64, LostWrites)>>,
 }
@@ -259,6 +263,7 @@ impl World {
             disturbed_until_ms: Mutex::default(),
             injected: Mutex::default(),
             deaths: Mutex::default(),
+            dispatchers: Mutex::default(),
             rollbacks: Mutex::default(),
             plan,
         })

@@ -261,11 +261,6 @@ impl<S: Store, T: Timer> Handle<S, T> {
         }
     }
 
-    /// Whether the job runs on this instance.
-    pub fn runs_job(&self, id: JobId) -> bool {
-        self.shared.live.get(id).is_some()
-    }
-
     /// All that is known of a job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobStatus>, SubmitError> {
         if let Some(live) = self.shared.live.get(id) {

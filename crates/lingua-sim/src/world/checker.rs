@@ -125,7 +125,6 @@ impl Observer {
         (instance, run): (usize, u32),
         (node, epoch): (usize, Epoch),
         assignment: &Assignment,
-        is_owner: bool,
         now_ms: u64,
     ) -> Option<(Checker, String)> {
         let key = assignment.request.spec.bind_key.as_ref()?;
@@ -133,9 +132,7 @@ impl Observer {
         let (last_ms, places) = self.bound.entry((instance, run, key.to_string())).or_default();
         let is_same_moment = now_ms <= *last_ms + MOMENT_MS;
         *last_ms = now_ms;
-        // Only the owner of a job knows where its key went before. A job that does not run here any
-        // more may have been the instance's own, so its place counts as one of the last.
-        if is_same_moment || !is_owner {
+        if is_same_moment {
             places.push(place);
             return None;
         }

@@ -175,10 +175,11 @@ impl SimNodeConnection {
                 let text = format!("i{} sent {about} without a store", run.index);
                 self.world.fail(super::Checker::S6, about, text);
             }
-            let who = (run.index, run.number);
-            let is_owner = run.engine.runs_job(assignment.job);
-            let place = (node, self.epoch);
-            let found = self.world.observer.lock().sent(who, place, assignment, is_owner, now_ms);
+            // Each owner binds its own jobs; this instance may only forward the assignment.
+            let owner = self.world.dispatchers.lock().get(&assignment.job).copied();
+            let owner = owner.unwrap_or((run.index, run.number));
+            let found =
+                self.world.observer.lock().sent(owner, (node, self.epoch), assignment, now_ms);
             if let Some((checker, text)) = found {
                 self.world.fail(checker, about, text);
             }

@@ -66,6 +66,7 @@ impl World {
         let store = FaultyStore {
             world: Arc::clone(self),
             instance: index,
+            run: number,
             faults: Arc::clone(&faults),
             rng: Mutex::new(rng),
             born: self.store.identity(),

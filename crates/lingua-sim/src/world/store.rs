@@ -9,6 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lingua_core::job::JobState;
 use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Term};
 use lingua_engine::TokioTimer;
 use lingua_store::contract::{
@@ -52,6 +53,8 @@ const CHECK_MS: u64 = 1_000;
 pub(super) struct FaultyStore {
     pub(super) world: Arc<World>,
     pub(super) instance: usize,
+    /// The number of the instance's run.
+    pub(super) run: u32,
     pub(super) faults: Arc<InstanceFaults>,
     pub(super) rng: Mutex<SimRng>,
     /// The identity of the store when this run started.
@@ -402,6 +405,9 @@ impl Store for FaultyStore {
     async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
         let world = Arc::clone(&self.world);
         let (id, from, to) = (step.job(), step.from(), step.to());
+        if to.state == JobState::Dispatched {
+            world.dispatchers.lock().insert(id, (self.instance, self.run));
+        }
         let reply = self
             .call(|s| async move {
                 let reply = s.advance_job(step).await?;
