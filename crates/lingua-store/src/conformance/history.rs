@@ -131,7 +131,7 @@ const EVERY_KIND: [&str; 42] = [
     "commit Gone",
     "finish Some",
     "finish None",
-    "reap Reaped",
+    "reap ReapReply",
     "create Created",
     "create Exists",
     "advance Advanced",
