@@ -51,12 +51,12 @@ async fn expect_recovery(s: &Scheduler, node: &mut RawNode) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let body = within(async {
+    let body = within(Box::pin(async {
         tokio::select! {
             body = done => body,
             () = working => unreachable!("the node works until the test ends"),
         }
-    })
+    }))
     .await;
     assert_eq!(body["state"], "DONE", "{body}");
     s.until_unused().await;

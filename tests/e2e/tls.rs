@@ -130,7 +130,7 @@ async fn certificate_and_key_that_do_not_match_are_bad_configuration() {
     let (one, other) = (CertFiles::new("one"), CertFiles::new("other"));
     let (cert, key, wrong) = (one.cert(), one.key(), other.key());
     for (settings, words) in [
-        (vec![("LINGUA_SERVER__TLS_CERT", &cert)], "both or none"),
+        (vec![("LINGUA_SERVER__TLS_CERT", &cert)], "or neither"),
         (
             vec![("LINGUA_SERVER__TLS_CERT", &cert), ("LINGUA_SERVER__TLS_KEY", &wrong)],
             "belong together",
@@ -176,7 +176,7 @@ async fn tokens_without_tls_cause_a_warning() {
     let tokens = &config[config.find("[[auth").expect("a configuration section")..];
     std::fs::write(&file, tokens).expect("a file");
     let warns =
-        |messages: &[String]| messages.iter().any(|message| message.contains("in the clear"));
+        |messages: &[String]| messages.iter().any(|message| message.contains("without encryption"));
     assert!(warns(&first_messages(&file, &[]).await));
     let tls = [("LINGUA_SERVER__TLS_CERT", files.cert()), ("LINGUA_SERVER__TLS_KEY", files.key())];
     assert!(!warns(&first_messages(&file, &tls).await));

@@ -130,7 +130,8 @@ async fn jobs(server: &Server) -> anyhow::Result<String> {
     let baselines = baselines.join(", ");
     Ok(format!(
         "{}\n\nOne call, repeated by the replay and by redis-benchmark, calls/s: {baselines}. \
-         An ended job takes {memory:.0} bytes of Redis, and {network:.0} bytes went over its sockets.",
+         An ended job takes {memory:.0} bytes of Redis, and {network:.0} bytes went over its \
+         sockets.",
         table.finish()
     ))
 }

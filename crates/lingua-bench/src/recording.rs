@@ -148,8 +148,8 @@ impl Recording {
         ensure!(
             is_near(granted, self.granted) && is_near(commands, self.commands),
             "the replay differs from the recording, so its figures mean nothing: {granted:.2} \
-             slots granted and {commands:.1} commands for each job instead of {:.2} and {:.1}, replies \
-             that begin with {:?}; does anything else use this store?",
+             slots granted and {commands:.1} commands for each job instead of {:.2} and {:.1}, \
+             replies that begin with {:?}; does anything else use this store?",
             self.granted,
             self.commands,
             passes.replies

@@ -68,6 +68,8 @@ impl Durations {
     }
 }
 
+const ENDS: [JobState; 3] = [JobState::Done, JobState::Failed, JobState::Cancelled];
+
 const RESERVE_OUTCOMES: [&str; 6] = ["granted", "duplicate", "stale", "full", "none", "pin_lost"];
 const DISPATCH_OUTCOMES: [&str; 2] = ["sent", "send_failed"];
 const BUS_OUTCOMES: [&str; 4] = ["sent", "received", "undelivered", "dropped"];
@@ -130,7 +132,7 @@ metrics! {
     retries.family: Counts = "job_retries", "Attempts that failed, by reason",
         counts("reason", &Cause::ALL.map(Cause::as_str));
     jobs.family: Counts = "jobs", "Ended jobs, by state",
-        counts("state", &[JobState::Done, JobState::Failed, JobState::Cancelled].map(JobState::as_str));
+        counts("state", &ENDS.map(JobState::as_str));
     job_seconds.family: Durations = "job_seconds", "Time of a job, by stage",
         durations("stage", &STAGES);
     pool_empty: Family<Labels, Counter> = "pool_empty", "Jobs without a capable node, by pair",
@@ -142,7 +144,7 @@ metrics! {
     store_seconds.family: Durations = "store_seconds", "Time of a call to the store, by operation",
         durations("op", &OPERATIONS);
     queue_jobs: Gauge = "queue_jobs", "Jobs that wait for a slot", Gauge::default();
-    node_rejected.family: Counts = "node_rejected", "Reports of nodes that did not count, by reason",
+    node_rejected.family: Counts = "node_rejected", "Refused reports of nodes, by reason",
         counts("reason", &REJECTIONS);
     bus.family: Counts = "bus_messages", "Messages between instances, by outcome",
         counts("outcome", &BUS_OUTCOMES);

@@ -79,14 +79,14 @@ pub struct Assignment {
 }
 
 /// Messages wait here until the node's connection sends them.
-pub type NodeOutbox = mpsc::Sender<ToNode>;
+pub type Outbox = mpsc::Sender<ToNode>;
 
 /// A node that is connected here.
 #[derive(Debug)]
 pub(crate) struct LocalNode {
     pub(crate) node: NodeId,
     pub(crate) place: Place,
-    pub(crate) outbox: NodeOutbox,
+    pub(crate) outbox: Outbox,
     /// Of a node without WebSocket.
     pub(crate) mailbox: Option<Arc<Mailbox>>,
     profile: RwLock<Arc<Profile>>,
@@ -139,7 +139,7 @@ impl LocalNode {
         place: Place,
         profile: Arc<Profile>,
         health: Health,
-        outbox: NodeOutbox,
+        outbox: Outbox,
         mailbox: Option<Arc<Mailbox>>,
     ) -> Self {
         Self {

@@ -98,7 +98,7 @@ impl World {
         let (calls, usec) = evalsha(&stats);
         let (each, calls_each) = (usec / calls.max(1.0), calls / count as f64);
         println!(
-            "{what:<34} {per_second:>9.0}/s   {each:>6.1} us a script   {calls_each:.2} scripts each"
+            "{what:<34} {per_second:>9.0}/s   {each:>6.1} us a script   {calls_each:.2} scripts"
         );
     }
 }

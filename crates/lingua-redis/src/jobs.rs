@@ -51,7 +51,10 @@ impl RedisStore {
                 let (what, limit) = ("the number of open jobs", limits.open_jobs_max);
                 Err(StoreError::LimitReached { what, limit })
             }
-            other => head::read(job.id, &mut ScriptReply::new(other)?).map(CreateReply::Exists),
+            other => {
+                let record = head::read(job.id, &mut ScriptReply::new(other)?)?;
+                Ok(CreateReply::Exists(Box::new(record)))
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Tokens and their roles.
 //!
-//! Start at [`Tokens`]. A token is shown once, when it is made; only its SHA-256 is kept. The lookup
-//! goes by the hash, so its timing tells an attacker nothing about a token.
+//! Start at [`Tokens`]. A token is shown once, when it is made; only its SHA-256 is kept. The
+//! lookup goes by the hash, so its timing tells an attacker nothing about a token.
 
 use std::collections::HashMap;
 use std::fmt;

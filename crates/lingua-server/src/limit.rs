@@ -1,10 +1,10 @@
 //! The rate limit.
 //!
-//! Start at `Limiter::check`. Every caller has a bucket that fills at a steady rate. A caller with a
-//! known token is identified by it, any other by the address of its connection.
+//! Start at `Limiter::check`. Every caller has a bucket that fills at a steady rate. A caller with
+//! a known token is identified by it, any other by the address of its connection.
 //!
-//! Invariant: at most `CALLERS_MAX` buckets are kept. A caller whose bucket was dropped to make room
-//! starts with a full one, so that strangers cannot lock anybody out.
+//! Invariant: at most `CALLERS_MAX` buckets are kept. A caller whose bucket was dropped to make
+//! room starts with a full one, so that strangers cannot lock anybody out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,7 +1,8 @@
 //! What durability costs: jobs a second when each is written down four times (accepted and three
 //! steps), and how long a store with 100,000 jobs takes to open.
 //!
-//! `cargo bench -p lingua-store --bench durable`; the table is in docs/adr/007-durable-embedded-store.md.
+//! `cargo bench -p lingua-store --bench durable`; the table is in
+//! docs/adr/007-durable-embedded-store.md.
 //! The figures are those of the disk below the temporary directory (`TMPDIR`).
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]

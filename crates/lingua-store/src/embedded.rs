@@ -59,7 +59,7 @@ use instances::Instances;
 use jobs::Jobs;
 use journal::{ChangeLog, Journal};
 use leader::Leadership;
-use sessions::Sessions;
+use sessions::SessionTable;
 
 /// How much a store keeps at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub struct StoreLimits {
     pub instances_max: usize,
     /// Changes in the feed; a reader that is further behind must reload.
     pub feed_max: usize,
-    /// Sessions that can be resumed.
+    /// SessionTable that can be resumed.
     pub sessions_max: usize,
 }
 
@@ -112,7 +112,7 @@ struct Inner<C> {
     jobs: Mutex<Jobs>,
     leadership: Mutex<Leadership>,
     instances: Mutex<Instances>,
-    sessions: Mutex<Sessions>,
+    sessions: Mutex<SessionTable>,
     message_sent: Notify,
     feed: Mutex<Feed>,
     change_pushed: Notify,
@@ -138,7 +138,7 @@ impl<C> Inner<C> {
             jobs: Mutex::new(Jobs::new(limits)),
             leadership: Mutex::default(),
             instances: Mutex::new(Instances::new(limits)),
-            sessions: Mutex::new(Sessions::new(limits)),
+            sessions: Mutex::new(SessionTable::new(limits)),
             message_sent: Notify::new(),
             feed: Mutex::new(Feed::new(limits.feed_max)),
             change_pushed: Notify::new(),

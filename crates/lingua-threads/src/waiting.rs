@@ -1,8 +1,8 @@
 //! Races of waiting jobs and freed slots.
 //!
 //! Start at [`every_waiter_that_could_get_a_slot_gets_it`]. A waiter does what a runner does: it
-//! looks for a slot if no other job waits, parks, looks again if it is first, and waits. A lost wake
-//! leaves a thread asleep for ever, which ends the schedule as a deadlock.
+//! looks for a slot if no other job waits, parks, looks again if it is first, and waits. A lost
+//! wake leaves a thread asleep for ever, which ends the schedule as a deadlock.
 
 use std::sync::Arc;
 
@@ -99,8 +99,8 @@ pub fn every_waiter_that_could_get_a_slot_gets_it(schedules: usize) {
     });
 }
 
-/// Three slots come free at once for three jobs. The first job may find a slot that came free before
-/// it parked; then only that job can wake the ones behind it.
+/// Three slots come free at once for three jobs. The first job may find a slot that came free
+/// before it parked; then only that job can wake the ones behind it.
 pub fn a_slot_found_without_a_wake_wakes_the_next(schedules: usize) {
     race(schedules, || {
         let node = Node::new();

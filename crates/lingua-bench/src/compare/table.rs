@@ -182,7 +182,10 @@ impl Comparison {
             .iter()
             .map(|broker| (broker.name().to_owned(), open_json(broker)))
             .collect();
-        let target = |BenchTarget { what, measured, is_met }: BenchTarget| json!({"what": what, "measured": measured, "met": is_met});
+        let target = |target: BenchTarget| {
+            let BenchTarget { what, measured, is_met } = target;
+            json!({"what": what, "measured": measured, "met": is_met})
+        };
         json!({
             "nodes": self.shape.nodes,
             "slots": self.shape.slots,

@@ -94,10 +94,10 @@ fn every_event_in_every_open_state() {
         ("ack_timeout",     ["-", "-", "-", "RETRYING", "-", "-"]),
         ("run_timeout",     ["-", "-", "-", "-", "RETRYING", "-"]),
         ("node_lost",       ["-", "-", "RETRYING", "RETRYING", "RETRYING", "-"]),
-        ("reclaimed",       ["RETRYING", "RETRYING", "RETRYING", "RETRYING", "RETRYING", "RETRYING"]),
-        ("instance_lost",   ["FAILED", "FAILED", "FAILED", "FAILED", "FAILED", "FAILED"]),
-        ("deadline",        ["FAILED", "FAILED", "FAILED", "FAILED", "FAILED", "FAILED"]),
-        ("cancel",          ["CANCELLED", "CANCELLED", "CANCELLED", "CANCELLED", "CANCELLED", "CANCELLED"]),
+        ("reclaimed",       ["RETRYING"; 6]),
+        ("instance_lost",   ["FAILED"; 6]),
+        ("deadline",        ["FAILED"; 6]),
+        ("cancel",          ["CANCELLED"; 6]),
     ];
     for (column, state) in open.into_iter().enumerate() {
         let attempt = job_in(state).stage().attempt.0;

@@ -116,7 +116,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 Ok(Some(self.start(request, JobMachine::new(), accepted_ms, None)))
             }
             CreateReply::Exists(record) => {
-                self.adopt_own(record, request);
+                self.adopt_own(*record, request);
                 Ok(None)
             }
         }

@@ -18,7 +18,7 @@ use super::Handle;
 use crate::clock::Timer;
 use crate::error::NodeError;
 use crate::mailbox::Mailbox;
-use crate::node::{Assignment, LocalNode, NodeOutbox, ToNode};
+use crate::node::{Assignment, LocalNode, Outbox, ToNode};
 use crate::state::timed;
 
 /// Jobs of other instances that are looked up at each heartbeat of a node.
@@ -36,7 +36,7 @@ pub struct NodeRegistration {
     /// The version of its software, for people.
     pub version: Option<Arc<str>>,
     /// Takes the messages to the node.
-    pub outbox: NodeOutbox,
+    pub outbox: Outbox,
 }
 
 /// What a node learns when it has registered.

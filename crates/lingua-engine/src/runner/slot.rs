@@ -19,7 +19,7 @@ use crate::live_jobs::{JobMessage, JobSignal};
 use crate::queue::{Wake, Want};
 use crate::state::timed;
 
-/// RejectReason the search for a slot ended without one.
+/// Why the search for a slot ended without one.
 pub(super) enum NoSlot {
     Failed(JobFailure, Option<String>),
     Interrupted(JobEvent),

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::connection::{ClientConnection, CloseReason};
 use super::options::SessionRefusal;
-use super::record::{SegmentRecord, SessionRecord};
+use super::record::{SegmentRecord, StoredSession};
 use super::registry::{NewSession, SessionRegistry};
 use super::segment::{NewSegment, SegmentInput};
 use super::state::{KEPT_DELIVERIES, OpenSpeech, QueuedOutcome, SegmentJob, SessionState};
@@ -69,7 +69,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         registry: Arc<SessionRegistry<S, T>>,
         info: NewSession,
         version: u64,
-        record: &SessionRecord,
+        record: &StoredSession,
         last_seq: u64,
     ) -> Self {
         let options = registry.options;

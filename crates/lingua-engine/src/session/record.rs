@@ -1,6 +1,6 @@
 //! A session's record in the store, from which another instance continues the session.
 //!
-//! Start at [`LiveSession::save`] and [`SessionRecord::decode`]. The record is written before each
+//! Start at [`LiveSession::save`] and [`StoredSession::decode`]. The record is written before each
 //! segment becomes a job and holds the job's id, so that an instance that takes the session over
 //! finds the job of every segment, or knows that there is none.
 //!
@@ -28,7 +28,7 @@ const WRITE_ATTEMPTS: u32 = 3;
 
 /// A session as it is stored.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SessionRecord {
+pub(super) struct StoredSession {
     /// Who wrote it: see [`LiveSession::incarnation`].
     incarnation: u64,
     pub(super) takeovers: u64,
@@ -74,7 +74,7 @@ impl SegmentRecord {
     }
 }
 
-impl SessionRecord {
+impl StoredSession {
     /// Reads a record; `None` if another version of Lingua wrote it.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first() {
@@ -177,7 +177,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
                         *version = 0;
                         continue;
                     };
-                    if !SessionRecord::decode(&found.body).is_some_and(|r| self.outranks(&r)) {
+                    if !StoredSession::decode(&found.body).is_some_and(|r| self.outranks(&r)) {
                         break;
                     }
                     *version = found.version;
@@ -190,15 +190,15 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
 
     /// Whether this instance may overwrite the record: it wrote the record itself, or a failover
     /// brought back the record of an earlier owner.
-    fn outranks(&self, record: &SessionRecord) -> bool {
+    fn outranks(&self, record: &StoredSession) -> bool {
         let was_owner = self.state.lock().saved_seq.is_some();
         record.incarnation == self.incarnation || was_owner && record.takeovers < self.takeovers
     }
 
-    fn record(&self) -> SessionRecord {
+    fn record(&self) -> StoredSession {
         let mut state = self.state.lock();
         (state.saved_ms, state.is_save_pending) = (self.now_ms(), false);
-        SessionRecord {
+        StoredSession {
             incarnation: self.incarnation,
             takeovers: self.takeovers,
             secret: self.info.secret,
@@ -227,7 +227,7 @@ mod tests {
             let plan =
                 SessionPlan { direction, require_tts: true, partials: false, context: true, audio };
             let id = SegmentId { turn: 3, segment: 2 };
-            let record = SessionRecord {
+            let record = StoredSession {
                 incarnation: u64::MAX,
                 takeovers: 1,
                 secret: [7; 32],
@@ -237,13 +237,13 @@ mod tests {
                 segments: vec![SegmentRecord::new(9, id, Some(JobId::new(5)))],
             };
             let bytes = record.encode();
-            let read = SessionRecord::decode(&bytes).unwrap();
+            let read = StoredSession::decode(&bytes).unwrap();
             assert_eq!(read, record);
             assert_eq!(read.session("s").unwrap().plan, plan);
             assert_eq!((read.segments[0].id(), read.segments[0].job()), (id, Some(JobId::new(5))));
-            assert_eq!(SessionRecord::decode(&bytes[1..]), None, "without a version");
-            assert_eq!(SessionRecord::decode(&[&[VERSION + 1], &bytes[1..]].concat()), None);
+            assert_eq!(StoredSession::decode(&bytes[1..]), None, "without a version");
+            assert_eq!(StoredSession::decode(&[&[VERSION + 1], &bytes[1..]].concat()), None);
         }
-        assert_eq!(SessionRecord::decode(b""), None);
+        assert_eq!(StoredSession::decode(b""), None);
     }
 }

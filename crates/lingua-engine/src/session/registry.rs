@@ -17,7 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::connection::{ClientConnection, CloseReason};
 use super::live::LiveSession;
 use super::options::{SessionOptions, SessionRefusal};
-use super::record::SessionRecord;
+use super::record::StoredSession;
 use crate::clock::Timer;
 use crate::handle::Handle;
 
@@ -205,7 +205,7 @@ impl<S: Store, T: Timer> SessionRegistry<S, T> {
         last_seq: u64,
     ) -> Result<Option<ClientConnection<S, T>>, SessionRefusal> {
         let found = self.engine.shared.store.session(id).await?.ok_or(SessionRefusal::NotFound)?;
-        let record = SessionRecord::decode(&found.body).ok_or(SessionRefusal::NotFound)?;
+        let record = StoredSession::decode(&found.body).ok_or(SessionRefusal::NotFound)?;
         let info = record.session(id).ok_or(SessionRefusal::NotFound)?;
         if !is_equal(&info.secret, secret) {
             return Err(SessionRefusal::NotFound);

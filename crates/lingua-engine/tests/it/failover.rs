@@ -96,7 +96,8 @@ async fn a_node_that_runs_without_a_lease_stops_and_its_job_is_retried_at_once()
     assert_eq!(done_by(&view), "b", "not after a minute");
 }
 
-/// Each heartbeat renews the lease of what a node runs: a release that was lost must not hold the slot for ever.
+/// Each heartbeat renews the leases of a node's jobs: a lost release must not hold the slot for
+/// ever.
 #[tokio::test(start_paused = true)]
 async fn a_heartbeat_does_not_hold_the_slot_of_a_job_that_has_ended() {
     let world = World::new();

@@ -237,8 +237,8 @@ async fn waiting_for_the_dispatch_gives_the_node() {
     assert!(matches!(nobody, Waited::NoSuchJob));
 }
 
-/// Nodes fail, hang, die and come back while a thousand jobs come in: each ends once, no node ever has
-/// more than its slots, and at the end nothing is held.
+/// Nodes fail, hang, die and come back while a thousand jobs come in: each ends once, no node ever
+/// has more than its slots, and at the end nothing is held.
 #[tokio::test(start_paused = true)]
 async fn under_trouble_every_job_ends_once_and_nothing_is_leaked() {
     let world = World::new();

@@ -30,7 +30,8 @@ pub(crate) fn sessions(world: &World, change: impl FnOnce(&mut SessionOptions)) 
 }
 
 pub(crate) async fn start(sessions: &TestSessions, id: &str) -> Client {
-    let (src, tgt) = (Source::Known("zh".parse().unwrap()), "en".parse().unwrap());
+    let lang = |tag: &str| tag.parse().expect("a language");
+    let (src, tgt) = (Source::Known(lang("zh")), lang("en"));
     let plan = SessionPlan {
         direction: Direction::OneWay { src, tgt },
         require_tts: false,

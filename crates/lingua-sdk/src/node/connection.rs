@@ -1,7 +1,7 @@
 //! One connection to the scheduler, from the handshake to the last frame.
 //!
-//! Start at [`SchedulerConnection::open`]. The caller reads; a task of its own writes from a bounded
-//! queue, so that a slow network never keeps the node from reading.
+//! Start at [`SchedulerConnection::open`]. The caller reads; a task of its own writes from a
+//! bounded queue, so that a slow network never keeps the node from reading.
 //!
 //! Invariant: the audio of a message is the very next data frame behind it. Frames are moved as
 //! `Bytes` and never copied here.

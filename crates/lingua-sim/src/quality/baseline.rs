@@ -9,7 +9,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::cells::CellReply;
+use super::cells::QualityCellReply;
 use super::machine::SimMachine;
 
 /// Members of a pool in the documents' first level.
@@ -38,7 +38,7 @@ impl Baseline {
         machines: &[SimMachine],
         capable: &[usize],
         luck: &mut ChaCha8Rng,
-    ) -> CellReply {
+    ) -> QualityCellReply {
         match self {
             Self::TwoLevelRandom => {
                 let pools = capable.len().div_ceil(POOL_NODES);
@@ -48,25 +48,31 @@ impl Baseline {
             }
             Self::RandomNode => one_try(machines, capable[luck.random_range(0..capable.len())]),
             Self::SerialSample => serial_sample(machines, capable, luck),
-            Self::LeastDelay => CellReply { node: least_delay(machines, capable, luck), tries: 1 },
+            Self::LeastDelay => {
+                QualityCellReply { node: least_delay(machines, capable, luck), tries: 1 }
+            }
         }
     }
 }
 
-fn one_try(machines: &[SimMachine], node: usize) -> CellReply {
-    CellReply { node: (!machines[node].is_full()).then_some(node), tries: 1 }
+fn one_try(machines: &[SimMachine], node: usize) -> QualityCellReply {
+    QualityCellReply { node: (!machines[node].is_full()).then_some(node), tries: 1 }
 }
 
-fn serial_sample(machines: &[SimMachine], capable: &[usize], luck: &mut ChaCha8Rng) -> CellReply {
+fn serial_sample(
+    machines: &[SimMachine],
+    capable: &[usize],
+    luck: &mut ChaCha8Rng,
+) -> QualityCellReply {
     let mut members = capable.to_vec();
     let tries_max = SAMPLE_NODES.min(members.len());
     for i in 0..tries_max {
         members.swap(i, luck.random_range(i..capable.len()));
         if !machines[members[i]].is_full() {
-            return CellReply { node: Some(members[i]), tries: i as u32 + 1 };
+            return QualityCellReply { node: Some(members[i]), tries: i as u32 + 1 };
         }
     }
-    CellReply { node: None, tries: tries_max as u32 }
+    QualityCellReply { node: None, tries: tries_max as u32 }
 }
 
 /// The best node, a random one of those that are exactly as good.

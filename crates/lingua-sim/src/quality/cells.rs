@@ -28,7 +28,7 @@ const COST_KEPT: f64 = 63.0 / 64.0;
 
 /// The result of a search for a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CellReply {
+pub struct QualityCellReply {
     /// The node with the slot, if one was found.
     pub node: Option<usize>,
     /// How many nodes or cells were asked.
@@ -108,7 +108,7 @@ impl Cells {
     }
 
     /// Looks for a slot, cell by cell.
-    pub fn reserve(&mut self, ask: CellRequest, luck: &mut ChaCha8Rng) -> CellReply {
+    pub fn reserve(&mut self, ask: CellRequest, luck: &mut ChaCha8Rng) -> QualityCellReply {
         self.plan_route(ask, luck);
         let query = Query { keep_last: ask.keep_last, ..self.queries[ask.pair] };
         let mut tries = 0;
@@ -118,10 +118,13 @@ impl Cells {
             let taken = u32::from(choice.slot.is_some());
             self.seen[ask.instance][cell][ask.pair] = choice.free - taken;
             if let Some(slot) = choice.slot {
-                return CellReply { node: Some(cell * CELL_NODES_MAX + slot.index()), tries };
+                return QualityCellReply {
+                    node: Some(cell * CELL_NODES_MAX + slot.index()),
+                    tries,
+                };
             }
         }
-        CellReply { node: None, tries }
+        QualityCellReply { node: None, tries }
     }
 
     /// Sets the number of jobs of a node.

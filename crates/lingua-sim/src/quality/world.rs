@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::baseline::Baseline;
-use super::cells::{CellReply, CellRequest, Cells};
+use super::cells::{CellRequest, Cells, QualityCellReply};
 use super::fleet::SimFleet;
 use super::machine::SimMachine;
 use super::queue::{WaitingJob, WaitingQueue};
@@ -151,7 +151,7 @@ impl World {
         now_s: f64,
     ) -> Option<usize> {
         let pair = job.pair;
-        let CellReply { node, tries } = match &mut self.chooser {
+        let QualityCellReply { node, tries } = match &mut self.chooser {
             Chooser::Baseline(baseline) => {
                 baseline.pick(&self.machines, &self.fleet.capable[pair], &mut self.luck)
             }

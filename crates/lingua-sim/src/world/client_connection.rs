@@ -65,7 +65,7 @@ pub(super) enum OpenRequest {
 
 /// Why a connection did not open.
 #[derive(Debug)]
-pub(super) enum OpenError {
+pub(super) enum ConnectFailure {
     NoReply,
     Refused(SessionRefusal),
 }
@@ -87,7 +87,7 @@ impl SimConnection {
         at: usize,
         first: OpenRequest,
         luck: &mut SimRng,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, ConnectFailure> {
         let mut server_luck = luck.fork();
         let (to, inbox) = mpsc::channel(IN_FLIGHT_MAX);
         let (outbox, from) = mpsc::channel(IN_FLIGHT_MAX);
@@ -97,7 +97,7 @@ impl SimConnection {
         let (theirs, ended_ms) = (Arc::clone(world), Arc::clone(&server_ended_ms));
         let Some(there_ms) = world.delay(me, there) else {
             sleep(OPEN_TIMEOUT_MS).await;
-            return Err(OpenError::NoReply);
+            return Err(ConnectFailure::NoReply);
         };
         // The server continues whether the client waits or not.
         tokio::spawn(async move {
@@ -147,8 +147,8 @@ impl SimConnection {
                 let from = DelayedReceiver { world: Arc::clone(world), from, head: None };
                 Ok(Self { at: (at, number), out: Some(out), from, server_ended_ms })
             }
-            Ok(Ok(Err(error))) => Err(OpenError::Refused(error)),
-            _ => Err(OpenError::NoReply),
+            Ok(Ok(Err(error))) => Err(ConnectFailure::Refused(error)),
+            _ => Err(ConnectFailure::NoReply),
         }
     }
 

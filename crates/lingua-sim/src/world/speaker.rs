@@ -15,7 +15,9 @@ use lingua_engine::session::{
 
 use super::World;
 use super::checker::{Checker, ObservedEnd};
-use super::client_connection::{ClientFrame, OpenError, OpenRequest, ServerFrame, SimConnection};
+use super::client_connection::{
+    ClientFrame, ConnectFailure, OpenRequest, ServerFrame, SimConnection,
+};
 use super::marked_audio::{self, FRAME_MS, RATE};
 use super::plan::{CHAOS_MS, Fault, GROUPS};
 use super::rng::SimRng;
@@ -182,8 +184,8 @@ impl SpeakerClient {
                 Some(connection)
             }
             // The next attempt starts another session.
-            Err(OpenError::NoReply) => None,
-            Err(OpenError::Refused(error)) => {
+            Err(ConnectFailure::NoReply) => None,
+            Err(ConnectFailure::Refused(error)) => {
                 self.note(format_args!("is refused at i{at}: {}", error.code()));
                 if let SessionRefusal::TooManySessions { scope, .. } = error {
                     let text = format!("s{} is refused: {scope} has too many", self.number);
@@ -220,7 +222,7 @@ impl SpeakerClient {
                     }
                     return Some(connection);
                 }
-                Err(OpenError::Refused(SessionRefusal::NotFound)) => {
+                Err(ConnectFailure::Refused(SessionRefusal::NotFound)) => {
                     self.note(format_args!("is not found at i{at}"));
                     self.moved();
                     // The session may have been idle before it lost its connection.
@@ -237,10 +239,10 @@ impl SpeakerClient {
                     self.world.count_speech("sessions over before they were resumed");
                     return None;
                 }
-                Err(OpenError::Refused(error)) => {
+                Err(ConnectFailure::Refused(error)) => {
                     self.note(format_args!("is not resumed at i{at}: {}", error.code()));
                 }
-                Err(OpenError::NoReply) => {
+                Err(ConnectFailure::NoReply) => {
                     self.note(format_args!("gets no reply from i{at}"));
                     self.world.session_checkers.lock()[self.number].has_lost_request = true;
                 }

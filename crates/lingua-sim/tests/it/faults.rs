@@ -15,10 +15,10 @@ fn all_rules_hold(kind: WorldKind, share: u64) {
     assert!(reports.is_empty(), "{}", reports.join("\n"));
     assert_eq!(batch.tally.worlds, SHARE);
     for fault in Fault::ALL {
-        assert!(batch.tally.faults.contains_key(&fault), "{} never struck", fault.as_str());
+        assert!(batch.tally.faults.contains_key(&fault), "{} was never injected", fault.as_str());
     }
     for what in
-        ["results", "parts of texts", "resumed at another instance", "missing: INSTANCE_LOST"]
+        ["results", "partial texts", "resumed at another instance", "missing: INSTANCE_LOST"]
     {
         let is_there = batch.tally.speech.contains_key(what);
         assert_eq!(is_there, kind == WorldKind::Speakers, "{what}: {:?}", batch.tally.speech);

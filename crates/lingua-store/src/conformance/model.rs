@@ -26,8 +26,8 @@ pub struct Model {
     pub rules: Rules,
     /// The time.
     pub now_ms: u64,
-    pub(super) tenants: Vec<Tenant>,
-    pub(super) nodes: Vec<Node>,
+    pub(super) tenants: Vec<ModelOccupant>,
+    pub(super) nodes: Vec<ModelNode>,
     pub(super) leases: Vec<Lease>,
     /// The highest epoch seen in each place, gone nodes included.
     pub(super) epochs: Vec<(CellId, Slot, Epoch)>,
@@ -43,7 +43,7 @@ pub struct Model {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Tenant {
+pub(super) struct ModelOccupant {
     pub(super) node: NodeId,
     pub(super) place: Place,
     pub(super) incarnation: Incarnation,
@@ -52,13 +52,13 @@ pub(super) struct Tenant {
 
 /// A node; `used` and `state` of its record are computed when they are read.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct ModelNode {
     pub(super) view: NodeRecord,
     pub(super) health: Health,
     pub(super) offline: bool,
 }
 
-impl Node {
+impl ModelNode {
     pub(super) fn state(&self) -> NodeState {
         if self.offline {
             return NodeState::Offline;
@@ -105,7 +105,7 @@ impl Model {
         self.leases.iter().filter(|l| l.cell == cell && l.view.slot == slot).count() as u16
     }
 
-    pub(super) fn node_at(&mut self, cell: CellId, slot: Slot) -> Option<&mut Node> {
+    pub(super) fn node_at(&mut self, cell: CellId, slot: Slot) -> Option<&mut ModelNode> {
         self.nodes.iter_mut().find(|n| n.view.place.cell == cell && n.view.place.slot == slot)
     }
 

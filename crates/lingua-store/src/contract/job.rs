@@ -78,7 +78,7 @@ pub enum CreateReply {
     /// Written.
     Created,
     /// A job with this id exists: the same request came before.
-    Exists(JobRecord),
+    Exists(Box<JobRecord>),
 }
 
 /// Moves a job by one step or several. Only steps that the core's state machine allows can be made.

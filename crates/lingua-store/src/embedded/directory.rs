@@ -20,7 +20,7 @@ use crate::error::{Result, StoreError};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Directory {
-    tenants: HashMap<NodeId, Tenant>,
+    tenants: HashMap<NodeId, Occupant>,
     cells: Vec<CellSlots>,
     epoch: Epoch,
     changes: ChangeLog,
@@ -31,7 +31,7 @@ pub(super) struct Directory {
 
 /// The holder of a place.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tenant {
+pub(super) struct Occupant {
     pub(super) place: Place,
     pub(super) incarnation: Incarnation,
     pub(super) class: NodeClass,
@@ -73,7 +73,7 @@ impl Directory {
     /// Starts with the tenants that were on disk; epochs continue after `epoch`. Fails if two
     /// tenants contradict each other.
     pub(super) fn restore(
-        tenants: Vec<(NodeId, Tenant)>,
+        tenants: Vec<(NodeId, Occupant)>,
         epoch: Epoch,
     ) -> std::result::Result<Self, String> {
         let mut directory = Self { epoch, ..Self::default() };
@@ -137,7 +137,7 @@ impl Directory {
         self.epoch = self.epoch.after(now_ms);
         let cell = CellId::new(index).expect("cell_for returns one of CELLS_MAX");
         let place = Place { cell, slot, epoch: self.epoch };
-        let tenant = Tenant { place, incarnation, class };
+        let tenant = Occupant { place, incarnation, class };
         self.changes.push(|| DurableChange::NodePlaced(node.clone(), tenant));
         self.tenants.insert(node, tenant);
         Ok(place)

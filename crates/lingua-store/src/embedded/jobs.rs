@@ -98,7 +98,7 @@ impl Jobs {
         if let Some(known) = self.records.get(&job.id)
             && !planted::is(Bug::CreateRestartsJob)
         {
-            return Ok(CreateReply::Exists(known.record.clone()));
+            return Ok(CreateReply::Exists(Box::new(known.record.clone())));
         }
         if self.records.len().saturating_sub(self.ended.len()) >= self.limits.open_jobs_max {
             let what = "the number of open jobs";

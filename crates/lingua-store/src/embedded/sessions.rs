@@ -9,12 +9,12 @@ use crate::contract::{SaveSessionReply, SaveSessionRequest, SessionRecord};
 use crate::error::{Result, StoreError};
 
 #[derive(Debug, Clone)]
-pub(super) struct Sessions {
+pub(super) struct SessionTable {
     limits: StoreLimits,
     known: HashMap<String, (SessionRecord, u64)>,
 }
 
-impl Sessions {
+impl SessionTable {
     pub(super) fn new(limits: StoreLimits) -> Self {
         Self { limits, known: HashMap::new() }
     }

@@ -12,7 +12,7 @@ use super::feed::Feed;
 use super::instances::Instances;
 use super::jobs::Jobs;
 use super::leader::Leadership;
-use super::sessions::Sessions;
+use super::sessions::SessionTable;
 use super::{Clock, Embedded};
 
 /// The store as it was at one moment.
@@ -23,7 +23,7 @@ pub struct StoreSnapshot {
     jobs: Jobs,
     leadership: Leadership,
     instances: Instances,
-    sessions: Sessions,
+    sessions: SessionTable,
     feed: Feed,
 }
 

@@ -73,7 +73,7 @@ fn a_two_way_job_has_one_pair_for_both_directions() {
 }
 
 fn pair(pair: &str) -> lingua_core::LangPair {
-    pair.parse().unwrap()
+    pair.parse().expect("a pair")
 }
 
 #[test]

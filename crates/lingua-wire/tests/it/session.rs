@@ -50,7 +50,8 @@ fn a_two_way_session_names_its_speakers() {
 #[case(json!({"mode": "three_way"}), "mode")]
 #[case(json!({"src_lang": "en", "tgt_lang": "es", "audio": {"format": "mp3"}}), "audio.format")]
 #[case(
-    json!({"src_lang": "en", "tgt_lang": "es", "audio": {"format": "pcm16", "sample_rate": 44_100}}),
+    json!({"src_lang": "en", "tgt_lang": "es", "audio": {"format": "pcm16",
+        "sample_rate": 44_100}}),
     "audio.sample_rate"
 )]
 fn an_error_names_the_field(#[case] start: Value, #[case] field: &str) {

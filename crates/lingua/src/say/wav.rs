@@ -28,8 +28,8 @@ impl WavInput {
         if !is_known {
             let WavSpec { sample_rate, bits_per_sample, .. } = spec;
             bail!(
-                "{shown} has {bits_per_sample}-bit samples at {sample_rate} Hz; convert it, for example \
-                 with 'ffmpeg -i {shown} -ar 16000 -ac 1 -sample_fmt s16 converted.wav'"
+                "{shown} has {bits_per_sample}-bit samples at {sample_rate} Hz; convert it, for \
+                 example with 'ffmpeg -i {shown} -ar 16000 -ac 1 -sample_fmt s16 converted.wav'"
             );
         }
         let all: Result<Vec<i16>, _> = reader.into_samples::<i16>().collect();

@@ -2,7 +2,7 @@
 
 use lingua_core::{CELL_NODES_MAX, CellId, Epoch, Fence, Load, NodeId, NodeState};
 
-use super::{Lease, Model, Node, Tenant};
+use super::{Lease, Model, ModelNode, ModelOccupant};
 use crate::contract::{
     AssignRequest, CommitReply, Freed, HeartbeatReply, HeartbeatRequest, LapsedNode, LeaseKey,
     LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord, Place, REAP_BATCH,
@@ -35,7 +35,7 @@ impl Model {
             assert!(in_cell.clone().all(|t| t.place.slot != place.slot), "one node in a slot");
         }
         let AssignRequest { node, incarnation, class } = request.clone();
-        self.tenants.push(Tenant { node, place, incarnation, class });
+        self.tenants.push(ModelOccupant { node, place, incarnation, class });
         let mut cells: Vec<CellId> =
             self.tenants.iter().filter(|t| t.class == class).map(|t| t.place.cell).collect();
         let enough = known.is_none() && cells.len() > SPREAD_FROM;
@@ -88,7 +88,7 @@ impl Model {
             version: r.version.clone(),
             via: r.via.clone(),
         };
-        let new = Node { view, health: r.health, offline: false };
+        let new = ModelNode { view, health: r.health, offline: false };
         let is_news = old.is_none_or(|old| {
             old.view.place != r.place || old.state() != new.state() || old.view.profile != r.profile
         });
@@ -228,7 +228,8 @@ impl Model {
     /// What a clean-up must answer.
     pub fn expect_reap(&mut self, cell: CellId, limit: usize) -> ReapReply {
         let expired = self.reap_leases(cell, limit);
-        let silent = |n: &&Node| n.view.place.cell == cell && n.view.fresh_until_ms < self.now_ms;
+        let silent =
+            |n: &&ModelNode| n.view.place.cell == cell && n.view.fresh_until_ms < self.now_ms;
         let mut lapsed: Vec<LapsedNode> = self
             .nodes
             .iter()

@@ -3,12 +3,12 @@
 use lingua_core::node::COST_MS_MAX;
 use lingua_core::{CellId, Fence, NodeState, Policy, RejectReason, Resource, Slot};
 
-use super::{Model, Node};
+use super::{Model, ModelNode};
 use crate::contract::{Pin, ReserveOutcome, ReserveRequest};
 
 impl Model {
     /// Invariant 4: draining, offline, stale, overloaded and incapable nodes are never chosen.
-    fn may_take(&self, node: &Node, request: &ReserveRequest) -> bool {
+    fn may_take(&self, node: &ModelNode, request: &ReserveRequest) -> bool {
         let overloaded = |r| self.rules.thresholds.exceeded(node.view.load, r);
         self.is_capable(node, request)
             && node.state() == NodeState::Ready
@@ -16,7 +16,7 @@ impl Model {
             && !Resource::ALL.into_iter().any(overloaded)
     }
 
-    fn is_capable(&self, node: &Node, request: &ReserveRequest) -> bool {
+    fn is_capable(&self, node: &ModelNode, request: &ReserveRequest) -> bool {
         let query = &request.query;
         let caps = node.view.profile.capabilities();
         caps.missing(query.pair, query.needs, self.rules.semantic).is_none()
@@ -25,56 +25,56 @@ impl Model {
             && node.view.fresh_until_ms >= self.now_ms
     }
 
-    fn nodes_of(&self, cell: CellId) -> impl Iterator<Item = &Node> {
+    fn nodes_of(&self, cell: CellId) -> impl Iterator<Item = &ModelNode> {
         self.nodes.iter().filter(move |n| n.view.place.cell == cell)
     }
 
-    fn free_of(&self, node: &Node) -> u32 {
+    fn free_of(&self, node: &ModelNode) -> u32 {
         let used = self.used(node.view.place.cell, node.view.place.slot);
         u32::from(node.view.profile.slots_max().saturating_sub(used))
     }
 
     /// Nodes that may get the job and have room.
-    fn open(&self, cell: CellId, request: &ReserveRequest) -> Vec<&Node> {
+    fn open(&self, cell: CellId, request: &ReserveRequest) -> Vec<&ModelNode> {
         self.nodes_of(cell).filter(|n| self.may_take(n, request) && self.free_of(n) > 0).collect()
     }
 
     /// The slots that the policy may choose from among nodes with room.
     fn allowed(&self, cell: CellId, request: &ReserveRequest) -> Vec<Slot> {
         let open = self.open(cell, request);
-        let used = |n: &Node| u64::from(self.used(cell, n.view.place.slot));
-        let max = |n: &Node| u64::from(n.view.profile.slots_max());
+        let used = |n: &ModelNode| u64::from(self.used(cell, n.view.place.slot));
+        let max = |n: &ModelNode| u64::from(n.view.profile.slots_max());
         match request.query.policy {
             Policy::Random => open.iter().map(|n| n.view.place.slot).collect(),
             Policy::LeastLoaded => {
-                let less = |a: &Node, b: &Node| used(a) * max(b) < used(b) * max(a);
-                let least = |n: &&&Node| !open.iter().any(|other| less(other, n));
+                let less = |a: &ModelNode, b: &ModelNode| used(a) * max(b) < used(b) * max(a);
+                let least = |n: &&&ModelNode| !open.iter().any(|other| less(other, n));
                 open.iter().filter(least).map(|n| n.view.place.slot).collect()
             }
             Policy::Sample { k } => {
                 // The best of some sample of k: at least k - 1 others are not better.
-                let better = |a: &Node, b: &Node| {
+                let better = |a: &ModelNode, b: &ModelNode| {
                     (used(a), b.view.fresh_until_ms) < (used(b), a.view.fresh_until_ms)
                 };
                 let k = usize::from(k).min(open.len());
-                let fits = |n: &&&Node| open.iter().filter(|o| !better(o, n)).count() >= k;
+                let fits = |n: &&&ModelNode| open.iter().filter(|o| !better(o, n)).count() >= k;
                 open.iter().filter(fits).map(|n| n.view.place.slot).collect()
             }
             Policy::Balanced => {
                 let flexibility =
-                    |n: &Node| u64::from(n.view.profile.flexibility(self.rules.semantic));
+                    |n: &ModelNode| u64::from(n.view.profile.flexibility(self.rules.semantic));
                 let takers = self.nodes_of(cell).filter(|n| self.may_take(n, request));
                 let least = takers.map(flexibility).min().unwrap_or(0);
-                let extra = |n: &Node| flexibility(n) - least;
-                let kept = |n: &Node| {
+                let extra = |n: &ModelNode| flexibility(n) - least;
+                let kept = |n: &ModelNode| {
                     let last = self.free_of(n) == 1 && n.view.profile.slots_max() > 1;
                     request.query.keep_last && last && extra(n) >= 5
                 };
-                let delay = |n: &Node| {
+                let delay = |n: &ModelNode| {
                     let cost_ms = u64::from(n.view.cost_ms.clamp(1, COST_MS_MAX));
                     cost_ms * (100 + 15 * used(n)) * (100 + extra(n))
                 };
-                let offered: Vec<&Node> = open.iter().copied().filter(|n| !kept(n)).collect();
+                let offered: Vec<&ModelNode> = open.iter().copied().filter(|n| !kept(n)).collect();
                 let best = offered.iter().map(|n| delay(n)).min().unwrap_or(0);
                 let good = offered.iter().filter(|n| delay(n) * 100 < best * 115);
                 good.map(|n| n.view.place.slot).collect()

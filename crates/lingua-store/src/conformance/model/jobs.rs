@@ -22,7 +22,7 @@ impl Model {
     pub fn expect_create(&mut self, job: &NewJob) -> CreateReply {
         self.forget_old_jobs();
         if let Some((known, _)) = self.jobs.iter().find(|(known, _)| known.id == job.id) {
-            return CreateReply::Exists(known.clone());
+            return CreateReply::Exists(Box::new(known.clone()));
         }
         self.jobs.push((JobRecord::new(job.clone(), self.now_ms), None));
         CreateReply::Created

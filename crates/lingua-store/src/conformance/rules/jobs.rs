@@ -58,7 +58,7 @@ pub async fn one_of_two_racing_ends_wins<S: Store>(w: World<S>) {
     assert!(matches!(same_again, AdvanceReply::Conflict { .. }), "the same end, but not its cause");
     let record = w.store.job(JOB).await.expect("a reply").expect("a record");
     assert_eq!(record.stage, ended);
-    assert_eq!(record.outcome, Some(bytes("CANCELLED (attempt 1) 1").into()));
+    assert_eq!(record.outcome, Some(bytes("CANCELLED (attempt 1) 1")));
 }
 
 /// A step whose reply was lost is made once, and its repetition succeeds.

@@ -20,7 +20,7 @@ use redb::{
 
 use super::crash_only::{Closing, CrashOnly};
 use super::record::{self, DurableChange, StoredJob};
-use crate::embedded::directory::Tenant;
+use crate::embedded::directory::Occupant;
 use crate::embedded::open::OpenError;
 
 /// The layout of the tables and their rows. A file of another version is refused.
@@ -66,7 +66,7 @@ pub(in super::super) struct Disk {
 #[derive(Debug, Default)]
 pub(in super::super) struct Contents {
     pub(in super::super) jobs: Vec<StoredJob>,
-    pub(in super::super) tenants: Vec<(NodeId, Tenant)>,
+    pub(in super::super) tenants: Vec<(NodeId, Occupant)>,
     pub(in super::super) drained: HashSet<NodeId>,
     /// The highest epoch that was assigned.
     pub(in super::super) epoch: Epoch,

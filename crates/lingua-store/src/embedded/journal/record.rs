@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::{Bytes, Incarnation, JobRecord, NodeClass, Place};
-use crate::embedded::directory::Tenant;
+use crate::embedded::directory::Occupant;
 
 /// The first byte of every record.
 const RECORD_VERSION: u8 = 2;
@@ -24,7 +24,7 @@ pub(in super::super) enum DurableChange {
     /// The job is not kept any longer.
     JobDropped(JobId),
     /// A node got a place, or a new epoch in its place.
-    NodePlaced(NodeId, Tenant),
+    NodePlaced(NodeId, Occupant),
     /// A node's place is free; commands to the node are void.
     NodeReleased(NodeId),
     /// An operator's command to drain (true) or to resume (false).
@@ -112,7 +112,7 @@ pub(super) fn write_step(job: &JobRecord, token: Option<u64>) -> Vec<u8> {
     write(&header, job.outcome.as_deref().unwrap_or_default())
 }
 
-pub(super) fn write_tenant(tenant: &Tenant) -> Vec<u8> {
+pub(super) fn write_tenant(tenant: &Occupant) -> Vec<u8> {
     let Place { cell, slot, epoch } = tenant.place;
     let place = PlaceHeader(cell.index(), slot.index(), epoch.0);
     let (incarnation, class) = (tenant.incarnation.0, tenant.class.0);
@@ -147,10 +147,10 @@ pub(super) fn read_job(id: JobId, spec: &[u8], step: &[u8]) -> Option<StoredJob>
     Some(StoredJob { record, last_token: step.token })
 }
 
-pub(super) fn read_tenant(node: &str, row: &[u8]) -> Option<(NodeId, Tenant)> {
+pub(super) fn read_tenant(node: &str, row: &[u8]) -> Option<(NodeId, Occupant)> {
     let (header, _): (TenantHeader, _) = read(row)?;
     let (incarnation, class) = (Incarnation(header.incarnation), NodeClass(header.class));
-    let tenant = Tenant { place: header.place.read()?, incarnation, class };
+    let tenant = Occupant { place: header.place.read()?, incarnation, class };
     Some((NodeId::new(node).ok()?, tenant))
 }
 

@@ -279,7 +279,7 @@ fn full_record() -> JobRecord {
     let mut record = JobRecord::new(NewJob { deadline_ms: Some(9), ..job(3) }, 5);
     record.stage = Stage { state: JobState::Acked, attempt: Attempt(3) };
     record.grant = Some(grant);
-    record.outcome = Some(Bytes::from_static(b"what came of it").into());
+    record.outcome = Some(Bytes::from_static(b"what came of it"));
     record
 }
 
