@@ -1,4 +1,4 @@
-//! The metrics of the contract.
+//! The metrics that dashboards and alerts may use.
 
 use serde_json::json;
 
@@ -42,7 +42,7 @@ fn connections(kind: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_metric_of_the_contract_is_exported() {
+async fn every_published_metric_is_exported() {
     let s = Scheduler::start().await;
     let mut node = RawNode::join(&s, "n1", 1).await;
     let (id, _) = s.dispatch(job()).await;

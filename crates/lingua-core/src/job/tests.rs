@@ -132,9 +132,9 @@ fn an_end_is_final() {
     }
 }
 
-/// Fault 2: a duplicate DONE gave back a slot that another job held by then.
+/// The slot may belong to another job by then.
 #[test]
-fn fault_02_a_duplicate_done_releases_nothing() {
+fn a_duplicate_done_releases_nothing() {
     let mut job = job_in(Acked);
     let effects = job.apply(JobEvent::Done(report(1)), RETRY).unwrap();
     let attempt = Attempt::FIRST;
@@ -144,9 +144,8 @@ fn fault_02_a_duplicate_done_releases_nothing() {
     assert_eq!(again.unwrap_err().code(), "STALE_ATTEMPT");
 }
 
-/// Fault 4: retry and DONE ignored the attempt.
 #[test]
-fn fault_04_a_message_about_another_attempt_changes_nothing() {
+fn a_message_about_another_attempt_changes_nothing() {
     for state in [Selecting, Reserved, Dispatched, Acked, Retrying] {
         let current = job_in(state).stage();
         for other in [current.attempt.0 - 1, current.attempt.0 + 1] {

@@ -244,8 +244,7 @@ fn repair_of_the_source_is_required(
     #[case] pairs: &str,
     #[case] lack: Option<&str>,
 ) {
-    // No ASR list in that document: the repair list stands for it at the edge. Here the node hears
-    // both.
+    // The node recognises both languages, so that only repair and translation decide.
     let caps = caps("en zh", semantic, "en zh", pairs).unwrap();
     let found = caps.missing(pair("en:zh"), TEXT, SemanticRule::Source);
     assert_eq!(found.map(|lack| lack.to_string()).as_deref(), lack);
@@ -305,7 +304,7 @@ fn a_preferred_node_is_checked() {
     assert!(!RejectReason::Full.is_incapable());
 }
 
-/// "the same session does not stay on one node".
+/// A session does not stay on one node.
 #[test]
 fn turns_of_a_session_spread_over_the_nodes() {
     let mut roster = Roster::new(Rules::default());

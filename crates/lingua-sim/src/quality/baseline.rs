@@ -1,8 +1,8 @@
 //! Simpler ways to choose a node, and one that knows everything.
 //!
-//! Start at [`Baseline::pick`]. The first three are what the documents before Lingua described; the
-//! last is the best that a work-conserving dispatcher can be expected to do, and no dispatcher over
-//! a network can be: it sees every node as it is and needs no randomness against herds.
+//! Start at [`Baseline::pick`]. The first three are what earlier schedulers did; the last is the
+//! best that a work-conserving dispatcher can be expected to do, and no dispatcher over a network
+//! can be: it sees every node as it is and needs no randomness against herds.
 //!
 //! Invariant: what is picked has a free slot.
 
@@ -12,10 +12,10 @@ use rand_chacha::ChaCha8Rng;
 use super::cells::QualityCellReply;
 use super::machine::SimMachine;
 
-/// Members of a pool in the documents' first level.
+/// Nodes in a group of the two-level choice.
 const POOL_NODES: usize = 100;
 
-/// How many members the documents' sample has.
+/// Nodes in a sample.
 const SAMPLE_NODES: usize = 20;
 
 /// A way to choose that is not the core's.

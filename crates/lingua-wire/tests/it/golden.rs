@@ -2,7 +2,7 @@
 //!
 //! `<message>.json`, or `<message>.<form>.json` where a message has several. Most are checked in
 //! both directions: reading the file gives the value, writing the value gives the file. Files of
-//! the form `contract…` and `document…` are written by hand, as other people write them, and are
+//! the form `contract…` and `foreign…` are written by hand, as other people write them, and are
 //! only read.
 //!
 //! Each file is also checked against the JSON Schema of its message.

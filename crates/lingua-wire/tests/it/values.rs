@@ -36,7 +36,7 @@ pub(crate) fn pairs(list: &[(&str, &str)]) -> Option<Vec<(String, String)>> {
     Some(list.iter().map(|(src, tgt)| ((*src).to_owned(), (*tgt).to_owned())).collect())
 }
 
-/// What the contract's example of a registration says.
+/// A nested registration that names everything.
 pub(crate) fn contract_capability() -> CapabilityFields {
     CapabilityFields {
         language_capabilities: Some(LanguageLists {

@@ -41,11 +41,11 @@ fn register(golden: &mut Golden) {
     let minimal = Register { capability: nested(lists(None)), ..Register::default() };
     golden.both("nested_minimal", &minimal);
     golden.inbound(
-        "document_nested",
+        "foreign_nested",
         &Register { version: Some("3.0".to_owned()), ..minimal.clone() },
     );
     golden.inbound(
-        "document_flat",
+        "foreign_flat",
         &Register {
             node_id: Some(node("node-123")),
             health: Some(Health::Ready),
@@ -107,7 +107,7 @@ fn contract_with_flat_lists() -> CapabilityFields {
 fn heartbeat(golden: &mut Golden) {
     let minimal = Heartbeat { node_id: Some(node("node-123")), ..Heartbeat::default() };
     golden.both("minimal", &minimal);
-    golden.inbound("document_nested", &Heartbeat { node_id: Some(node("node-abc123")), ..minimal });
+    golden.inbound("foreign_nested", &Heartbeat { node_id: Some(node("node-abc123")), ..minimal });
     let seed = Heartbeat {
         node_id: Some(node("node-123")),
         health: Some(Health::Ready),
@@ -119,7 +119,7 @@ fn heartbeat(golden: &mut Golden) {
         },
         ..Heartbeat::default()
     };
-    golden.inbound("document_flat", &seed);
+    golden.inbound("foreign_flat", &seed);
     golden.both(
         "full",
         &Heartbeat {
