@@ -30,7 +30,7 @@ struct Args {
 enum Chore {
     /// Install what the tests need and run every check, up to the first that fails.
     Ci,
-    /// Check sizes, line lengths, type names, crate dependencies and links.
+    /// Check sizes, line lengths, type names, crate dependencies, links and requirements.
     Tidy,
     /// Run seeded worlds under faults: more than the tests do, or one of them again.
     Sim {
