@@ -60,6 +60,7 @@ async fn a_public_address_without_tokens_is_refused() {
     assert!(error.contains("without tokens") && error.contains("lingua token new"), "{error}");
 }
 
+/// Requirements: CONF-01, CONF-08, CONF-10.
 #[tokio::test]
 async fn exit_codes_distinguish_usage_configuration_and_failure() {
     assert_eq!(run(&["--version"], &[]).await.0, Some(0));

@@ -4,6 +4,7 @@ use lingua_chaos::{ChaosOptions, run};
 
 use crate::scheduler::binary;
 
+/// Requirements: SLOT-02.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_rule_holds_while_processes_are_killed_and_paused() {
     let program = binary().into();

@@ -10,6 +10,7 @@ use crate::http::Reply;
 use crate::raw_node::RawNode;
 use crate::scheduler::{Scheduler, binary, job, job_with, run};
 
+/// Requirements: OBS-05.
 #[tokio::test]
 async fn tables_and_json_show_the_same() {
     let s = Scheduler::start().await;

@@ -52,6 +52,7 @@ async fn a_killed_scheduler_loses_no_job_that_it_accepted() {
     std::fs::remove_dir_all(dir).ok();
 }
 
+/// Requirements: JOB-24.
 #[tokio::test]
 async fn a_result_that_was_finished_during_a_crash_is_accepted_afterwards() {
     let dir = directory("held");
@@ -91,6 +92,7 @@ async fn epochs_rise_over_a_restart() {
     std::fs::remove_dir_all(dir).ok();
 }
 
+/// Requirements: NODE-33.
 #[tokio::test]
 async fn a_drained_node_stays_drained_after_a_crash() {
     let dir = directory("drain");

@@ -59,6 +59,7 @@ async fn a_registration_is_an_event() {
     assert_eq!(events.next("node").await["node_id"], "n1");
 }
 
+/// Requirements: NODE-30, JOB-14.
 #[tokio::test]
 async fn partial_texts_are_events_until_the_job_ends() {
     let s = Scheduler::start().await;

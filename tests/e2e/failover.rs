@@ -140,6 +140,7 @@ async fn work_resumes_after_sentinel_promoted_a_replica() {
     load.check().await;
 }
 
+/// Requirements: SLOT-14.
 #[tokio::test]
 async fn work_resumes_after_a_cluster_lost_the_master_of_all_nodes() {
     let mut cluster = Cluster::start().await;

@@ -8,6 +8,7 @@ use crate::http::Reply;
 use crate::raw_node::RawNode;
 use crate::scheduler::{Scheduler, job, job_with, within};
 
+/// Requirements: SLOT-17, JOB-19, CONF-02.
 #[tokio::test]
 async fn a_job_that_is_not_acked_in_time_moves_to_another_node() {
     let s = Scheduler::with(&[("SCHEDULER__RESERVATION_TTL_MS", "300")]).await;
@@ -27,6 +28,7 @@ async fn a_job_that_is_not_acked_in_time_moves_to_another_node() {
     );
 }
 
+/// Requirements: JOB-24, JOB-29.
 #[tokio::test]
 async fn a_job_of_a_crashed_node_is_retried_and_its_late_result_is_refused() {
     let s = Scheduler::start().await;
@@ -57,6 +59,7 @@ async fn a_refused_job_goes_to_another_node_and_uses_no_retry() {
     assert_eq!(s.ended(&id).await["state"], "DONE");
 }
 
+/// Requirements: JOB-30.
 #[tokio::test]
 async fn a_cancelled_job_is_cancelled_on_its_node() {
     let s = Scheduler::start().await;
@@ -72,6 +75,7 @@ async fn a_cancelled_job_is_cancelled_on_its_node() {
     assert_eq!(s.used().await, 0);
 }
 
+/// Requirements: PICK-20, JOB-13.
 #[tokio::test]
 async fn a_waiting_job_gets_the_next_free_slot() {
     let s = Scheduler::start().await;
@@ -90,6 +94,7 @@ async fn a_waiting_job_gets_the_next_free_slot() {
     node.work().await;
 }
 
+/// Requirements: PICK-05, JOB-13, PREF-01, PREF-02, PREF-03, PREF-05.
 #[tokio::test]
 async fn a_full_preferred_node_is_replaced_unless_strict() {
     let s = Scheduler::start().await;
@@ -112,6 +117,7 @@ async fn a_full_preferred_node_is_replaced_unless_strict() {
     assert_eq!(incapable.error(), (422, "PREFERRED_NODE_NOT_CAPABLE"));
 }
 
+/// Requirements: PICK-01, BIND-02, BIND-03.
 #[tokio::test]
 async fn a_bind_key_stays_on_its_node_and_moves_when_the_node_is_gone() {
     let s = Scheduler::start().await;
@@ -145,6 +151,8 @@ async fn a_bind_key_stays_on_its_node_and_moves_when_the_node_is_gone() {
 
 /// Eight clients send jobs while nodes crash and come back. Every accepted job ends once, and no
 /// node ever has more jobs than slots.
+///
+/// Requirements: PICK-16, SLOT-01, SLOT-15.
 #[tokio::test]
 async fn crashing_nodes_under_load_lose_no_job() {
     let s = Scheduler::start().await;

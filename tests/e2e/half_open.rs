@@ -13,6 +13,7 @@ use crate::scheduler::{Scheduler, job, job_with, within};
 const NODE_CONNECTIONS: &str = r#"lingua_connections{kind="node"}"#;
 const CLIENT_CONNECTIONS: &str = r#"lingua_connections{kind="client"}"#;
 
+/// Requirements: JOB-29.
 #[tokio::test]
 async fn a_job_of_a_node_that_vanishes_is_retried_elsewhere() {
     let s = Scheduler::with(&[("SCHEDULER__HEARTBEAT_INTERVAL_MS", "200")]).await;
@@ -32,6 +33,7 @@ async fn a_job_of_a_node_that_vanishes_is_retried_elsewhere() {
     assert_eq!(s.metric(NODE_CONNECTIONS).await, 1.0);
 }
 
+/// Requirements: NODE-38.
 #[tokio::test]
 async fn a_node_that_only_answers_pings_stays_connected() {
     let s = Scheduler::with(&[("SCHEDULER__HEARTBEAT_INTERVAL_MS", "100")]).await;

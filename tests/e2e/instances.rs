@@ -17,6 +17,7 @@ async fn two_instances(redis: &Redis) -> (Scheduler, Scheduler) {
     (one, two)
 }
 
+/// Requirements: NODE-21, JOB-07, STORE-02, STORE-10.
 #[tokio::test]
 async fn a_job_of_one_instance_runs_on_a_node_of_another() {
     let redis = Redis::start().await;
@@ -112,6 +113,7 @@ async fn a_polling_node_may_use_any_instance() {
     assert_eq!(polled.body["jobs"][0]["job_id"], json!(id), "{:?}", polled.body);
 }
 
+/// Requirements: SLOT-13.
 #[tokio::test]
 async fn jobs_of_a_dead_instance_end_exactly_once() {
     let redis = Redis::start().await;
@@ -137,6 +139,7 @@ async fn jobs_of_a_dead_instance_end_exactly_once() {
     two.until_reply("/v1/nodes/n1", |reply| reply.body["used"] == 0).await;
 }
 
+/// Requirements: JOB-27.
 #[tokio::test]
 async fn an_idempotency_key_is_known_to_every_instance() {
     let redis = Redis::start().await;

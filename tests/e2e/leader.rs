@@ -50,6 +50,7 @@ async fn leader(s: &Scheduler) -> String {
     s.get("/v1/cluster").await.body["leader"].as_str().unwrap_or_default().to_owned()
 }
 
+/// Requirements: LEAD-01, LEAD-04, LEAD-05, LEAD-07, LEAD-08, LEAD-09, OBS-23, OBS-24, OBS-25.
 #[tokio::test]
 async fn another_instance_leads_after_the_leader_was_killed() {
     let redis = Redis::start().await;
@@ -81,6 +82,7 @@ async fn another_instance_leads_after_the_leader_was_killed() {
     assert!(instances[0].metric("lingua_leader_changes_total").await > changes);
 }
 
+/// Requirements: POOL-19, POOL-22, LEAD-03, OBS-09.
 #[tokio::test]
 async fn followers_show_a_new_pool_and_the_loss_of_its_last_node() {
     let redis = Redis::start().await;

@@ -5,6 +5,8 @@ use serde_json::json;
 use crate::raw_node::register;
 use crate::scheduler::{Scheduler, job};
 
+/// Requirements: POOL-04, POOL-10, NODE-02, NODE-12, NODE-13, NODE-17, NODE-23, NODE-31,
+/// NODE-32, NODE-44, JOB-16, JOB-17.
 #[tokio::test]
 async fn a_polling_node_does_a_job_over_http() {
     let s = Scheduler::start().await;
@@ -59,6 +61,7 @@ async fn a_polling_node_does_a_job_over_http() {
     assert_eq!(gone.error(), (404, "NODE_NOT_REGISTERED"));
 }
 
+/// Requirements: SLOT-11, JOB-16, JOB-20.
 #[tokio::test]
 async fn a_failure_over_http_is_retried_or_final() {
     let s = Scheduler::start().await;

@@ -41,6 +41,7 @@ fn connections(kind: &str) -> String {
     format!("lingua_connections{{kind=\"{kind}\"}}")
 }
 
+/// Requirements: OBS-10, OBS-13, OBS-14, OBS-15, OBS-17, OBS-26.
 #[tokio::test]
 async fn every_published_metric_is_exported() {
     let s = Scheduler::start().await;

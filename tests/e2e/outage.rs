@@ -74,6 +74,7 @@ async fn a_paused_store_is_an_outage_and_work_resumes() {
     expect_recovery(&s, &mut node).await;
 }
 
+/// Requirements: STORE-03, STORE-04.
 #[tokio::test]
 async fn a_store_that_cannot_be_reached_is_an_outage_and_work_resumes() {
     let redis = Redis::start().await;
@@ -102,6 +103,7 @@ async fn a_store_that_refuses_writes_is_an_outage_and_work_resumes() {
     }
 }
 
+/// Requirements: STORE-09.
 #[tokio::test]
 async fn a_flushed_script_cache_does_not_stop_work() {
     let redis = Redis::start().await;

@@ -16,6 +16,7 @@ async fn health_readiness_and_unknown_routes() {
     assert!(reply.header("x-request-id").is_some(), "{reply:?}");
 }
 
+/// Requirements: NODE-05, NODE-06, NODE-07, NODE-16, NODE-32, JOB-09, JOB-10.
 #[tokio::test]
 async fn bad_requests_get_a_status_a_code_and_a_detail() {
     let s = Scheduler::start().await;
@@ -100,6 +101,7 @@ async fn a_body_that_is_too_large_is_refused() {
     assert_eq!(huge.error(), (413, "PAYLOAD_TOO_LARGE"));
 }
 
+/// Requirements: NODE-14, SLOT-16, JOB-26, OBS-02, OBS-11, OBS-16.
 #[tokio::test]
 async fn listings_show_nodes_pools_jobs_and_instances() {
     let s = Scheduler::start().await;
@@ -139,6 +141,7 @@ async fn listings_show_nodes_pools_jobs_and_instances() {
     }
 }
 
+/// Requirements: POOL-07, POOL-11, POOL-15, LEAD-16, OBS-01.
 #[tokio::test]
 async fn the_pool_table_lists_exact_and_mixed_pools() {
     let s = Scheduler::start().await;
@@ -180,6 +183,7 @@ async fn a_deadline_is_answered_with_504() {
     node.expect("job_cancel").await;
 }
 
+/// Requirements: JOB-27.
 #[tokio::test]
 async fn the_same_idempotency_key_gives_the_same_job() {
     let s = Scheduler::start().await;
@@ -196,6 +200,7 @@ async fn the_same_idempotency_key_gives_the_same_job() {
     assert_eq!(s.get("/v1/jobs").await.body["jobs"].as_array().map(Vec::len), Some(1));
 }
 
+/// Requirements: NODE-09, NODE-34.
 #[tokio::test]
 async fn a_heartbeat_that_changes_slots_keeps_the_version() {
     let s = Scheduler::start().await;

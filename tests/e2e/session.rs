@@ -106,6 +106,7 @@ fn segment_id(message: &Value) -> (u64, u64) {
     (message["turn"].as_u64().expect("a turn"), message["segment"].as_u64().expect("a segment"))
 }
 
+/// Requirements: JOB-01, JOB-06.
 #[tokio::test]
 async fn a_turn_becomes_a_job_and_its_result_returns() {
     let s = Scheduler::start().await;
@@ -150,6 +151,7 @@ async fn a_turn_becomes_a_job_and_its_result_returns() {
     assert!(s.get("/metrics").await.text.contains("lingua_sessions 0"));
 }
 
+/// Requirements: BIND-01.
 #[tokio::test]
 async fn pauses_and_length_end_segments_and_silence_makes_no_job() {
     let s =
@@ -212,6 +214,7 @@ async fn results_come_in_the_order_spoken_and_missing_segments_name_the_error() 
     );
 }
 
+/// Requirements: POOL-01, POOL-14, POOL-27, JOB-02, JOB-03.
 #[tokio::test]
 async fn each_speaker_of_a_two_way_session_is_translated_for_the_other() {
     let s = Scheduler::start().await;
@@ -259,6 +262,7 @@ async fn each_speaker_of_a_two_way_session_is_translated_for_the_other() {
     assert_eq!((&on["src_lang"], &on["tgt_lang"]), (&json!("zh"), &json!("en")));
 }
 
+/// Requirements: PICK-17.
 #[tokio::test]
 async fn turns_of_one_session_spread_over_the_nodes() {
     let s = Scheduler::start().await;

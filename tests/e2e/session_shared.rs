@@ -29,6 +29,7 @@ fn seq(outcome: &Value) -> u64 {
     outcome["seq"].as_u64().expect("a number")
 }
 
+/// Requirements: BIND-01.
 #[tokio::test]
 async fn segments_run_on_nodes_of_another_instance_and_return_in_order() {
     let redis = Redis::start().await;

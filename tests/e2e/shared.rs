@@ -4,6 +4,7 @@ use crate::raw_node::RawNode;
 use crate::redis::{Redis, free_port};
 use crate::scheduler::{Scheduler, job, run};
 
+/// Requirements: STORE-01, STORE-06, OBS-03.
 #[tokio::test]
 async fn two_instances_show_the_same_nodes_and_jobs() {
     let redis = Redis::start().await;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::raw_node::{RawNode, register};
 use crate::scheduler::{Scheduler, job, job_with};
 
+/// Requirements: POOL-10, NODE-01, NODE-03, NODE-04, NODE-10, NODE-11, OBS-06.
 #[tokio::test]
 async fn nested_and_flat_registrations_mean_the_same() {
     let s = Scheduler::start().await;
@@ -40,6 +41,7 @@ async fn nested_and_flat_registrations_mean_the_same() {
     assert_eq!(languages["asr_languages"], json!(["en", "zh-CN"]), "canonical tags");
 }
 
+/// Requirements: NODE-18, NODE-22, PICK-16, SLOT-11, JOB-04, JOB-05, JOB-08, STORE-05.
 #[tokio::test]
 async fn a_dispatched_job_is_acked_done_and_confirmed() {
     let s = Scheduler::start().await;
@@ -90,6 +92,7 @@ async fn audio_follows_its_message_as_a_binary_frame_in_both_directions() {
     assert_eq!(ended["result"]["tts_audio"]["data"], "CQgH");
 }
 
+/// Requirements: SLOT-08, SLOT-12, JOB-17, JOB-25.
 #[tokio::test]
 async fn a_duplicate_done_and_a_stale_ack_change_nothing() {
     let s = Scheduler::start().await;
@@ -127,6 +130,7 @@ async fn a_second_connection_takes_over_the_node_id() {
     assert_eq!(s.ended(&id).await["state"], "DONE");
 }
 
+/// Requirements: NODE-45, PICK-02, JOB-12.
 #[tokio::test]
 async fn a_drained_node_finishes_its_job_and_gets_no_new_one() {
     let s = Scheduler::start().await;
@@ -175,6 +179,7 @@ fn without(list: &str) -> Value {
     message
 }
 
+/// Requirements: NODE-08.
 #[tokio::test]
 async fn a_connection_without_a_valid_registration_is_closed() {
     let s = Scheduler::with(&[("SERVER__FIRST_MESSAGE_MS", "300")]).await;
