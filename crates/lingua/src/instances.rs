@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use lingua_core::InstanceId;
 use lingua_wire::view::{ClusterView, InstanceView};
 
-use crate::api::{self, TargetArgs};
+use crate::api::TargetArgs;
 use crate::screen::{
     TextTable, ago, cell, colours, field_list, or_dash, print_line, state, yes_no,
 };
@@ -37,8 +37,7 @@ pub(crate) async fn run(args: InstancesArgs) -> anyhow::Result<()> {
             target.show("/v1/cluster", |cluster| table(cluster, colours())).await?;
         }
         Some(InstancesCommand::Show { id }) => {
-            let reply = target.api()?.get("/v1/cluster").await?;
-            let cluster: ClusterView = api::parse_reply(&reply)?;
+            let cluster = target.scheduler.client()?.cluster().await?;
             let found = cluster.instances.iter().find(|instance| instance.instance_id == id);
             let found = found.with_context(|| {
                 format!("there is no instance {id}; 'lingua instances' lists them")
@@ -96,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_leader_and_lost_instances_are_marked() {
-        let cluster: ClusterView = api::parse_reply(CLUSTER.as_bytes()).unwrap();
+        let cluster: ClusterView = crate::api::parse_reply(CLUSTER.as_bytes()).unwrap();
         assert_eq!(
             table(&cluster, false),
             "INSTANCE  ADDRESS         ALIVE  LEADER\n\

@@ -95,21 +95,15 @@ fn show(job: &JobView, now_ms: u64) -> String {
         ("confirmed to done", ms(run_ms)),
         ("total", ms(total_ms)),
     ];
-    for attempt in &job.attempts {
-        fields.push(("attempt", describe_attempt(attempt)));
-    }
-    if let Some(error) = &job.error {
-        fields.push(("error", error.clone()));
-    }
-    if let Some(detail) = &job.detail {
-        fields.push(("detail", detail.clone()));
-    }
-    if let Some(partial) = &job.partial {
-        fields.push(("text so far", partial.clone()));
-    }
-    if let Some(result) = &job.result {
-        fields.push(("result", result.as_str().to_owned()));
-    }
+    fields.extend(job.attempts.iter().map(|attempt| ("attempt", describe_attempt(attempt))));
+    let result = job.result.as_ref().map(|result| result.as_str());
+    let texts = [
+        ("error", job.error.as_deref()),
+        ("detail", job.detail.as_deref()),
+        ("text so far", job.partial.as_deref()),
+        ("result", result),
+    ];
+    fields.extend(texts.into_iter().filter_map(|(name, text)| Some((name, text?.to_owned()))));
     field_list(&fields)
 }
 

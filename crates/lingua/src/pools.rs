@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use lingua_wire::view::{PoolList, PoolView};
 
 use crate::api::TargetArgs;
-use crate::screen::{TextTable, cell, colours, field_list, number};
+use crate::screen::{TextTable, cell, colours, field_list, number, words};
 
 #[derive(Debug, Args)]
 pub(crate) struct PoolsArgs {
@@ -47,13 +47,12 @@ fn table(pools: &[PoolView], colours: bool) -> String {
 }
 
 fn show(pool: &PoolView) -> String {
-    let ids = pool.node_ids.iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
     field_list(&[
         ("pool", pool.pool.to_string()),
         ("nodes", pool.nodes.to_string()),
         ("ready", pool.ready.to_string()),
         ("free / slots", format!("{} / {}", pool.free, pool.slots)),
-        ("node ids", ids.join(" ")),
+        ("node ids", words(pool.node_ids.iter().flatten())),
     ])
 }
 
