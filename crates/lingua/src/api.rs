@@ -2,11 +2,14 @@
 //!
 //! Start at [`TargetArgs::show`]. Replies stay bytes, so that `--json` prints what the server sent.
 
+use std::error::Error;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use anyhow::Context;
 use bytes::Bytes;
-use clap::Args;
+use clap::{Args, Subcommand};
+use lingua_core::{InstanceId, JobId, NodeId};
 use lingua_sdk::{Client, ClientError, ConnectionError, NodeOptions, SessionSettings};
 use lingua_wire::message::{Message, parse};
 use serde::Deserialize;
@@ -87,6 +90,37 @@ pub(crate) struct TargetArgs {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
+
+/// Flags of a command that lists things, or shows one of them.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs<Id: ListId> {
+    #[command(subcommand)]
+    pub(crate) command: Option<ListCommand<Id>>,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ListCommand<Id: ListId> {
+    /// All of them, one to a line; the default.
+    Ls,
+    /// Everything about one of them.
+    Show {
+        /// Its id, as in the first column of the list.
+        id: Id,
+    },
+}
+
+/// An id that a command line can have.
+pub(crate) trait ListId:
+    FromStr<Err: Error + Send + Sync> + Clone + Send + Sync + 'static
+{
+}
+
+impl ListId for InstanceId {}
+impl ListId for JobId {}
+impl ListId for NodeId {}
+impl ListId for String {}
 
 impl TargetArgs {
     /// Gets a page and prints it.

@@ -57,13 +57,13 @@ enum Command {
     /// Run simulated nodes.
     Node(node::NodeArgs),
     /// List nodes, or show one.
-    Nodes(nodes::NodesArgs),
-    /// List pools (language pairs), or show one.
-    Pools(pools::PoolsArgs),
+    Nodes(api::ListArgs<lingua_core::NodeId>),
+    /// List pools (language pairs; *:en is for speech in an unknown language), or show one.
+    Pools(api::ListArgs<String>),
     /// List jobs, or show one.
     Jobs(jobs::JobsArgs),
     /// List scheduler instances, or show one.
-    Instances(instances::InstancesArgs),
+    Instances(api::ListArgs<lingua_core::InstanceId>),
     /// Give a node no new jobs; its running jobs go on.
     Drain(admin::NodeAdminArgs),
     /// Give a drained node jobs again.

@@ -1,42 +1,22 @@
 //! `lingua nodes`: the nodes and their states.
 
-use clap::{Args, Subcommand};
 use lingua_core::NodeId;
 use lingua_wire::node::{LanguageLists, ServiceFlags};
 use lingua_wire::view::{LoadView, NodeList, NodeView};
 
-use crate::api::TargetArgs;
+use crate::api::{ListArgs, ListCommand};
 use crate::screen::{
     self, TextTable, ago, cell, colours, field_list, number, or_dash, words, yes_no,
 };
 use crate::serve::wall_ms;
 
-#[derive(Debug, Args)]
-pub(crate) struct NodesArgs {
-    #[command(subcommand)]
-    command: Option<NodesCommand>,
-    #[command(flatten)]
-    target: TargetArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum NodesCommand {
-    /// All nodes, one to a line; the default.
-    Ls,
-    /// Everything about one node.
-    Show {
-        /// Id of the node.
-        id: NodeId,
-    },
-}
-
-pub(crate) async fn run(NodesArgs { command, target }: NodesArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(ListArgs { command, target }: ListArgs<NodeId>) -> anyhow::Result<()> {
     match command {
-        None | Some(NodesCommand::Ls) => {
+        None | Some(ListCommand::Ls) => {
             let text = |list: &NodeList| table(&list.nodes, wall_ms(), colours());
             target.show("/v1/nodes", text).await
         }
-        Some(NodesCommand::Show { id }) => {
+        Some(ListCommand::Show { id }) => {
             target.show(&format!("/v1/nodes/{id}"), |node| show(node, wall_ms())).await
         }
     }
