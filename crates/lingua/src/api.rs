@@ -102,9 +102,9 @@ pub(crate) struct ListArgs<Id: ListId> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ListCommand<Id: ListId> {
-    /// All of them, one to a line; the default.
+    /// List them, one to a line; the default.
     Ls,
-    /// Everything about one of them.
+    /// Show everything about one of them.
     Show {
         /// Its id, as in the first column of the list.
         id: Id,
