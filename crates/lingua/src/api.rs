@@ -2,52 +2,134 @@
 //!
 //! Start at [`TargetArgs::show`]. Replies stay bytes, so that `--json` prints what the server sent.
 
+use std::error::Error;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use anyhow::Context;
 use bytes::Bytes;
-use clap::Args;
-use lingua_sdk::{Client, ClientError};
+use clap::{Args, Subcommand};
+use lingua_core::{InstanceId, JobId, NodeId};
+use lingua_sdk::{Client, ClientError, ConnectionError, NodeOptions, SessionSettings};
 use lingua_wire::message::{Message, parse};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::screen::print_line;
 
+/// The scheduler to connect to.
+#[derive(Debug, Args)]
+pub(crate) struct SchedulerArgs {
+    /// Address of the scheduler.
+    #[arg(long, global = true, env = "LINGUA_URL", default_value = "http://127.0.0.1:7410")]
+    url: String,
+    /// Token, if the scheduler requires one.
+    #[arg(long, global = true, env = "LINGUA_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Trust the certificates in this PEM file [default: those that this machine trusts].
+    #[arg(long, global = true, env = "LINGUA_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+impl SchedulerArgs {
+    /// A client of the scheduler; it connects with the first request.
+    pub(crate) fn client(&self) -> Result<Client, ClientError> {
+        let mut client = Client::new(&self.url)?;
+        if let Some(token) = &self.token {
+            client = client.with_token(token)?;
+        }
+        match &self.ca {
+            Some(ca) => client.with_ca(ca),
+            None => Ok(client),
+        }
+    }
+
+    /// Options of a node of the scheduler, without languages yet.
+    pub(crate) fn node_options(&self) -> Result<NodeOptions, ConnectionError> {
+        let mut options = NodeOptions::new(socket_url(&self.url, NODE_SOCKET));
+        if let Some(token) = &self.token {
+            options = options.token(token);
+        }
+        match &self.ca {
+            Some(ca) => options.ca(ca),
+            None => Ok(options),
+        }
+    }
+
+    /// Settings of a session with the scheduler.
+    pub(crate) fn session_settings(&self) -> Result<SessionSettings, ConnectionError> {
+        let mut settings = SessionSettings::new(socket_url(&self.url, SESSION_SOCKET));
+        if let Some(token) = &self.token {
+            settings = settings.token(token);
+        }
+        match &self.ca {
+            Some(ca) => settings.ca(ca),
+            None => Ok(settings),
+        }
+    }
+}
+
+pub(crate) const NODE_SOCKET: &str = "/v1/node/ws";
+pub(crate) const SESSION_SOCKET: &str = "/v1/session/ws";
+
+/// The address of a socket for a scheduler's HTTP address; socket addresses stay as they are.
+pub(crate) fn socket_url(url: &str, path: &str) -> String {
+    match url.split_once("://") {
+        Some(("http", host)) => format!("ws://{}{path}", host.trim_end_matches('/')),
+        Some(("https", host)) => format!("wss://{}{path}", host.trim_end_matches('/')),
+        _ => url.to_owned(),
+    }
+}
+
 /// The scheduler to call, and how to print its reply.
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
-    /// Address of the scheduler.
-    #[arg(long, global = true, env = "LINGUA_URL", default_value = "http://127.0.0.1:7410")]
-    pub(crate) url: String,
-    /// Token, if the scheduler requires one.
-    #[arg(long, global = true, env = "LINGUA_TOKEN", hide_env_values = true)]
-    pub(crate) token: Option<String>,
-    /// Trust the certificates in this PEM file [default: those that this machine trusts].
-    #[arg(long, global = true, env = "LINGUA_CA", value_name = "FILE")]
-    pub(crate) ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) scheduler: SchedulerArgs,
     /// Print the scheduler's JSON as it is.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
 
-impl TargetArgs {
-    /// A client for the scheduler; it connects with the first request.
-    pub(crate) fn api(&self) -> Result<ApiClient, CommandError> {
-        let mut api = ApiClient::new(&self.url, self.token.as_deref())?;
-        if let Some(ca) = &self.ca {
-            api.client = api.client.with_ca(ca)?;
-        }
-        Ok(api)
-    }
+/// Flags of a command that lists things, or shows one of them.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs<Id: ListId> {
+    #[command(subcommand)]
+    pub(crate) command: Option<ListCommand<Id>>,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+}
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum ListCommand<Id: ListId> {
+    /// List them, one to a line; the default.
+    Ls,
+    /// Show everything about one of them.
+    Show {
+        /// Its id, as in the first column of the list.
+        id: Id,
+    },
+}
+
+/// An id that a command line can have.
+pub(crate) trait ListId:
+    FromStr<Err: Error + Send + Sync> + Clone + Send + Sync + 'static
+{
+}
+
+impl ListId for InstanceId {}
+impl ListId for JobId {}
+impl ListId for NodeId {}
+impl ListId for String {}
+
+impl TargetArgs {
     /// Gets a page and prints it.
     pub(crate) async fn show<M: Message + DeserializeOwned>(
         &self,
         path: &str,
         text: impl FnOnce(&M) -> String,
     ) -> anyhow::Result<()> {
-        self.print(&self.api()?.get(path).await?, text)
+        self.print(&self.scheduler.client()?.get_raw(path).await?, text)
     }
 
     /// Posts a body and prints the reply.
@@ -57,7 +139,7 @@ impl TargetArgs {
         body: Bytes,
         text: impl FnOnce(&M) -> String,
     ) -> anyhow::Result<()> {
-        self.print(&self.api()?.post(path, body).await?, text)
+        self.print(&self.scheduler.client()?.post_raw(path, body).await?, text)
     }
 
     /// Prints a reply: as it is with `--json`, else as text.
@@ -74,58 +156,11 @@ impl TargetArgs {
     }
 }
 
-/// Why a request failed: the client's reason, and which flag may help.
-#[derive(Debug, thiserror::Error)]
-#[error("{reason}{}", advice(.reason.code()))]
-pub(crate) struct CommandError {
-    // Not called `source`: the message above includes it, and it must not be printed twice.
-    reason: ClientError,
-}
-
-impl From<ClientError> for CommandError {
-    fn from(reason: ClientError) -> Self {
-        Self { reason }
-    }
-}
-
-impl CommandError {
-    /// The code of the error, for statistics.
-    pub(crate) fn code(&self) -> &str {
-        self.reason.code()
-    }
-}
-
-/// What the server cannot know: the flags of this program.
-fn advice(code: &str) -> &'static str {
+/// What the server cannot know: the flags of this program that help against an error.
+pub(crate) fn advice(code: &str) -> &'static str {
     match code {
         "UNAUTHORIZED" | "FORBIDDEN" => "; give a token with --token or LINGUA_TOKEN",
         _ => "",
-    }
-}
-
-/// A client of a scheduler. Cheap to clone; clones share their connections.
-#[derive(Debug, Clone)]
-pub(crate) struct ApiClient {
-    client: Client,
-}
-
-impl ApiClient {
-    /// Checks the address and the token.
-    pub(crate) fn new(url: &str, token: Option<&str>) -> Result<Self, CommandError> {
-        let client = Client::new(url)?;
-        let client = match token {
-            Some(token) => client.with_token(token)?,
-            None => client,
-        };
-        Ok(Self { client })
-    }
-
-    pub(crate) async fn get(&self, path: &str) -> Result<Bytes, CommandError> {
-        Ok(self.client.get_raw(path).await?)
-    }
-
-    pub(crate) async fn post(&self, path: &str, body: Bytes) -> Result<Bytes, CommandError> {
-        Ok(self.client.post_raw(path, body).await?)
     }
 }
 
@@ -138,19 +173,32 @@ pub(crate) fn parse_reply<'a, M: Message + Deserialize<'a>>(reply: &'a [u8]) -> 
 mod tests {
     use super::*;
 
+    fn client(url: &str, token: Option<&str>) -> Result<Client, ClientError> {
+        let token = token.map(str::to_owned);
+        SchedulerArgs { url: url.to_owned(), token, ca: None }.client()
+    }
+
     #[test]
     fn the_error_for_a_bad_address_shows_a_good_one() {
-        assert!(ApiClient::new("http://127.0.0.1:7410/", None).is_ok());
+        assert!(client("http://127.0.0.1:7410/", None).is_ok());
         for url in ["ftp://example.org", "ws://127.0.0.1:7410", "127.0.0.1:7410", "http://a b"] {
-            let error = ApiClient::new(url, None).unwrap_err();
+            let error = client(url, None).unwrap_err();
             assert!(error.to_string().contains("http://127.0.0.1:7410"), "{error}");
         }
-        assert!(ApiClient::new("http://127.0.0.1:7410", Some("a\nb")).is_err());
+        assert!(client("http://127.0.0.1:7410", Some("a\nb")).is_err());
     }
 
     #[test]
     fn the_error_for_a_missing_token_names_the_flag() {
         assert!(advice("UNAUTHORIZED").contains("--token"));
         assert_eq!(advice("JOB_NOT_FOUND"), "");
+    }
+
+    #[test]
+    fn http_and_socket_addresses_give_the_same_node_socket() {
+        let socket = "ws://127.0.0.1:7410/v1/node/ws";
+        assert_eq!(socket_url("http://127.0.0.1:7410/", NODE_SOCKET), socket);
+        assert_eq!(socket_url(socket, NODE_SOCKET), socket);
+        assert_eq!(socket_url("https://h", NODE_SOCKET), "wss://h/v1/node/ws");
     }
 }

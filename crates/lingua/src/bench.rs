@@ -12,17 +12,17 @@ use bytes::Bytes;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lingua_core::NodeId;
-use lingua_sdk::{Node, NodeOptions};
+use lingua_sdk::{Client, Node, NodeRunError};
 use lingua_wire::client::Dispatch;
 use lingua_wire::to_json;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
-use crate::api::{ApiClient, TargetArgs};
+use crate::api::TargetArgs;
 use crate::screen::{colours, print_line};
 use crate::serve::stop_signal;
-use crate::simulated::{SimulatedHandler, StopSwitch, node_url, until_registered};
+use crate::simulated::{SimulatedHandler, StopSwitch, until_registered};
 
 mod load;
 mod stats;
@@ -62,7 +62,7 @@ pub(crate) struct BenchArgs {
     /// Source language of the jobs [default: one for private use].
     #[arg(long, default_value = SRC, hide_default_value = true)]
     src: String,
-    /// TargetArgs language of the jobs [default: one for private use].
+    /// Target language of the jobs [default: one for private use].
     #[arg(long, default_value = TGT, hide_default_value = true)]
     tgt: String,
     #[command(flatten)]
@@ -89,13 +89,13 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     if args.nodes == 0 && args.src == SRC {
         bail!("with '--nodes 0', name the languages of your nodes, such as --src zh --tgt en");
     }
-    let api = args.target.api()?;
+    let client = args.target.scheduler.client()?;
     let stop = StopSwitch::new();
     // Two runs at the same time must not take over each other's nodes.
     let prefix = format!("bench-{:08x}-", rand::random::<u32>());
     let mut nodes = start_nodes(&args, &prefix, &stop)?;
     let measured = tokio::select! {
-        measured = measure(&args, &prefix, &api) => measured,
+        measured = measure(&args, &prefix, &client) => measured,
         Some(ended) = nodes.join_next() => match ended.context("a task failed")? {
             Err(error) => Err(error.into()),
             Ok(()) => bail!("a node ended early"),
@@ -119,22 +119,19 @@ fn start_nodes(
     args: &BenchArgs,
     prefix: &str,
     stop: &StopSwitch,
-) -> anyhow::Result<JoinSet<Result<(), lingua_sdk::NodeRunError>>> {
+) -> anyhow::Result<JoinSet<Result<(), NodeRunError>>> {
     let mut nodes = JoinSet::new();
     for number in 1..=args.nodes {
         let name = NodeId::new(&format!("{prefix}{number}")).context("no name for a node")?;
         let langs = [args.src.as_str(), args.tgt.as_str()];
-        let mut options = NodeOptions::new(node_url(&args.target.url))
+        let options = args
+            .target
+            .scheduler
+            .node_options()?
             .node_id(name)
             .languages(&langs, &langs, &langs)
             .slots(args.slots)
             .grace(Duration::from_secs(1));
-        if let Some(token) = &args.target.token {
-            options = options.token(token);
-        }
-        if let Some(ca) = &args.target.ca {
-            options = options.ca(ca)?;
-        }
         nodes.spawn(Node::new(options, SimulatedHandler::new(0, 0.0, 0)).run(stop.wait()));
     }
     Ok(nodes)
@@ -144,14 +141,14 @@ fn start_nodes(
 async fn measure(
     args: &BenchArgs,
     prefix: &str,
-    api: &ApiClient,
+    client: &Client,
 ) -> anyhow::Result<(ClientStats, StatsSetup)> {
-    until_registered(api, args.nodes.into(), |name| name.starts_with(prefix)).await?;
+    until_registered(client, args.nodes.into(), |name| name.starts_with(prefix)).await?;
     let length = Duration::from_secs(args.seconds);
     let start = Instant::now();
     let stats = Arc::new(Mutex::new(ClientStats::new()?));
     let load = ClientLoad {
-        api: api.clone(),
+        client: client.clone(),
         body: args.body(),
         stats: Arc::clone(&stats),
         count_from: start + WARM_UP,

@@ -5,7 +5,6 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::Subcommand;
@@ -27,13 +26,7 @@ const DEFAULTS: &str = include_str!("config/defaults.toml");
 
 #[derive(Debug, thiserror::Error)]
 #[error("bad configuration: {0}")]
-pub(crate) struct BadConfig(String);
-
-impl BadConfig {
-    pub(crate) fn new(detail: String) -> Self {
-        Self(detail)
-    }
-}
+pub(crate) struct BadConfig(pub(crate) String);
 
 /// All settings, with the defaults of `config/defaults.toml`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -48,7 +41,6 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     pub(crate) auth: AuthConfig,
     pub(crate) limits: LimitsConfig,
-    #[serde(default)]
     pub(crate) session: SessionConfig,
 }
 
@@ -62,9 +54,7 @@ pub(crate) struct ServerConfig {
     pub(crate) body_ms: u64,
     pub(crate) first_message_ms: u64,
     /// PEM files; both or none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_cert: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_key: Option<PathBuf>,
 }
 
@@ -72,7 +62,6 @@ pub(crate) struct ServerConfig {
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoreConfig {
     pub(crate) url: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) key_prefix: String,
     /// How long to wait for a reply of a shared store.
@@ -82,10 +71,8 @@ pub(crate) struct StoreConfig {
     /// Longest pause between two attempts to connect.
     pub(crate) reconnect_max_ms: u64,
     /// Most ended jobs to keep; they are deleted after an hour in any case.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ended_jobs_max: Option<usize>,
     /// Certificates of the authorities to trust (PEM) instead of the system's.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_ca_file: Option<PathBuf>,
 }
 
@@ -93,7 +80,6 @@ pub(crate) struct StoreConfig {
 #[serde(deny_unknown_fields)]
 pub(crate) struct InstanceConfig {
     /// A random id if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
 }
 
@@ -170,20 +156,11 @@ impl Default for Config {
     }
 }
 
-/// A setting in milliseconds, at least 1.
-pub(crate) fn ms(setting: u64) -> Duration {
-    Duration::from_millis(setting.max(1))
-}
-
 impl Config {
     /// Reads the defaults, the file and the environment, and checks the result.
     pub(crate) fn load(file: Option<&Path>) -> anyhow::Result<Self> {
         let defaults = config::File::from_str(DEFAULTS, config::FileFormat::Toml);
-        let mut builder = config::Config::builder().add_source(defaults);
-        if let Some(file) = file {
-            let source = config::File::from(file).format(config::FileFormat::Toml);
-            builder = builder.add_source(source);
-        }
+        let file = file.map(|file| config::File::from(file).format(config::FileFormat::Toml));
         // Only names with a section: other commands read LINGUA_URL and the like.
         let sectioned = std::env::vars().filter(|(name, _)| name.contains("__")).collect();
         let environment = config::Environment::with_prefix("LINGUA")
@@ -191,7 +168,9 @@ impl Config {
             .separator("__")
             .source(Some(sectioned))
             .try_parsing(true);
-        let loaded = builder
+        let loaded = config::Config::builder()
+            .add_source(defaults)
+            .add_source(Vec::from_iter(file))
             .add_source(environment)
             .build()
             .and_then(config::Config::try_deserialize::<Self>)
@@ -237,10 +216,7 @@ impl Config {
             (Some(cert), Some(key)) => {
                 Tls::from_files(cert, key).map(Some).map_err(|error| BadConfig(error.to_string()))
             }
-            _ => {
-                let what = "set both server.tls_cert and server.tls_key, or neither";
-                Err(BadConfig(what.to_owned()))
-            }
+            _ => Err(BadConfig("set both server.tls_cert and server.tls_key, or neither".into())),
         }
     }
 
@@ -287,17 +263,13 @@ pub(crate) fn run(command: ConfigCommand) -> anyhow::Result<()> {
     for warning in ignored_variables() {
         eprintln!("lingua: {warning}");
     }
+    let (ConfigCommand::Check { config } | ConfigCommand::Dump { config }) = &command;
+    let loaded = Config::load(config.as_deref())?;
     match command {
-        ConfigCommand::Check { config } => {
-            Config::load(config.as_deref())?;
-            println!("ok");
-        }
-        ConfigCommand::Dump { config } => {
-            let loaded = Config::load(config.as_deref())?;
-            print!(
-                "{}",
-                toml::to_string_pretty(&loaded).context("cannot write the configuration")?
-            );
+        ConfigCommand::Check { .. } => println!("ok"),
+        ConfigCommand::Dump { .. } => {
+            let text = toml::to_string_pretty(&loaded).context("cannot write the configuration")?;
+            print!("{text}");
         }
     }
     Ok(())

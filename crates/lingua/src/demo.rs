@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use lingua_sdk::Client;
 use lingua_wire::view::{NodeList, NodeView};
 use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::api::{self, ApiClient};
 use crate::config::Config;
 use crate::nodes;
 use crate::screen::{colours, print_line};
@@ -64,28 +64,25 @@ pub(crate) struct DemoArgs {
 pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let scheduler = start(args.listen).await?;
     let stop = StopSwitch::new();
-    let mut nodes = fleet::run(&scheduler.url(), &stop)?;
-    let api = ApiClient::new(&scheduler.url(), None)?;
+    let mut nodes = fleet::run(&scheduler.url, &stop)?;
+    let client = Client::new(&scheduler.url)?;
     // Jobs that come before the nodes would fail.
-    until_registered(&api, DEMO_NODES.len(), |_| true).await?;
+    until_registered(&client, DEMO_NODES.len(), |_| true).await?;
     let stats = Arc::new(Mutex::new(TrafficStats::new(RATE_AT_FIRST)));
-    let clients = tokio::spawn(traffic::run(api.clone(), Arc::clone(&stats), stop.clone()));
     let conversations = Arc::new(Mutex::new(ConversationStats::default()));
-    let people =
-        tokio::spawn(conversation::run(scheduler.url(), Arc::clone(&conversations), stop.clone()));
-    let mut last = DemoView { url: scheduler.url(), ..DemoView::default() };
+    let mut last = DemoView { url: scheduler.url.clone(), ..DemoView::default() };
     let ended = tokio::select! {
-        shown = show(&api, &stats, &conversations, &mut last) => shown,
+        shown = show(&client, &stats, &conversations, &mut last) => shown,
+        () = traffic::run(&client, &stats) => Ok(()),
+        () = conversation::run(&scheduler.url, &conversations) => Ok(()),
         () = stop_signal() => Ok(()),
-        () = after(args.seconds) => Ok(()),
+        () = sleep(args.seconds.map_or(Duration::MAX, Duration::from_secs)) => Ok(()),
         Some(ended) = nodes.join_next() => ended.context("a node's task failed").flatten(),
     };
     // The display has restored the terminal by now.
     print_line(last.line());
     stop.trigger();
     let leaving = async {
-        clients.await.ok();
-        people.await.ok();
         while nodes.join_next().await.is_some() {}
         scheduler.stop().await
     };
@@ -98,38 +95,28 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
 
 /// Starts the scheduler on the given address, or else on the usual one or a free port.
 async fn start(listen: Option<String>) -> anyhow::Result<DemoScheduler> {
-    let config = |listen: &str| {
-        let mut config = Config::default();
-        listen.clone_into(&mut config.server.listen);
-        config.scheduler.heartbeat_interval_ms = HEARTBEAT_MS;
-        config.scheduler.heartbeat_stale_ms = 3 * HEARTBEAT_MS;
-        config
-    };
-    if let Some(listen) = listen {
-        return DemoScheduler::start(config(&listen)).await;
-    }
-    match DemoScheduler::start(config(&Config::default().server.listen)).await {
-        Ok(started) => Ok(started),
-        Err(_) => DemoScheduler::start(config("127.0.0.1:0")).await,
-    }
-}
-
-async fn after(seconds: Option<u64>) {
-    match seconds {
-        Some(seconds) => sleep(Duration::from_secs(seconds)).await,
-        None => std::future::pending().await,
+    let mut config = Config::default();
+    config.scheduler.heartbeat_interval_ms = HEARTBEAT_MS;
+    config.scheduler.heartbeat_stale_ms = 3 * HEARTBEAT_MS;
+    let may_choose = listen.is_none();
+    config.server.listen = listen.unwrap_or(config.server.listen);
+    match DemoScheduler::start(config.clone()).await {
+        Err(_) if may_choose => {
+            config.server.listen = "127.0.0.1:0".to_owned();
+            DemoScheduler::start(config).await
+        }
+        started => started,
     }
 }
 
 /// Updates the display, for ever.
 async fn show(
-    api: &ApiClient,
+    client: &Client,
     stats: &Mutex<TrafficStats>,
     conversations: &Mutex<ConversationStats>,
     last: &mut DemoView,
 ) -> anyhow::Result<()> {
-    let is_terminal = std::io::stdout().is_terminal();
-    let terminal = is_terminal.then(DemoTerminal::open);
+    let terminal = std::io::stdout().is_terminal().then(DemoTerminal::open);
     if terminal.is_none() {
         print_line(format!("Lingua demo at {}\n{}", last.url, last.hints()));
     }
@@ -138,7 +125,7 @@ async fn show(
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     for frame in 0_u64.. {
         frames.tick().await;
-        *last = read_view(api, stats, last.url.clone(), start).await?;
+        *last = read_view(client, stats, last.url.clone(), start).await?;
         last.conversations = conversations.lock().clone();
         stats.lock().adapt_rate(last.busy());
         match &terminal {
@@ -152,15 +139,13 @@ async fn show(
 
 /// Reads the present state of the demo.
 async fn read_view(
-    api: &ApiClient,
+    client: &Client,
     stats: &Mutex<TrafficStats>,
     url: String,
     start: Instant,
 ) -> anyhow::Result<DemoView> {
-    let reply = api.get("/v1/nodes").await?;
-    let NodeList { nodes } = api::parse_reply(&reply)?;
-    let metrics = api.get("/metrics").await?;
-    let metrics = String::from_utf8_lossy(&metrics);
+    let NodeList { nodes } = client.nodes().await?;
+    let metrics = client.metrics().await?;
     let mut stats = stats.lock();
     let rate = stats.rate(Instant::now(), start.elapsed());
     Ok(DemoView {
@@ -169,7 +154,7 @@ async fn read_view(
         bars: DEMO_NODES.iter().map(|node| node_bar(node, &nodes)).collect(),
         done: stats.done,
         failed: stats.failed,
-        last_error: stats.last_error().map(str::to_owned),
+        last_error: stats.last_error.clone(),
         retried: metric(&metrics, "lingua_job_retries_total"),
         open: stats.open,
         queued: metric(&metrics, "lingua_queue_jobs"),

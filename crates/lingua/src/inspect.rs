@@ -7,14 +7,15 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use lingua_core::{CellId, JobId, LangSet, Nmt, NodeId};
+use lingua_core::{CellId, JobId, Nmt, NodeId};
 use lingua_redis::RedisStore;
 use lingua_store::Store;
 use lingua_store::contract::{CellRecord, JobRecord, LeasePhase, LeaseRecord, NodeRecord};
 
 use crate::config::Config;
 use crate::screen::{
-    TextTable, age, ago, cell, colours, field_list, number, or_dash, print_line, state, yes_no,
+    TextTable, age, ago, cell, colours, field_list, number, or_dash, print_line, state, words,
+    yes_no,
 };
 use crate::store;
 
@@ -71,29 +72,22 @@ pub(crate) async fn run(args: InspectArgs) -> anyhow::Result<()> {
         Some(InspectCommand::Node { node }) => show_node(&store, &node, colours).await?,
         Some(InspectCommand::Job { job }) => {
             let record = store.job(job).await?;
-            let record = record.with_context(|| format!("there is no record of {job}"))?;
-            show_job(&record)
+            show_job(&record.with_context(|| format!("there is no record of {job}"))?)
         }
     });
     Ok(())
 }
 
 async fn overview<S: Store>(store: &S, colours: bool) -> anyhow::Result<String> {
-    let mut rows =
-        TextTable::new(&["CELL", ">NODES", ">READY", ">USED", ">SLOTS", ">LEASES"], colours);
+    let headings = ["CELL", ">NODES", ">READY", ">USED", ">SLOTS", ">LEASES"];
+    let mut cells = TextTable::new(&headings, colours);
     for id in store.cells().await? {
         let view = store.view(id).await?;
         let ready = view.nodes.iter().filter(|node| state_of(node, view.now_ms) == "ready").count();
         let used: u32 = view.nodes.iter().map(|node| u32::from(node.used)).sum();
         let slots: u32 = view.nodes.iter().map(|node| u32::from(node.profile.slots_max())).sum();
-        rows.row([
-            cell(id),
-            number(view.nodes.len()),
-            number(ready),
-            number(used),
-            number(slots),
-            number(view.leases.len()),
-        ]);
+        let [nodes, leases] = [view.nodes.len(), view.leases.len()].map(number);
+        cells.row([cell(id), nodes, number(ready), number(used), number(slots), leases]);
     }
     let mut instances = TextTable::new(&["INSTANCE", "ADDRESS", "ALIVE"], colours);
     for known in store.instances().await? {
@@ -104,8 +98,8 @@ async fn overview<S: Store>(store: &S, colours: bool) -> anyhow::Result<String> 
         ("pool table", or_dash(table.map(|t| format!("version {}, term {}", t.version, t.term)))),
         ("changes", store.feed_head().await?.to_string()),
     ]);
-    let (cells, instances) =
-        (rows.finish("No cell has a node."), instances.finish("No instance is known."));
+    let cells = cells.finish("No cell has a node.");
+    let instances = instances.finish("No instance is known.");
     Ok(format!("{cells}\n\n{instances}\n\n{facts}"))
 }
 
@@ -123,7 +117,7 @@ fn show_cell(view: &CellRecord, colours: bool) -> String {
             number(age(node.cost_ms.into())),
             number(node.place.epoch),
             cell(ago(node.heartbeat_ms, view.now_ms)),
-            cell(join_langs(node.profile.capabilities().asr())),
+            cell(words(node.profile.capabilities().asr().as_slice())),
         ]);
     }
     let nodes = rows.finish(&format!("Cell {} has no nodes.", view.cell));
@@ -139,7 +133,6 @@ async fn show_node<S: Store>(store: &S, name: &NodeId, colours: bool) -> anyhow:
         format!("{name} has slot {} of cell {} but has not registered", place.slot, place.cell)
     })?;
     let caps = node.profile.capabilities();
-    let services: Vec<&str> = caps.services().iter().map(|service| service.as_str()).collect();
     let percent = |resource| f64::from(node.load.permille(resource)) / 10.0;
     let [cpu, gpu, memory] = lingua_core::Resource::ALL.map(percent);
     let fields = field_list(&[
@@ -153,10 +146,10 @@ async fn show_node<S: Store>(store: &S, name: &NodeId, colours: bool) -> anyhow:
         ("load", format!("cpu {cpu} %, gpu {gpu} %, memory {memory} %")),
         ("last heartbeat", ago(node.heartbeat_ms, view.now_ms)),
         ("public jobs", yes_no(node.profile.accepts_public()).to_owned()),
-        ("services", services.join(" ")),
-        ("recognises", join_langs(caps.asr())),
-        ("repairs", join_langs(caps.semantic())),
-        ("speaks", join_langs(caps.tts())),
+        ("services", words(caps.services().iter().map(|service| service.as_str()))),
+        ("recognises", words(caps.asr().as_slice())),
+        ("repairs", words(caps.semantic().as_slice())),
+        ("speaks", words(caps.tts().as_slice())),
         ("translates", describe_nmt(caps.nmt())),
     ]);
     let slot = node.place.slot;
@@ -227,17 +220,10 @@ fn state_of(node: &NodeRecord, now_ms: u64) -> &'static str {
     }
 }
 
-fn join_langs(langs: &LangSet) -> String {
-    langs.as_slice().iter().map(|lang| lang.as_str()).collect::<Vec<_>>().join(" ")
-}
-
 fn describe_nmt(nmt: &Nmt) -> String {
     match nmt {
         Nmt::AnyToAny => "any to any".to_owned(),
-        Nmt::Pairs(pairs) => {
-            let pairs = pairs.iter().map(|(src, tgt)| format!("{src}:{tgt}"));
-            pairs.collect::<Vec<_>>().join(" ")
-        }
+        Nmt::Pairs(pairs) => words(pairs.iter().map(|(src, tgt)| format!("{src}:{tgt}"))),
     }
 }
 

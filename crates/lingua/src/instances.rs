@@ -1,44 +1,22 @@
 //! `lingua instances`: the scheduler processes, and which of them is the leader.
 
 use anyhow::Context;
-use clap::{Args, Subcommand};
 use lingua_core::InstanceId;
 use lingua_wire::view::{ClusterView, InstanceView};
 
-use crate::api::{self, TargetArgs};
+use crate::api::{ListArgs, ListCommand};
 use crate::screen::{
     TextTable, ago, cell, colours, field_list, or_dash, print_line, state, yes_no,
 };
 use crate::serve::wall_ms;
 
-#[derive(Debug, Args)]
-pub(crate) struct InstancesArgs {
-    #[command(subcommand)]
-    command: Option<InstancesCommand>,
-    #[command(flatten)]
-    target: TargetArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum InstancesCommand {
-    /// All instances, one to a line; the default.
-    Ls,
-    /// Everything about one instance and the cluster.
-    Show {
-        /// Id of the instance.
-        id: InstanceId,
-    },
-}
-
-pub(crate) async fn run(args: InstancesArgs) -> anyhow::Result<()> {
-    let InstancesArgs { command, target } = args;
+pub(crate) async fn run(ListArgs { command, target }: ListArgs<InstanceId>) -> anyhow::Result<()> {
     match command {
-        None | Some(InstancesCommand::Ls) => {
+        None | Some(ListCommand::Ls) => {
             target.show("/v1/cluster", |cluster| table(cluster, colours())).await?;
         }
-        Some(InstancesCommand::Show { id }) => {
-            let reply = target.api()?.get("/v1/cluster").await?;
-            let cluster: ClusterView = api::parse_reply(&reply)?;
+        Some(ListCommand::Show { id }) => {
+            let cluster = target.scheduler.client()?.cluster().await?;
             let found = cluster.instances.iter().find(|instance| instance.instance_id == id);
             let found = found.with_context(|| {
                 format!("there is no instance {id}; 'lingua instances' lists them")
@@ -66,6 +44,7 @@ fn show(instance: &InstanceView, cluster: &ClusterView, now_ms: u64) -> String {
     let published = cluster.table_published_ms.map(|then_ms| ago(then_ms, now_ms));
     let nodes: Vec<String> =
         cluster.nodes.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let store_state = if cluster.store.up { "up" } else { "down" };
     field_list(&[
         ("instance", instance.instance_id.to_string()),
         ("address", instance.address.clone()),
@@ -77,10 +56,7 @@ fn show(instance: &InstanceView, cluster: &ClusterView, now_ms: u64) -> String {
         ("term", cluster.term.to_string()),
         ("pool table", format!("version {}, {}", cluster.table_version, or_dash(published))),
         ("nodes", or_dash(Some(nodes.join(", ")).filter(|text| !text.is_empty()))),
-        (
-            "store",
-            format!("{}, {}", cluster.store.kind, if cluster.store.up { "up" } else { "down" }),
-        ),
+        ("store", format!("{}, {store_state}", cluster.store.kind)),
     ])
 }
 
@@ -96,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_leader_and_lost_instances_are_marked() {
-        let cluster: ClusterView = api::parse_reply(CLUSTER.as_bytes()).unwrap();
+        let cluster: ClusterView = crate::api::parse_reply(CLUSTER.as_bytes()).unwrap();
         assert_eq!(
             table(&cluster, false),
             "INSTANCE  ADDRESS         ALIVE  LEADER\n\

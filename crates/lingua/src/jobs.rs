@@ -1,37 +1,24 @@
 //! `lingua jobs`: jobs, their states and results.
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use lingua_core::job::JobState;
 use lingua_core::{JobId, LangPair};
 use lingua_wire::view::{AttemptView, JobList, JobView, Timings};
 
-use crate::api::TargetArgs;
+use crate::api::{ListArgs, ListCommand};
 use crate::screen::{self, TextTable, age, ago, cell, colours, field_list, number, or_dash};
 use crate::serve::wall_ms;
 
 #[derive(Debug, Args)]
 pub(crate) struct JobsArgs {
-    #[command(subcommand)]
-    command: Option<JobsCommand>,
+    #[command(flatten)]
+    list: ListArgs<JobId>,
     /// Only jobs in this state, such as ACKED or FAILED.
     #[arg(long, global = true, value_parser = state)]
     state: Option<JobState>,
     /// Most jobs to list.
     #[arg(long, global = true, default_value_t = 50)]
     limit: usize,
-    #[command(flatten)]
-    target: TargetArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum JobsCommand {
-    /// Jobs, one to a line; the default.
-    Ls,
-    /// Everything about one job.
-    Show {
-        /// Id of the job.
-        id: JobId,
-    },
 }
 
 fn state(name: &str) -> Result<JobState, String> {
@@ -39,16 +26,15 @@ fn state(name: &str) -> Result<JobState, String> {
     JobState::from_name(&name.to_ascii_uppercase()).ok_or(format!("use one of {known}"))
 }
 
-pub(crate) async fn run(
-    JobsArgs { command, state, limit, target }: JobsArgs,
-) -> anyhow::Result<()> {
+pub(crate) async fn run(JobsArgs { list, state, limit }: JobsArgs) -> anyhow::Result<()> {
+    let ListArgs { command, target } = list;
     match command {
-        None | Some(JobsCommand::Ls) => {
+        None | Some(ListCommand::Ls) => {
             let state = state.map(|state| format!("&state={state}")).unwrap_or_default();
             let text = |list: &JobList| table(&list.jobs, wall_ms(), colours());
             target.show(&format!("/v1/jobs?limit={limit}{state}"), text).await
         }
-        Some(JobsCommand::Show { id }) => {
+        Some(ListCommand::Show { id }) => {
             target.show(&format!("/v1/jobs/{id}"), |job| show(job, wall_ms())).await
         }
     }
@@ -95,21 +81,15 @@ fn show(job: &JobView, now_ms: u64) -> String {
         ("confirmed to done", ms(run_ms)),
         ("total", ms(total_ms)),
     ];
-    for attempt in &job.attempts {
-        fields.push(("attempt", describe_attempt(attempt)));
-    }
-    if let Some(error) = &job.error {
-        fields.push(("error", error.clone()));
-    }
-    if let Some(detail) = &job.detail {
-        fields.push(("detail", detail.clone()));
-    }
-    if let Some(partial) = &job.partial {
-        fields.push(("text so far", partial.clone()));
-    }
-    if let Some(result) = &job.result {
-        fields.push(("result", result.as_str().to_owned()));
-    }
+    fields.extend(job.attempts.iter().map(|attempt| ("attempt", describe_attempt(attempt))));
+    let result = job.result.as_ref().map(|result| result.as_str());
+    let texts = [
+        ("error", job.error.as_deref()),
+        ("detail", job.detail.as_deref()),
+        ("text so far", job.partial.as_deref()),
+        ("result", result),
+    ];
+    fields.extend(texts.into_iter().filter_map(|(name, text)| Some((name, text?.to_owned()))));
     field_list(&fields)
 }
 

@@ -11,8 +11,8 @@ compile_error!("planted bugs are for the tests of lingua-sim and not for the pro
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
+use lingua_sdk::ClientError;
 
 mod admin;
 mod api;
@@ -57,13 +57,13 @@ enum Command {
     /// Run simulated nodes.
     Node(node::NodeArgs),
     /// List nodes, or show one.
-    Nodes(nodes::NodesArgs),
-    /// List pools (language pairs), or show one.
-    Pools(pools::PoolsArgs),
+    Nodes(api::ListArgs<lingua_core::NodeId>),
+    /// List pools (language pairs; *:en is for speech in an unknown language), or show one.
+    Pools(api::ListArgs<String>),
     /// List jobs, or show one.
     Jobs(jobs::JobsArgs),
     /// List scheduler instances, or show one.
-    Instances(instances::InstancesArgs),
+    Instances(api::ListArgs<lingua_core::InstanceId>),
     /// Give a node no new jobs; its running jobs go on.
     Drain(admin::NodeAdminArgs),
     /// Give a drained node jobs again.
@@ -93,7 +93,8 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("lingua: {error:#}");
+            let code = error.downcast_ref().map_or("", ClientError::code);
+            eprintln!("lingua: {error:#}{}", api::advice(code));
             match error.downcast_ref::<config::BadConfig>() {
                 Some(_) => ExitCode::from(64),
                 None => ExitCode::FAILURE,
@@ -105,42 +106,38 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(args) => serve::run(args),
-        Command::Demo(args) => {
-            // A log would disturb the display.
-            serve::start_logging_at("off");
-            block_on(demo::run(args))
-        }
-        Command::Node(args) => {
-            serve::start_logging_at("warn");
-            block_on(node::run(args))
-        }
-        Command::Say(args) => {
-            serve::start_logging_at("warn");
-            block_on(say::run(args))
-        }
-        Command::Nodes(args) => block_on(nodes::run(args)),
-        Command::Pools(args) => block_on(pools::run(args)),
-        Command::Jobs(args) => block_on(jobs::run(args)),
-        Command::Instances(args) => block_on(instances::run(args)),
-        Command::Drain(args) => block_on(admin::drain(args)),
-        Command::Resume(args) => block_on(admin::resume(args)),
-        Command::Cancel(args) => block_on(admin::cancel(args)),
-        Command::Explain(args) => block_on(explain::run(args)),
-        Command::Inspect(args) => block_on(inspect::run(args)),
-        Command::Bench(args) => {
-            serve::start_logging_at("error");
-            block_on(bench::run(args))
-        }
+        // A log would disturb the display.
+        Command::Demo(args) => block_on("off", demo::run(args)),
+        Command::Say(args) => block_on("warn", say::run(args)),
+        Command::Node(args) => block_on("warn", node::run(args)),
+        Command::Nodes(args) => block_on("off", nodes::run(args)),
+        Command::Pools(args) => block_on("off", pools::run(args)),
+        Command::Jobs(args) => block_on("off", jobs::run(args)),
+        Command::Instances(args) => block_on("off", instances::run(args)),
+        Command::Drain(args) => block_on("off", admin::drain(args)),
+        Command::Resume(args) => block_on("off", admin::resume(args)),
+        Command::Cancel(args) => block_on("off", admin::cancel(args)),
+        Command::Explain(args) => block_on("off", explain::run(args)),
+        Command::Inspect(args) => block_on("off", inspect::run(args)),
+        Command::Bench(args) => block_on("error", bench::run(args)),
         Command::Token(command) => token::run(command),
         Command::Config(command) => config::run(command),
         Command::Completions { shell } => {
-            let mut command = Cli::command();
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut command, "lingua", &mut script);
+            clap_complete::generate(shell, &mut Cli::command(), "lingua", &mut script);
             screen::print_text(&String::from_utf8_lossy(&script));
             Ok(())
         }
     }
+}
+
+/// Runs a command on one thread, and logs at this level.
+fn block_on(
+    log_level: &str,
+    command: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    serve::start_logging(log_level, "text");
+    serve::runtime(1)?.block_on(command)
 }
 
 /// The environment variables that flags read.
@@ -153,15 +150,6 @@ fn known_variables() -> Vec<String> {
     let mut names = vec![];
     gather(&Cli::command(), &mut names);
     names
-}
-
-/// Runs a command on one thread.
-fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    runtime.block_on(command)
 }
 
 #[cfg(test)]

@@ -1,34 +1,26 @@
 //! `lingua node`: simulated nodes, through the Rust SDK.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use lingua_core::NodeId;
-use lingua_sdk::NodeRunError;
-use lingua_sdk::{Node, NodeOptions, Stats};
+use lingua_sdk::{Node, NodeOptions, NodeRunError, Stats};
 use tokio::task::JoinSet;
 
-use crate::screen::{print_line, print_text};
+use crate::api::SchedulerArgs;
+use crate::screen::{print_line, print_over};
 use crate::serve::stop_signal;
-use crate::simulated::{SimulatedHandler, StopSwitch, node_url};
+use crate::simulated::{SimulatedHandler, StopSwitch};
 
 /// How long running jobs may go on after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// Address of the scheduler; its http:// address works, too.
-    #[arg(long, env = "LINGUA_URL", default_value = "ws://127.0.0.1:7410/v1/node/ws")]
-    url: String,
-    /// Token, if the scheduler requires one.
-    #[arg(long, env = "LINGUA_TOKEN", hide_env_values = true)]
-    token: Option<String>,
-    /// Trust the certificates in this PEM file [default: those that this machine trusts].
-    #[arg(long, env = "LINGUA_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
+    #[command(flatten)]
+    scheduler: SchedulerArgs,
     /// Languages of speech recognition.
     #[arg(long, value_delimiter = ',', default_value = "zh,en")]
     asr: Vec<String>,
@@ -59,8 +51,7 @@ pub(crate) struct NodeArgs {
 }
 
 fn fraction(text: &str) -> Result<f64, String> {
-    let range = 0.0..=1.0;
-    let found = text.parse().ok().filter(|value| range.contains(value));
+    let found = text.parse().ok().filter(|value| (0.0..=1.0).contains(value));
     found.ok_or_else(|| "give a number from 0 to 1, such as 0.3".to_owned())
 }
 
@@ -69,21 +60,17 @@ impl NodeArgs {
         fn refs(list: &[String]) -> Vec<&str> {
             list.iter().map(String::as_str).collect()
         }
-        let mut options = NodeOptions::new(node_url(&self.url))
+        let options = self
+            .scheduler
+            .node_options()?
             .languages(&refs(&self.asr), &refs(&self.semantic), &refs(&self.tts))
             .slots(self.slots)
             .streaming(self.streaming)
             .grace(GRACE);
-        if let Some(token) = &self.token {
-            options = options.token(token);
-        }
-        if let Some(ca) = &self.ca {
-            options = options.ca(ca)?;
-        }
-        if let Some(prefix) = &self.id {
-            options = options.node_id(name(prefix, number, self.count)?);
-        }
-        Ok(options)
+        Ok(match &self.id {
+            Some(prefix) => options.node_id(name(prefix, number, self.count)?),
+            None => options,
+        })
     }
 }
 
@@ -111,7 +98,7 @@ pub(crate) async fn run(args: NodeArgs) -> anyhow::Result<()> {
         tokio::select! {
             () = stop_signal() => break Ok(()),
             Some(ended) = nodes.join_next() => break outcome(ended),
-            _ = tick.tick(), if is_terminal => show(&NodeCounts::of(&all)),
+            _ = tick.tick(), if is_terminal => print_over(&NodeCounts::of(&all).line()),
         }
     };
     stop.trigger();
@@ -136,11 +123,6 @@ async fn finish(nodes: &mut JoinSet<Result<(), NodeRunError>>) -> anyhow::Result
 
 fn outcome(ended: Result<Result<(), NodeRunError>, tokio::task::JoinError>) -> anyhow::Result<()> {
     Ok(ended.context("a node's task failed")??)
-}
-
-/// Overwrites the line.
-fn show(counts: &NodeCounts) {
-    print_text(&format!("\r\x1b[K{}", counts.line()));
 }
 
 /// Sums over all nodes.

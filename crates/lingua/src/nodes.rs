@@ -1,40 +1,22 @@
 //! `lingua nodes`: the nodes and their states.
 
-use clap::{Args, Subcommand};
 use lingua_core::NodeId;
 use lingua_wire::node::{LanguageLists, ServiceFlags};
 use lingua_wire::view::{LoadView, NodeList, NodeView};
 
-use crate::api::TargetArgs;
-use crate::screen::{self, TextTable, ago, cell, colours, field_list, number, or_dash, yes_no};
+use crate::api::{ListArgs, ListCommand};
+use crate::screen::{
+    self, TextTable, ago, cell, colours, field_list, number, or_dash, words, yes_no,
+};
 use crate::serve::wall_ms;
 
-#[derive(Debug, Args)]
-pub(crate) struct NodesArgs {
-    #[command(subcommand)]
-    command: Option<NodesCommand>,
-    #[command(flatten)]
-    target: TargetArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum NodesCommand {
-    /// All nodes, one to a line; the default.
-    Ls,
-    /// Everything about one node.
-    Show {
-        /// Id of the node.
-        id: NodeId,
-    },
-}
-
-pub(crate) async fn run(NodesArgs { command, target }: NodesArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(ListArgs { command, target }: ListArgs<NodeId>) -> anyhow::Result<()> {
     match command {
-        None | Some(NodesCommand::Ls) => {
+        None | Some(ListCommand::Ls) => {
             let text = |list: &NodeList| table(&list.nodes, wall_ms(), colours());
             target.show("/v1/nodes", text).await
         }
-        Some(NodesCommand::Show { id }) => {
+        Some(ListCommand::Show { id }) => {
             target.show(&format!("/v1/nodes/{id}"), |node| show(node, wall_ms())).await
         }
     }
@@ -72,7 +54,7 @@ fn show(node: &NodeView, now_ms: u64) -> String {
     let LanguageLists { asr_languages, semantic_languages, tts_languages, nmt_pairs } =
         &node.languages;
     let pairs = nmt_pairs.as_ref().map_or("any to any".to_owned(), |pairs| {
-        pairs.iter().map(|(src, tgt)| format!("{src}:{tgt}")).collect::<Vec<_>>().join(" ")
+        words(pairs.iter().map(|(src, tgt)| format!("{src}:{tgt}")))
     });
     field_list(&[
         ("node", node.node_id.to_string()),
@@ -82,9 +64,9 @@ fn show(node: &NodeView, now_ms: u64) -> String {
         ("cost", format!("{} ms a job", node.cost_ms)),
         ("cpu / gpu / memory", load(node.load)),
         ("last heartbeat", ago(node.last_heartbeat_ms, now_ms)),
-        ("recognises", list(asr_languages)),
-        ("repairs", list(semantic_languages)),
-        ("speaks", list(tts_languages)),
+        ("recognises", words(asr_languages.iter().flatten())),
+        ("repairs", words(semantic_languages.iter().flatten())),
+        ("speaks", words(tts_languages.iter().flatten())),
         ("translates", pairs),
         ("exact pools", node.pairs.to_string()),
         ("services", services(node.services)),
@@ -100,10 +82,6 @@ fn load(load: LoadView) -> String {
     format!("{}/{}/{} %", percent(load.cpu), percent(load.gpu), percent(load.memory))
 }
 
-fn list(languages: &Option<Vec<String>>) -> String {
-    or_dash(languages.as_ref().map(|list| list.join(" ")).filter(|text| !text.is_empty()))
-}
-
 fn services(flags: ServiceFlags) -> String {
     let all = [
         ("asr", flags.asr),
@@ -112,8 +90,7 @@ fn services(flags: ServiceFlags) -> String {
         ("tone", flags.tone),
         ("semantic", flags.semantic),
     ];
-    let on = all.iter().filter(|(_, on)| *on == Some(true)).map(|(name, _)| *name);
-    or_dash(Some(on.collect::<Vec<_>>().join(" ")).filter(|text| !text.is_empty()))
+    words(all.iter().filter(|(_, on)| *on == Some(true)).map(|(name, _)| name))
 }
 
 #[cfg(test)]

@@ -1,36 +1,16 @@
 //! `lingua pools`: the language pairs that nodes serve, and their free slots.
 
-use clap::{Args, Subcommand};
 use lingua_wire::view::{PoolList, PoolView};
 
-use crate::api::TargetArgs;
-use crate::screen::{TextTable, cell, colours, field_list, number};
+use crate::api::{ListArgs, ListCommand};
+use crate::screen::{TextTable, cell, colours, field_list, number, words};
 
-#[derive(Debug, Args)]
-pub(crate) struct PoolsArgs {
-    #[command(subcommand)]
-    command: Option<PoolsCommand>,
-    #[command(flatten)]
-    target: TargetArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum PoolsCommand {
-    /// All pools, one to a line; the default.
-    Ls,
-    /// Everything about one pool.
-    Show {
-        /// Language pair, such as zh:en, or *:en for speech in an unknown language.
-        id: String,
-    },
-}
-
-pub(crate) async fn run(PoolsArgs { command, target }: PoolsArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(ListArgs { command, target }: ListArgs<String>) -> anyhow::Result<()> {
     match command {
-        None | Some(PoolsCommand::Ls) => {
+        None | Some(ListCommand::Ls) => {
             target.show("/v1/pools", |list: &PoolList| table(&list.pools, colours())).await
         }
-        Some(PoolsCommand::Show { id }) => {
+        Some(ListCommand::Show { id }) => {
             let pair = lingua_wire::lang::pool("pool", &id)?;
             target.show(&format!("/v1/pools/{pair}"), show).await
         }
@@ -47,13 +27,12 @@ fn table(pools: &[PoolView], colours: bool) -> String {
 }
 
 fn show(pool: &PoolView) -> String {
-    let ids = pool.node_ids.iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
     field_list(&[
         ("pool", pool.pool.to_string()),
         ("nodes", pool.nodes.to_string()),
         ("ready", pool.ready.to_string()),
         ("free / slots", format!("{} / {}", pool.free, pool.slots)),
-        ("node ids", ids.join(" ")),
+        ("node ids", words(pool.node_ids.iter().flatten())),
     ])
 }
 

@@ -14,21 +14,21 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use lingua_core::Source;
+use lingua_sdk::Session;
 use lingua_sdk::session::SessionEvent;
-use lingua_sdk::{Session, SessionSettings};
 use lingua_wire::session::{
     AudioFormat, SegmentMissing, SegmentResult, SessionPartial, SessionStart,
 };
-use lingua_wire::to_json;
+use lingua_wire::{Message, to_json};
+use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::api::TargetArgs;
-use crate::screen::{TextTable, cell, colours, number, or_dash, print_line, print_text};
-use crate::simulated::socket_url;
+use crate::screen::{TextTable, cell, colours, number, or_dash, print_line, print_over};
 
 mod wav;
 
-use wav::{WavInput, WavOutput};
+use wav::WavInput;
 
 /// Length of a frame.
 const FRAME_MS: u64 = 20;
@@ -76,7 +76,7 @@ pub(crate) async fn run(args: SayArgs) -> anyhow::Result<()> {
         audio,
         ..SessionStart::default()
     };
-    let mut session = Session::start(args.settings()?, &start).await?;
+    let mut session = Session::start(args.target.scheduler.session_settings()?, &start).await?;
     let mut printer = Printer::new(args.target.json);
     if let Some(input) = &input {
         send_audio(&mut session, input, args.speed, &mut printer).await?;
@@ -89,19 +89,6 @@ pub(crate) async fn run(args: SayArgs) -> anyhow::Result<()> {
         printer.print(event);
     }
     printer.finish(args.out.as_deref())
-}
-
-impl SayArgs {
-    fn settings(&self) -> anyhow::Result<SessionSettings> {
-        let mut settings = SessionSettings::new(socket_url(&self.target.url, "/v1/session/ws"));
-        if let Some(token) = &self.target.token {
-            settings = settings.token(token);
-        }
-        if let Some(ca) = &self.target.ca {
-            settings = settings.ca(ca)?;
-        }
-        Ok(settings)
-    }
 }
 
 /// Sends the audio frame by frame and prints what arrives meanwhile.
@@ -148,15 +135,17 @@ impl Printer {
     fn print(&mut self, event: SessionEvent) {
         match event {
             SessionEvent::Partial(SessionPartial { turn, segment, text }) if self.is_live => {
-                print_text(&format!("\r\x1b[K{turn}.{segment}  … {text}"));
+                print_over(&format!("{turn}.{segment}  … {text}"));
             }
             SessionEvent::Partial(_) | SessionEvent::Accepted(_) => {}
             SessionEvent::Result(result) => {
-                self.print_result(&result);
+                self.print_message(&*result, describe_result(&result));
                 self.results.push(*result);
             }
             SessionEvent::Missing(missing) => {
-                self.print_missing(&missing);
+                let SegmentMissing { turn, segment, error, detail, .. } = &missing;
+                let text = format!("{turn}.{segment}  missing: {error}: {detail}");
+                self.print_message(&missing, text);
                 self.missing += 1;
             }
             SessionEvent::Refused { code, detail } => eprintln!("lingua: {code}: {detail}"),
@@ -166,33 +155,12 @@ impl Printer {
         }
     }
 
-    fn line(&self, text: &str) {
-        if self.is_live {
-            print_text("\r\x1b[K");
+    fn print_message(&self, message: &(impl Message + Serialize), text: String) {
+        match self.json {
+            true => print_line(to_json(message)),
+            false if self.is_live => print_over(&(text + "\n")),
+            false => print_line(text),
         }
-        print_line(text);
-    }
-
-    fn print_result(&self, result: &SegmentResult<'_>) {
-        if self.json {
-            return print_line(to_json(result));
-        }
-        let src = match result.src_lang {
-            Source::Known(lang) => lang.to_string(),
-            Source::Auto => "auto".to_owned(),
-        };
-        let (turn, segment, tgt) = (result.turn, result.segment, result.tgt_lang);
-        let spoken = result.text_asr.as_deref().unwrap_or("-");
-        let translated = result.text_translated.as_deref().unwrap_or("-");
-        self.line(&format!("{turn}.{segment}  {src}: {spoken}\n     {tgt}: {translated}"));
-    }
-
-    fn print_missing(&self, missing: &SegmentMissing) {
-        if self.json {
-            return print_line(to_json(missing));
-        }
-        let SegmentMissing { turn, segment, error, detail, .. } = missing;
-        self.line(&format!("{turn}.{segment}  missing: {error}: {detail}"));
     }
 
     /// Prints the timings and saves the translated speech.
@@ -201,14 +169,9 @@ impl Printer {
             print_line(format!("\n{}", self.timings()));
         }
         if let Some(path) = out {
-            let mut output = WavOutput::default();
-            for result in &self.results {
-                if let Some(audio) = &result.tts_audio {
-                    output.add(audio)?;
-                }
-            }
-            let ms =
-                output.write(path).with_context(|| format!("cannot write {}", path.display()))?;
+            let speech = self.results.iter().filter_map(|result| result.tts_audio.as_ref());
+            let ms = wav::write(path, speech)
+                .with_context(|| format!("cannot write {}", path.display()))?;
             if !self.json {
                 print_line(format!("{ms} ms of speech in {}", path.display()));
             }
@@ -239,6 +202,17 @@ impl Printer {
         }
         sheet.finish("there are no results")
     }
+}
+
+fn describe_result(result: &SegmentResult<'_>) -> String {
+    let src = match result.src_lang {
+        Source::Known(lang) => lang.to_string(),
+        Source::Auto => "auto".to_owned(),
+    };
+    let (turn, segment, tgt) = (result.turn, result.segment, result.tgt_lang);
+    let spoken = result.text_asr.as_deref().unwrap_or("-");
+    let translated = result.text_translated.as_deref().unwrap_or("-");
+    format!("{turn}.{segment}  {src}: {spoken}\n     {tgt}: {translated}")
 }
 
 #[cfg(test)]

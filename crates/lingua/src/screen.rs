@@ -26,39 +26,30 @@ pub(crate) fn print_text(text: &str) {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
 }
 
-/// The colour of a state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StateColour {
-    Green,
-    Yellow,
-    Red,
-    Plain,
+/// Overwrites the line that the cursor is in; without a line end.
+pub(crate) fn print_over(text: &str) {
+    print_text(&format!("\r\x1b[K{text}"));
 }
 
-impl StateColour {
-    /// The colour for the name of a node's state, a job's state or a verdict.
-    pub(crate) fn of_state(state: &str) -> Self {
-        match state.to_ascii_lowercase().as_str() {
-            "ready" | "done" | "succeeded" | "chosen" | "yes" => Self::Green,
-            "offline" | "failed" | "stale" | "unhealthy" | "no" => Self::Red,
-            "draining" | "registering" | "degraded" | "cancelled" | "timed_out" => Self::Yellow,
-            _ => Self::Plain,
-        }
+/// The colour for the name of a node's state, a job's state or a verdict.
+pub(crate) fn state_colour(state: &str) -> Option<Color> {
+    match state.to_ascii_lowercase().as_str() {
+        "ready" | "done" | "succeeded" | "chosen" | "yes" => Some(Color::Green),
+        "offline" | "failed" | "stale" | "unhealthy" | "no" => Some(Color::Red),
+        "draining" | "registering" | "degraded" | "cancelled" | "timed_out" => Some(Color::Yellow),
+        _ => None,
     }
+}
 
-    /// The text with the terminal's codes for this colour.
-    pub(crate) fn paint(self, text: &str, colours: bool) -> String {
-        let code = match self {
-            Self::Green => 32,
-            Self::Yellow => 33,
-            Self::Red => 31,
-            Self::Plain => 0,
-        };
-        match colours && self != Self::Plain {
-            true => format!("\x1b[{code}m{text}\x1b[0m"),
-            false => text.to_owned(),
-        }
-    }
+/// The text with the terminal's codes for a colour of a state.
+pub(crate) fn paint(text: &str, colour: Option<Color>, colours: bool) -> String {
+    let code = match colour {
+        Some(Color::Green) if colours => 32,
+        Some(Color::Yellow) if colours => 33,
+        Some(Color::Red) if colours => 31,
+        _ => return text.to_owned(),
+    };
+    format!("\x1b[{code}m{text}\x1b[0m")
 }
 
 pub(crate) fn cell(value: impl Display) -> Cell {
@@ -72,12 +63,9 @@ pub(crate) fn number(value: impl Display) -> Cell {
 
 /// A cell with the name of a state, in its colour.
 pub(crate) fn state(name: &str) -> Cell {
-    let cell = Cell::new(name);
-    match StateColour::of_state(name) {
-        StateColour::Green => cell.fg(Color::Green),
-        StateColour::Yellow => cell.fg(Color::Yellow),
-        StateColour::Red => cell.fg(Color::Red),
-        StateColour::Plain => cell,
+    match state_colour(name) {
+        Some(colour) => cell(name).fg(colour),
+        None => cell(name),
     }
 }
 
@@ -86,7 +74,6 @@ pub(crate) fn state(name: &str) -> Cell {
 pub(crate) struct TextTable {
     table: Table,
     colours: bool,
-    rows: usize,
 }
 
 impl TextTable {
@@ -102,30 +89,29 @@ impl TextTable {
             Some(heading) => number(heading),
             None => cell(heading),
         }));
-        Self { table, colours, rows: 0 }
+        Self { table, colours }
     }
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [Cell; N]) {
         self.table.add_row(cells);
-        self.rows += 1;
     }
 
     /// The table as text, or a sentence if it has no rows.
     pub(crate) fn finish(mut self, if_empty: &str) -> String {
-        if self.rows == 0 {
+        if self.table.is_empty() {
             return if_empty.to_owned();
         }
         for column in self.table.column_iter_mut() {
             column.set_padding((0, 2));
         }
         let text = self.table.to_string();
-        let Some((heading, rest)) = text.split_once('\n') else { return text };
+        let mut lines = text.lines().map(str::trim_end);
+        let heading = lines.next().unwrap_or_default();
         let heading = match self.colours {
-            true => format!("\x1b[1m{}\x1b[0m", heading.trim_end()),
-            false => heading.trim_end().to_owned(),
+            true => format!("\x1b[1m{heading}\x1b[0m"),
+            false => heading.to_owned(),
         };
-        let lines = rest.lines().map(str::trim_end);
-        std::iter::once(heading.as_str()).chain(lines).collect::<Vec<_>>().join("\n")
+        lines.fold(heading, |text, line| text + "\n" + line)
     }
 }
 
@@ -161,6 +147,12 @@ pub(crate) fn or_dash<T: Display>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
+/// The items with blanks between them, or a dash if there are none.
+pub(crate) fn words(items: impl IntoIterator<Item = impl Display>) -> String {
+    let words: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    or_dash(Some(words.join(" ")).filter(|text| !text.is_empty()))
+}
+
 pub(crate) fn yes_no(is: bool) -> &'static str {
     if is { "yes" } else { "no" }
 }
@@ -192,7 +184,7 @@ mod tests {
         };
         assert!(!text(false).contains('\x1b'));
         assert!(text(true).contains('\x1b'));
-        assert_eq!(StateColour::Red.paint("x", false), "x");
+        assert_eq!(paint("x", Some(Color::Red), false), "x");
     }
 
     #[test]

@@ -15,9 +15,10 @@ use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
+use tracing_subscriber::EnvFilter;
 
 use crate::config::Config;
-use crate::store::{self, AnyStore};
+use crate::store;
 
 /// Connections that may wait to be accepted; the system may allow fewer. With the usual 128, a
 /// burst of clients overflows the queue, and each client that is refused tries again a second
@@ -57,7 +58,7 @@ impl ServeArgs {
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     let config = args.load()?;
-    start_logging(&config);
+    start_logging(&config.log.level, &config.log.format);
     for warning in crate::config::ignored_variables() {
         tracing::warn!("{warning}");
     }
@@ -76,22 +77,13 @@ pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
     builder.worker_threads(threads.max(1)).enable_all().build().context("cannot start the runtime")
 }
 
-/// Logs as text at this level, for commands without a configuration.
-pub(crate) fn start_logging_at(level: &str) {
-    let mut config = Config::default();
-    level.clone_into(&mut config.log.level);
-    start_logging(&config);
-}
-
-fn start_logging(config: &Config) {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.log.level)
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+/// Logs to stderr; in a process that logs already, the first settings stay.
+pub(crate) fn start_logging(level: &str, format: &str) {
+    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let colours = std::io::stderr().is_terminal();
-    // In a process that logs already, the first settings stay.
-    let started = match config.log.format.as_str() {
+    let started = match format {
         "json" => log.json().try_init(),
-        _ => log.with_ansi(colours).try_init(),
+        _ => log.with_ansi(std::io::stderr().is_terminal()).try_init(),
     };
     started.ok();
 }
@@ -103,10 +95,12 @@ pub(crate) async fn serve(
     listening: impl FnOnce(std::net::SocketAddr),
 ) -> anyhow::Result<()> {
     let timer = TokioTimer::starting_at(wall_ms());
-    match AnyStore::open(&config, timer.clone()).await? {
-        AnyStore::Embedded(store) => serve_on(store, timer, config, stop, listening).await,
-        AnyStore::Redis(store) => serve_on(store, timer, config, stop, listening).await,
+    if config.store.url == store::EMBEDDED {
+        let store = store::embedded(&config, timer.clone())?;
+        return serve_on(store, timer, config, stop, listening).await;
     }
+    let store = store::shared(&config).await?;
+    serve_on(store, timer, config, stop, listening).await
 }
 
 async fn serve_on<S: Store>(
@@ -184,10 +178,8 @@ pub(crate) fn wall_ms() -> u64 {
 }
 
 fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOptions> {
-    let name = match &config.instance.id {
-        Some(id) => id.clone(),
-        None => format!("lingua-{:08x}", rand::random::<u32>()),
-    };
+    let random_name = || format!("lingua-{:08x}", rand::random::<u32>());
+    let name = config.instance.id.clone().unwrap_or_else(random_name);
     let instance =
         InstanceId::new(&name).with_context(|| format!("{name:?} is not an instance id"))?;
     let scheduler = &config.scheduler;

@@ -7,14 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use lingua_sdk::{Context, Failure, Handler, Job, Output, Sound, SoundStream};
+use lingua_sdk::{Client, Context, Failure, Handler, Job, Output, Sound, SoundStream};
 use lingua_wire::view::NodeList;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-
-use crate::api::{self, ApiClient};
 
 /// Spread of the working times: most lie between half and double the mean.
 const SPREAD: f64 = 0.4;
@@ -146,14 +144,13 @@ impl StopSwitch {
 
 /// Waits until `count` of the nodes that `is_ours` accepts are registered.
 pub(crate) async fn until_registered(
-    api: &ApiClient,
+    client: &Client,
     count: usize,
     is_ours: impl Fn(&str) -> bool,
 ) -> anyhow::Result<()> {
     let waiting = async {
         loop {
-            let answer = api.get("/v1/nodes").await?;
-            let NodeList { nodes } = api::parse_reply(&answer)?;
+            let NodeList { nodes } = client.nodes().await?;
             let ready = nodes.iter().filter(|node| node.fresh && is_ours(node.node_id.as_str()));
             if ready.count() >= count {
                 return Ok(());
@@ -164,22 +161,6 @@ pub(crate) async fn until_registered(
     timeout(REGISTERED_MAX, waiting)
         .await
         .context("the simulated nodes were not registered in time; is the machine very busy?")?
-}
-
-/// The address of the node socket for a scheduler's HTTP address.
-pub(crate) fn node_url(url: &str) -> String {
-    socket_url(url, "/v1/node/ws")
-}
-
-/// The address of a socket for a scheduler's HTTP address; socket addresses stay as they are.
-pub(crate) fn socket_url(url: &str, path: &str) -> String {
-    let socket =
-        |scheme: &str, rest: &str| format!("{scheme}://{}{path}", rest.trim_end_matches('/'));
-    match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
-        (Some(rest), _) => socket("ws", rest),
-        (_, Some(rest)) => socket("wss", rest),
-        _ => url.to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -195,13 +176,6 @@ mod tests {
         assert!((285.0..315.0).contains(&mean), "{mean}");
         assert!(times.iter().all(|&ms| ms > 0.0 && ms <= 300.0 * WORK_FACTOR_MAX));
         assert!(times.iter().any(|&ms| ms < 150.0) && times.iter().any(|&ms| ms > 600.0));
-    }
-
-    #[test]
-    fn http_and_socket_addresses_give_the_same_node_socket() {
-        let socket = "ws://127.0.0.1:7410/v1/node/ws";
-        assert_eq!(node_url("http://127.0.0.1:7410/"), socket);
-        assert_eq!(node_url(socket), socket);
     }
 
     #[tokio::test]

@@ -1,38 +1,19 @@
 //! Opens the store that the configuration names.
 //!
-//! Start at [`AnyStore::open`]. The program also starts while a shared store does not answer: until
-//! it does, `/readyz` fails and new jobs are refused.
+//! Start at [`embedded`] and [`shared`]. The program also starts while a shared store does not
+//! answer: until it does, `/readyz` fails and new jobs are refused.
+
+use std::time::Duration;
 
 use anyhow::Context;
 use lingua_engine::TokioTimer;
-use lingua_redis::{ConnectError, RedisOptions, RedisStore, StoreUrl};
+use lingua_redis::{RedisOptions, RedisStore, StoreUrl};
 use lingua_store::{Embedded, StoreLimits};
 
-use crate::config::{self, BadConfig, Config};
+use crate::config::{BadConfig, Config};
 
 /// The URL of the embedded store.
 pub(crate) const EMBEDDED: &str = "embedded:";
-
-pub(crate) enum AnyStore {
-    Embedded(Embedded<TokioTimer>),
-    Redis(RedisStore),
-}
-
-impl AnyStore {
-    pub(crate) async fn open(config: &Config, timer: TokioTimer) -> anyhow::Result<Self> {
-        if config.store.url == EMBEDDED {
-            return Ok(Self::Embedded(embedded(config, timer)?));
-        }
-        let options = redis_options(config)?;
-        let url = options.url.to_string();
-        let store = RedisStore::open(options).map_err(bad_settings)?;
-        match store.ping().await {
-            Ok(()) => tracing::info!(url, "connected to the shared store"),
-            Err(error) => tracing::warn!(url, %error, "the shared store does not answer yet"),
-        }
-        Ok(Self::Redis(store))
-    }
-}
 
 /// The kind of store, for `/v1/cluster`.
 pub(crate) fn kind_name(url: &str) -> &'static str {
@@ -44,7 +25,7 @@ pub(crate) fn kind_name(url: &str) -> &'static str {
     }
 }
 
-fn embedded(config: &Config, timer: TokioTimer) -> anyhow::Result<Embedded<TokioTimer>> {
+pub(crate) fn embedded(config: &Config, timer: TokioTimer) -> anyhow::Result<Embedded<TokioTimer>> {
     let mut limits =
         StoreLimits { open_jobs_max: config.scheduler.open_jobs_max, ..StoreLimits::default() };
     limits.ended_jobs_max = config.store.ended_jobs_max.unwrap_or(limits.ended_jobs_max);
@@ -59,33 +40,41 @@ fn embedded(config: &Config, timer: TokioTimer) -> anyhow::Result<Embedded<Tokio
     Ok(store)
 }
 
+pub(crate) async fn shared(config: &Config) -> anyhow::Result<RedisStore> {
+    let options = redis_options(config)?;
+    let url = options.url.to_string();
+    let store = RedisStore::open(options).map_err(|error| BadConfig(format!("store: {error}")))?;
+    match store.ping().await {
+        Ok(()) => tracing::info!(url, "connected to the shared store"),
+        Err(error) => tracing::warn!(url, %error, "the shared store does not answer yet"),
+    }
+    Ok(store)
+}
+
 pub(crate) fn redis_options(config: &Config) -> anyhow::Result<RedisOptions> {
     let settings = &config.store;
     let url: StoreUrl =
-        settings.url.parse().map_err(|error| BadConfig::new(format!("store.url: {error}")))?;
+        settings.url.parse().map_err(|error| BadConfig(format!("store.url: {error}")))?;
     if settings.data_dir.is_some() {
         let detail =
             "store.data_dir is for the embedded store; remove it or set store.url to embedded:";
-        return Err(BadConfig::new(detail.to_owned()).into());
+        return Err(BadConfig(detail.to_owned()).into());
     }
     let mut options = RedisOptions::new(url, config.rules()?);
     options.key_prefix.clone_from(&settings.key_prefix);
     // Each instance bounds its open jobs itself.
     options.limits.ended_jobs_max =
         settings.ended_jobs_max.unwrap_or(options.limits.ended_jobs_max);
-    options.timeouts.reply = config::ms(settings.timeout_ms);
-    options.timeouts.connect = config::ms(settings.connect_timeout_ms);
-    options.timeouts.reconnect_max = config::ms(settings.reconnect_max_ms);
+    let at_least_1_ms = |ms: u64| Duration::from_millis(ms.max(1));
+    options.timeouts.reply = at_least_1_ms(settings.timeout_ms);
+    options.timeouts.connect = at_least_1_ms(settings.connect_timeout_ms);
+    options.timeouts.reconnect_max = at_least_1_ms(settings.reconnect_max_ms);
     if let Some(file) = &settings.tls_ca_file {
         let pem = std::fs::read(file)
             .with_context(|| format!("cannot read store.tls_ca_file {}", file.display()))?;
         options.tls_ca = Some(pem);
     }
     Ok(options)
-}
-
-fn bad_settings(error: ConnectError) -> anyhow::Error {
-    BadConfig::new(format!("store: {error}")).into()
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lingua_sdk::Client;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::stats::ClientStats;
-use crate::api::ApiClient;
 
 /// Most jobs under way at a rate.
 const UNDER_WAY_MAX: usize = 10_000;
@@ -28,7 +28,7 @@ const NOT_SENT: &str = "TOO_MANY_OPEN";
 /// The jobs to send, and when.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientLoad {
-    pub(crate) api: ApiClient,
+    pub(crate) client: Client,
     pub(crate) body: Bytes,
     pub(crate) stats: Arc<Mutex<ClientStats>>,
     pub(crate) count_from: Instant,
@@ -84,7 +84,7 @@ impl ClientLoad {
     }
 
     async fn send(&self, intended: Instant) {
-        match self.api.post("/v1/translate", self.body.clone()).await {
+        match self.client.post_raw("/v1/translate", self.body.clone()).await {
             Ok(_) => self.count(intended, Ok(())),
             Err(error) => self.count(intended, Err(error.code())),
         }

@@ -1,4 +1,4 @@
-//! NodeCounts and latencies of a load, as a table and as JSON.
+//! Counts and latencies of a load, as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,5 @@
 //! The section `[session]`.
 
-use lingua_core::session::SegmentRules;
 use lingua_engine::session::SessionOptions;
 use lingua_server::options::SessionSocketOptions;
 use serde::{Deserialize, Serialize};
@@ -8,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::BadConfig;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct SessionConfig {
     /// A segment ends after this time without audio.
     pub(crate) pause_ms: u64,
@@ -40,29 +39,6 @@ pub(crate) struct SessionConfig {
     pub(crate) write_ms: u64,
 }
 
-impl Default for SessionConfig {
-    fn default() -> Self {
-        let SessionSocketOptions { rules, frame_bytes_max, write_ms } =
-            SessionSocketOptions::default();
-        Self {
-            pause_ms: rules.segments.pause_ms,
-            segment_max_ms: rules.segments.segment_max_ms,
-            vad: false,
-            silence_ms: 600,
-            deadline_ms: rules.deadline_ms,
-            resume_ms: rules.resume_ms,
-            idle_ms: rules.idle_ms,
-            rate_max: rules.rate_max,
-            rate_window_ms: rules.rate_window_ms,
-            frame_bytes_max,
-            open_segments_max: rules.open_segments_max,
-            per_token_max: rules.per_token_max,
-            sessions_max: rules.sessions_max,
-            write_ms,
-        }
-    }
-}
-
 impl SessionConfig {
     /// The settings for the server; an error if one of them makes sessions useless.
     pub(crate) fn settings(&self) -> Result<SessionSocketOptions, BadConfig> {
@@ -80,16 +56,8 @@ impl SessionConfig {
         if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(BadConfig(format!("session.{name} is 0; give at least 1")));
         }
-        let defaults = SessionOptions::default();
-        let rules = SessionOptions {
-            segments: SegmentRules {
-                pause_ms: self.pause_ms,
-                segment_max_ms: self.segment_max_ms,
-                silence_ms: self.vad.then_some(self.silence_ms),
-                ..defaults.segments
-            },
+        let mut rules = SessionOptions {
             deadline_ms: self.deadline_ms,
-            wait_ms: defaults.wait_ms,
             resume_ms: self.resume_ms,
             idle_ms: self.idle_ms,
             rate_max: self.rate_max,
@@ -97,8 +65,23 @@ impl SessionConfig {
             open_segments_max: self.open_segments_max,
             per_token_max: self.per_token_max,
             sessions_max: self.sessions_max,
+            ..SessionOptions::default()
         };
+        rules.segments.pause_ms = self.pause_ms;
+        rules.segments.segment_max_ms = self.segment_max_ms;
+        rules.segments.silence_ms = self.vad.then_some(self.silence_ms);
         let Self { frame_bytes_max, write_ms, .. } = *self;
         Ok(SessionSocketOptions { rules, frame_bytes_max, write_ms })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_server() {
+        let settings = super::super::Config::default().session.settings().unwrap();
+        assert_eq!(settings, SessionSocketOptions::default());
     }
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use lingua_sdk::session::SessionEvent;
 use lingua_sdk::{Session, SessionSettings};
 use lingua_wire::session::SessionStart;
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
-use crate::simulated::{StopSwitch, socket_url};
+use crate::api::{SESSION_SOCKET, socket_url};
 
 /// Number of conversations.
 const CONVERSATIONS: u64 = 4;
@@ -37,11 +38,11 @@ pub(super) struct ConversationStats {
     pub(super) latest: String,
 }
 
-/// Runs the conversations until `stop`.
-pub(super) async fn run(url: String, stats: Arc<Mutex<ConversationStats>>, stop: StopSwitch) {
+/// Runs the conversations, for ever.
+pub(super) async fn run(url: &str, stats: &Arc<Mutex<ConversationStats>>) {
     let mut conversations = JoinSet::new();
     for n in 0..CONVERSATIONS {
-        let (url, stats) = (url.clone(), Arc::clone(&stats));
+        let (url, stats) = (url.to_owned(), Arc::clone(stats));
         conversations.spawn(async move {
             sleep(PAUSE * n as u32).await;
             loop {
@@ -52,7 +53,7 @@ pub(super) async fn run(url: String, stats: Arc<Mutex<ConversationStats>>, stop:
             }
         });
     }
-    stop.wait().await;
+    std::future::pending().await
 }
 
 async fn converse(url: &str, stats: &Mutex<ConversationStats>) -> anyhow::Result<()> {
@@ -64,39 +65,39 @@ async fn converse(url: &str, stats: &Mutex<ConversationStats>) -> anyhow::Result
         context: Some(true),
         ..SessionStart::default()
     };
-    let settings = SessionSettings::new(socket_url(url, "/v1/session/ws"));
+    let settings = SessionSettings::new(socket_url(url, SESSION_SOCKET));
     let mut session = Session::start(settings, &start).await?;
     let (mut last_seq, mut ticks) = (0, interval(Duration::from_millis(20)));
     for turn in 0_u64.. {
         let speaker = if turn % 2 == 0 { "a" } else { "b" };
         session.turn_start(Some(speaker)).await;
         for n in 0..FRAMES {
-            loop {
-                tokio::select! {
-                    _ = ticks.tick() => break,
-                    event = session.next() => match event? {
-                        Some(event) => count(event, &mut last_seq, stats),
-                        None => return Ok(()),
-                    },
-                }
-            }
+            receive(&mut session, ticks.tick(), &mut last_seq, stats).await?;
             session.audio(tone(n)).await;
         }
         session.turn_end().await;
-        let pause = sleep(PAUSE);
-        tokio::pin!(pause);
-        loop {
-            tokio::select! {
-                () = &mut pause => break,
-                event = session.next() => match event? {
-                    Some(event) => count(event, &mut last_seq, stats),
-                    None => return Ok(()),
-                },
-            }
-        }
+        receive(&mut session, sleep(PAUSE), &mut last_seq, stats).await?;
         ticks.reset();
     }
     Ok(())
+}
+
+/// Counts what arrives until a moment; an error if the session ends before.
+async fn receive<T>(
+    session: &mut Session,
+    until: impl Future<Output = T>,
+    last_seq: &mut u64,
+    stats: &Mutex<ConversationStats>,
+) -> anyhow::Result<()> {
+    tokio::pin!(until);
+    loop {
+        tokio::select! {
+            _ = &mut until => return Ok(()),
+            event = session.next() => {
+                count(event?.context("the session has ended")?, last_seq, stats);
+            }
+        }
+    }
 }
 
 fn count(event: SessionEvent, last_seq: &mut u64, stats: &Mutex<ConversationStats>) {

@@ -10,7 +10,8 @@ use lingua_sdk::{Node, NodeOptions};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::simulated::{SimulatedHandler, StopSwitch, node_url};
+use crate::api::{NODE_SOCKET, socket_url};
+use crate::simulated::{SimulatedHandler, StopSwitch};
 
 /// How long running jobs may go on when the demo ends.
 const GRACE: Duration = Duration::from_secs(2);
@@ -56,7 +57,7 @@ pub(super) const DEMO_NODES: [DemoNode; 8] = [
 pub(super) fn run(url: &str, stop: &StopSwitch) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
     let mut nodes = JoinSet::new();
     for (seed, node) in DEMO_NODES.iter().enumerate() {
-        let options = NodeOptions::new(node_url(url))
+        let options = NodeOptions::new(socket_url(url, NODE_SOCKET))
             .node_id(NodeId::new(node.name).context("a bad node id")?)
             .languages(node.languages, node.languages, node.languages)
             .slots(node.slots)

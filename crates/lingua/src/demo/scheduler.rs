@@ -3,10 +3,9 @@
 //! Start at [`DemoScheduler::start`]. It runs as `lingua serve` does, on a thread of its own, so
 //! that the demo's nodes and clients do not delay it.
 
-use std::net::SocketAddr;
 use std::thread;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, bail};
 use tokio::sync::oneshot;
 
 use crate::config::Config;
@@ -14,9 +13,9 @@ use crate::serve;
 
 #[derive(Debug)]
 pub(crate) struct DemoScheduler {
-    address: SocketAddr,
+    pub(crate) url: String,
     stop: oneshot::Sender<()>,
-    thread: thread::JoinHandle<anyhow::Result<()>>,
+    ended: oneshot::Receiver<anyhow::Result<()>>,
 }
 
 impl DemoScheduler {
@@ -24,36 +23,33 @@ impl DemoScheduler {
     pub(crate) async fn start(config: Config) -> anyhow::Result<Self> {
         let (stop, stopped) = oneshot::channel::<()>();
         let (listening, address) = oneshot::channel();
-        let scheduler = move || {
+        let (end, ended) = oneshot::channel();
+        let run = move || {
             let stop = async { drop(stopped.await) };
             serve::runtime(config.server.threads)?.block_on(serve::serve(config, stop, |address| {
                 listening.send(address).ok();
             }))
         };
-        let thread = thread::Builder::new()
+        thread::Builder::new()
             .name("scheduler".to_owned())
-            .spawn(scheduler)
+            .spawn(|| end.send(run()).ok())
             .context("cannot start a thread")?;
         match address.await {
-            Ok(address) => Ok(Self { address, stop, thread }),
-            Err(_) => Err(join(thread)
-                .err()
-                .unwrap_or_else(|| anyhow!("the scheduler ended before it listened"))),
+            Ok(address) => Ok(Self { url: format!("http://{address}"), stop, ended }),
+            Err(_) => {
+                until_end(ended).await?;
+                bail!("the scheduler ended before it listened")
+            }
         }
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
     }
 
     /// Stops it and waits for its end.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         drop(self.stop);
-        let thread = self.thread;
-        tokio::task::spawn_blocking(move || join(thread)).await.context("cannot wait for it")?
+        until_end(self.ended).await
     }
 }
 
-fn join(thread: thread::JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
-    thread.join().map_err(|_| anyhow!("the scheduler's thread panicked"))?
+async fn until_end(ended: oneshot::Receiver<anyhow::Result<()>>) -> anyhow::Result<()> {
+    ended.await.context("the scheduler's thread panicked")?
 }

@@ -8,17 +8,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use lingua_sdk::Client;
 use lingua_wire::client::{Dispatch, DispatchOptions};
-use lingua_wire::to_json;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
-
-use crate::api::ApiClient;
-use crate::simulated::StopSwitch;
 
 const OPEN_MAX: usize = 400;
 
@@ -53,7 +50,8 @@ pub(super) struct TrafficStats {
     pub(super) open: u64,
     /// Jobs a second to send.
     target_rate: f64,
-    last_error: Option<String>,
+    /// Error code of the last job that failed.
+    pub(super) last_error: Option<String>,
     recent: VecDeque<(Instant, Duration)>,
 }
 
@@ -69,11 +67,6 @@ impl TrafficStats {
     pub(super) fn new(target_rate: f64) -> Self {
         let recent = VecDeque::new();
         Self { done: 0, failed: 0, open: 0, target_rate, last_error: None, recent }
-    }
-
-    /// Error code of the last job that failed.
-    pub(super) fn last_error(&self) -> Option<&str> {
-        self.last_error.as_deref()
     }
 
     /// Raises the rate if the nodes are idle, lowers it if they are busy.
@@ -112,20 +105,9 @@ impl TrafficStats {
     }
 }
 
-/// Sends jobs until `stop`.
-pub(super) async fn run(api: ApiClient, stats: Arc<Mutex<TrafficStats>>, stop: StopSwitch) {
-    tokio::select! {
-        () = send_jobs(api, stats) => {}
-        () = stop.wait() => {}
-    }
-}
-
-async fn send_jobs(api: ApiClient, stats: Arc<Mutex<TrafficStats>>) {
+/// Sends jobs, for ever.
+pub(super) async fn run(client: &Client, stats: &Arc<Mutex<TrafficStats>>) {
     let mut rng = StdRng::seed_from_u64(7);
-    let bodies: Vec<Bytes> = SENTENCES
-        .iter()
-        .flat_map(|&(src, tgt, text, times)| std::iter::repeat_n(body(src, tgt, text), times))
-        .collect();
     let permits = Arc::new(Semaphore::new(OPEN_MAX));
     loop {
         let rate = stats.lock().target_rate;
@@ -133,12 +115,13 @@ async fn send_jobs(api: ApiClient, stats: Arc<Mutex<TrafficStats>>) {
         let pause_s = -(1.0 - rng.random::<f64>()).ln() / rate;
         sleep(Duration::from_secs_f64(pause_s)).await;
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-        let body = bodies[rng.random_range(0..bodies.len())].clone();
-        let (api, stats) = (api.clone(), Arc::clone(&stats));
+        let sentence = SENTENCES.choose_weighted(&mut rng, |(.., weight)| *weight);
+        let &(src, tgt, text, _) = sentence.expect("the weights are positive");
+        let (client, stats) = (client.clone(), Arc::clone(stats));
         stats.lock().open += 1;
         tokio::spawn(async move {
             let start = Instant::now();
-            let reply = api.post("/v1/translate", body).await;
+            let reply = client.translate(&job(src, tgt, text)).await;
             let (now, error) = (Instant::now(), reply.err());
             stats.lock().count(now, now - start, error.map(|error| error.code().to_owned()));
             drop(permit);
@@ -146,16 +129,16 @@ async fn send_jobs(api: ApiClient, stats: Arc<Mutex<TrafficStats>>) {
     }
 }
 
-fn body(src: &str, tgt: &str, text: &str) -> Bytes {
+fn job(src: &'static str, tgt: &'static str, text: &'static str) -> Dispatch<'static> {
     let options = DispatchOptions { require_tts: Some(true), ..DispatchOptions::default() };
-    Bytes::from(to_json(&Dispatch {
+    Dispatch {
         session_id: Some("demo".into()),
         src_lang: src.into(),
         tgt_lang: tgt.into(),
         text: Some(text.into()),
         options: Some(options),
         ..Dispatch::default()
-    }))
+    }
 }
 
 #[cfg(test)]
@@ -182,7 +165,7 @@ mod tests {
         stats.open = 1;
         stats.count(now, Duration::ZERO, Some("NO_CAPABLE_NODE".into()));
         assert_eq!(stats.rate(now, WINDOW), TrafficRate::default());
-        assert_eq!((stats.failed, stats.last_error()), (1, Some("NO_CAPABLE_NODE")));
+        assert_eq!((stats.failed, stats.last_error.as_deref()), (1, Some("NO_CAPABLE_NODE")));
     }
 
     #[test]

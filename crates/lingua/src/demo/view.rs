@@ -2,11 +2,11 @@
 //!
 //! Start at [`DemoView::draw`]. [`DemoTerminal`] shows it without flicker.
 
-use std::fmt::Write as _;
+use comfy_table::Color;
 
 use super::conversation::ConversationStats;
 use super::traffic::TrafficRate;
-use crate::screen::{StateColour, print_text};
+use crate::screen::{paint, print_text, state_colour};
 
 /// Longest bar, in characters; each is a slot.
 const BAR_MAX: u32 = 12;
@@ -61,18 +61,14 @@ impl DemoView {
     pub(super) fn draw(&self, colours: bool) -> String {
         let Self { url, seconds, done, failed, retried, open, queued, rate, .. } = self;
         let TrafficRate { jobs_per_s, p50_ms, p95_ms } = rate;
-        let mut out = format!("Lingua demo at {url}, {seconds} s\n\n");
-        for bar in &self.bars {
-            out.push_str(&bar.draw(colours));
-            out.push('\n');
-        }
-        let failed = StateColour::Red.paint(&format!("{failed} failed"), colours && *failed > 0);
+        let bars: String = self.bars.iter().map(|bar| bar.draw(colours) + "\n").collect();
+        let colour = Some(Color::Red).filter(|_| *failed > 0);
+        let failed = paint(&format!("{failed} failed"), colour, colours);
         let why = self.last_error.as_ref().map(|code| format!(" (last: {code})"));
         let why = why.unwrap_or_default();
-        // Writing to a string cannot fail.
-        let _ = write!(
-            out,
-            "\n  jobs     {done} done   {failed}{why}   {retried} retried\n  \
+        format!(
+            "Lingua demo at {url}, {seconds} s\n\n{bars}\n  \
+             jobs     {done} done   {failed}{why}   {retried} retried\n  \
              now      {open} open   {queued} waiting for a slot   fleet {:.0} % busy\n  \
              speed    {jobs_per_s:.1} jobs/s   p50 {p50_ms} ms   p95 {p95_ms} ms\n  \
              talk     {}\n           {}\n\n{}\n",
@@ -80,8 +76,7 @@ impl DemoView {
             self.sessions_line(),
             self.conversations.latest,
             self.hints(),
-        );
-        out
+        )
     }
 
     /// Counts of the sessions.
@@ -113,10 +108,10 @@ impl NodeBar {
         let shown = (*max).min(BAR_MAX);
         let full = (used * shown).div_ceil(*max.max(&1)).min(shown);
         let bar = "█".repeat(full as usize) + &"░".repeat((shown - full) as usize);
-        let colour = StateColour::of_state(state);
+        let colour = state_colour(state);
         let gap = " ".repeat((BAR_MAX - shown) as usize);
-        let state = colour.paint(&format!("{state:<9}"), colours);
-        let bar = colour.paint(&bar, colours);
+        let state = paint(&format!("{state:<9}"), colour, colours);
+        let bar = paint(&bar, colour, colours);
         let text =
             format!("  {name:<8} {languages:<12} {state} {bar}{gap} {used:>2}/{max:<2}  {note}");
         text.trim_end().to_owned()

@@ -1,6 +1,6 @@
 //! WAV files: the input of `lingua say`, and the translated speech.
 //!
-//! Start at [`WavInput::read`] and [`WavOutput::write`].
+//! Start at [`WavInput::read`] and [`write`].
 
 use std::path::Path;
 
@@ -52,45 +52,32 @@ impl WavInput {
     }
 }
 
-/// The translated speech.
-#[derive(Debug, Default)]
-pub(super) struct WavOutput {
-    sample_rate: Option<u32>,
-    samples: Vec<i16>,
-}
-
-impl WavOutput {
-    /// Appends the speech of a result.
-    pub(super) fn add(&mut self, audio: &Audio<'_>) -> anyhow::Result<()> {
+/// Writes the speech of all results to a file and returns its length in milliseconds.
+pub(super) fn write<'a>(
+    path: &Path,
+    speech: impl Iterator<Item = &'a Audio<'a>>,
+) -> anyhow::Result<u64> {
+    let (mut sample_rate, mut samples) = (None, vec![]);
+    for audio in speech {
         if audio.format != "pcm16" {
             bail!("the speech is {}; only pcm16 can be saved as WAV", audio.format);
         }
         let rate = audio.sample_rate.context("the speech does not say its sample rate")?;
-        if *self.sample_rate.get_or_insert(rate) != rate {
+        if *sample_rate.get_or_insert(rate) != rate {
             bail!("results have different sample rates; nothing was saved");
         }
         let bytes = audio.decode("tts_audio")?;
-        let pairs = bytes.as_chunks::<2>().0;
-        self.samples.extend(pairs.iter().map(|&pair| i16::from_le_bytes(pair)));
-        Ok(())
+        samples.extend(bytes.as_chunks().0.iter().map(|&pair| i16::from_le_bytes(pair)));
     }
-
-    /// Writes a file and returns its length in milliseconds.
-    pub(super) fn write(&self, path: &Path) -> anyhow::Result<u64> {
-        let Some(sample_rate) = self.sample_rate else {
-            bail!("no result contains speech; do the nodes serve speech synthesis?");
-        };
-        let spec = WavSpec {
-            channels: 1,
-            sample_rate,
-            bits_per_sample: 16,
-            sample_format: SampleFormat::Int,
-        };
-        let mut writer = WavWriter::create(path, spec)?;
-        for &sample in &self.samples {
-            writer.write_sample(sample)?;
-        }
-        writer.finalize()?;
-        Ok(self.samples.len() as u64 * 1000 / u64::from(sample_rate.max(1)))
+    let Some(sample_rate) = sample_rate else {
+        bail!("no result contains speech; do the nodes serve speech synthesis?");
+    };
+    let spec =
+        WavSpec { channels: 1, sample_rate, bits_per_sample: 16, sample_format: SampleFormat::Int };
+    let mut writer = WavWriter::create(path, spec)?;
+    for &sample in &samples {
+        writer.write_sample(sample)?;
     }
+    writer.finalize()?;
+    Ok(samples.len() as u64 * 1000 / u64::from(sample_rate.max(1)))
 }
