@@ -63,11 +63,6 @@ impl ServiceSet {
         self.0 >> service as u8 & 1 == 1
     }
 
-    /// The set as a mask, one bit for each of [`Service::ALL`].
-    pub const fn mask(self) -> u8 {
-        self.0
-    }
-
     /// The services in the set.
     pub fn iter(self) -> impl Iterator<Item = Service> {
         Service::ALL.into_iter().filter(move |&service| self.contains(service))

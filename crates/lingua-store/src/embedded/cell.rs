@@ -18,9 +18,9 @@ use lingua_core::{
 };
 
 use crate::contract::{
-    CellRecord, CommitReply, ExpiredLease, Freed, HeartbeatReply, HeartbeatRequest, LapsedNode,
-    LeaseKey, LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord, Place,
-    REAP_BATCH, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
+    CellRecord, Change, CommitReply, ExpiredLease, Freed, HeartbeatReply, HeartbeatRequest,
+    LapsedNode, LeaseKey, LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord,
+    Place, REAP_BATCH, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
     ReserveRequest,
 };
 
@@ -31,22 +31,19 @@ pub(super) struct Cell {
     /// By slot. `used` is in the roster only.
     nodes: Vec<Option<NodeRecord>>,
     /// The highest epoch of each slot: a lower one is refused, even when the node is gone.
-    epochs: [Epoch; CELL_NODES_MAX],
+    pub(super) epochs: [Epoch; CELL_NODES_MAX],
     leases: HashMap<JobId, LeaseRecord>,
     /// No lease expires before this. A lower bound is enough: it spares most calls the search.
     next_expiry_ms: u64,
-    fence: Fence,
+    pub(super) fence: Fence,
     /// How many drain and resume commands were carried out.
     drain_commands: u64,
     /// Nodes that were draining before a restart and have not registered since.
-    drain_on_return: Vec<(Slot, NodeId)>,
+    pub(super) drain_on_return: Vec<(Slot, NodeId)>,
 }
 
-/// A reply, and the node whose change goes to the feed.
-pub(super) struct CellReply<T> {
-    pub(super) reply: T,
-    pub(super) node: Option<(NodeId, Place)>,
-}
+/// A reply, and the change of a node for the feed.
+pub(super) type CellReply<T> = (T, Option<Change>);
 
 impl Cell {
     pub(super) fn new(id: CellId, rules: Rules) -> Self {
@@ -61,22 +58,6 @@ impl Cell {
             drain_commands: 0,
             drain_on_return: Vec::new(),
         }
-    }
-
-    /// Continues after a restart: fences and epochs go on above these.
-    pub(super) fn resume(&mut self, fence: Fence, epoch: Epoch) {
-        self.fence = fence;
-        self.epochs = [epoch; CELL_NODES_MAX];
-    }
-
-    /// Sets the highest epoch of a slot's former tenants.
-    pub(super) fn set_epoch(&mut self, slot: Slot, epoch: Epoch) {
-        self.epochs[slot.index()] = epoch;
-    }
-
-    /// Drains a node as soon as it registers again.
-    pub(super) fn drain_on_return(&mut self, slot: Slot, node: NodeId) {
-        self.drain_on_return.push((slot, node));
     }
 
     /// Selects a node and takes a slot on it.
@@ -163,7 +144,7 @@ impl Cell {
         let same = old.filter(|old| old.place == r.place && old.node == r.node);
         let is_online = same.is_some_and(|old| old.state != NodeState::Offline);
         if r.place.epoch <= known && !is_online {
-            return CellReply { reply: RegisterReply::Stale { current: known }, node: None };
+            return (RegisterReply::Stale { current: known }, None);
         }
         // A drain command survives the node's reconnect, but not the node.
         let mut drain_ordered = old.is_some_and(|old| old.node == r.node && old.drain_ordered);
@@ -190,14 +171,14 @@ impl Cell {
             via: r.via,
         };
         let after = (node.place.epoch, node.state, Arc::clone(&node.profile));
-        let changed = (before != Some(after)).then(|| (node.node.clone(), node.place));
+        let change = (before != Some(after)).then(|| node_change(node.node.clone(), node.place));
         node.enroll(&mut self.roster);
         if self.nodes.len() <= i {
             self.nodes.resize(i + 1, None);
         }
         self.nodes[i] = Some(node);
         self.epochs[i] = r.place.epoch;
-        CellReply { reply: RegisterReply::Registered { lost }, node: changed }
+        (RegisterReply::Registered { lost }, change)
     }
 
     pub(super) fn heartbeat(
@@ -211,7 +192,7 @@ impl Cell {
             true => self.nodes.get_mut(slot.index()).and_then(Option::as_mut),
         };
         let Some(node) = found.filter(|node| node.state != NodeState::Offline) else {
-            return CellReply { reply: HeartbeatReply::Reregister, node: None };
+            return (HeartbeatReply::Reregister, None);
         };
         let before = node.state;
         node.health = request.health.unwrap_or(node.health);
@@ -239,8 +220,8 @@ impl Cell {
                 None => unknown.push(key),
             }
         }
-        let reply = HeartbeatReply::Accepted { drain, unknown };
-        CellReply { reply, node: (state != before).then_some((id, request.place)) }
+        let change = (state != before).then(|| node_change(id, request.place));
+        (HeartbeatReply::Accepted { drain, unknown }, change)
     }
 
     /// A planted bug: a cell cannot know whether the owner still wants the attempt.
@@ -263,7 +244,7 @@ impl Cell {
         command: NodeCommand,
     ) -> CellReply<NodeCommandReply> {
         let Some(node) = current(&mut self.nodes, place) else {
-            return CellReply { reply: NodeCommandReply::Stale, node: None };
+            return (NodeCommandReply::Stale, None);
         };
         let before = node.state;
         match command {
@@ -285,8 +266,8 @@ impl Cell {
             self.nodes[place.slot.index()] = None;
         }
         let is_change = state != before || command == NodeCommand::Retire;
-        let node = is_change.then_some((id, place));
-        CellReply { reply: NodeCommandReply::Set { lost }, node }
+        let change = is_change.then(|| node_change(id, place));
+        (NodeCommandReply::Set { lost }, change)
     }
 
     /// The node that has just got this command, and the command's number, if it is one to drain or
@@ -407,6 +388,10 @@ impl Cell {
         }
         !due.is_empty()
     }
+}
+
+fn node_change(node: NodeId, Place { cell, slot, epoch }: Place) -> Change {
+    Change::Node { cell, slot, epoch, node }
 }
 
 /// The node in this place, if it is this incarnation.

@@ -28,7 +28,7 @@ const DISK_REMOVALS_MAX: usize = 64;
 /// Bytes that an ended job counts beside its specification and outcome: record, ids and map entry.
 const RECORD_BYTES: usize = 512;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Jobs {
     limits: StoreLimits,
     /// Boxed, because map entries move when neighbours come and go.
@@ -65,15 +65,7 @@ impl AsMut<ChangeLog> for Jobs {
 
 impl Jobs {
     pub(super) fn new(limits: StoreLimits) -> Self {
-        Self {
-            limits,
-            records: BTreeMap::new(),
-            open: BTreeMap::new(),
-            ended: VecDeque::new(),
-            ended_bytes: 0,
-            changes: ChangeLog::default(),
-            on_disk_only: VecDeque::new(),
-        }
+        Self { limits, ..Self::default() }
     }
 
     /// Starts with the jobs that were on disk, and logs changes from now on.
