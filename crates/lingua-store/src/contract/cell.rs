@@ -355,7 +355,7 @@ impl CellRecord {
 
 impl NodeRecord {
     /// Puts the node into its slot of the roster.
-    pub(crate) fn enroll(&self, roster: &mut Roster) {
+    pub fn enroll(&self, roster: &mut Roster) {
         let status = NodeStatus {
             state: self.state,
             fresh_until_ms: self.fresh_until_ms,
