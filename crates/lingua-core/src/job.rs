@@ -55,12 +55,6 @@ pub struct RetryPolicy {
     pub max_retry: u32,
 }
 
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self { max_retry: 2 }
-    }
-}
-
 /// A job, as its owner runs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobMachine {

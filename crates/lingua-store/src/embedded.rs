@@ -26,14 +26,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::contract::{
-    AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, BusDelivery,
-    Bytes, CellRecord, Change, Changes, CommitReply, CreateReply, ElectReply, ElectRequest,
-    Envelope, Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter,
-    JobPage, JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
-    PublishRequest, PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveReply,
-    ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord, Store, StoreIdentity,
-};
+use crate::contract::*;
 use crate::error::Result;
 
 mod cell;
