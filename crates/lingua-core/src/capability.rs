@@ -10,6 +10,7 @@
 use std::fmt;
 
 use crate::lang::{Lang, LangPair, Source};
+use crate::named::named_enum;
 
 /// Most languages in one list.
 pub const LANGS_MAX: usize = 512;
@@ -17,49 +18,21 @@ pub const LANGS_MAX: usize = 512;
 /// Most explicit translation pairs of one node.
 pub const NMT_PAIRS_MAX: usize = 16_384;
 
-/// A step of the work on an utterance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Service {
-    /// Speech recognition.
-    Asr,
-    /// Repair of the recognised text.
-    Semantic,
-    /// Machine translation.
-    Nmt,
-    /// Speech synthesis.
-    Tts,
-    /// Keeping the speaker's tone of voice.
-    Tone,
-    /// Recognition while the speaker still speaks.
-    Streaming,
-}
-
-impl Service {
-    /// Every service, in the order of the bits of a [`ServiceSet`].
-    pub const ALL: [Self; 6] =
-        [Self::Asr, Self::Semantic, Self::Nmt, Self::Tts, Self::Tone, Self::Streaming];
-
-    /// The name on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Asr => "asr",
-            Self::Semantic => "semantic",
-            Self::Nmt => "nmt",
-            Self::Tts => "tts",
-            Self::Tone => "tone",
-            Self::Streaming => "streaming",
-        }
-    }
-
-    /// The service of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|service| service.as_str() == name)
-    }
-}
-
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+named_enum! {
+    /// A step of the work on an utterance. The order is that of the bits of a [`ServiceSet`].
+    pub enum Service {
+        /// Speech recognition.
+        Asr = "asr",
+        /// Repair of the recognised text.
+        Semantic = "semantic",
+        /// Machine translation.
+        Nmt = "nmt",
+        /// Speech synthesis.
+        Tts = "tts",
+        /// Keeping the speaker's tone of voice.
+        Tone = "tone",
+        /// Recognition while the speaker still speaks.
+        Streaming = "streaming",
     }
 }
 
@@ -88,11 +61,6 @@ impl ServiceSet {
     /// Whether the service is in the set.
     pub const fn contains(self, service: Service) -> bool {
         self.0 >> service as u8 & 1 == 1
-    }
-
-    /// The set as a mask, one bit for each of [`Service::ALL`].
-    pub const fn mask(self) -> u8 {
-        self.0
     }
 
     /// The services in the set.
@@ -143,11 +111,16 @@ impl LangSet {
 
 impl FromIterator<Lang> for LangSet {
     fn from_iter<I: IntoIterator<Item = Lang>>(langs: I) -> Self {
-        let mut langs: Vec<Lang> = langs.into_iter().collect();
-        langs.sort_unstable();
-        langs.dedup();
-        Self(langs.into_boxed_slice())
+        Self(sorted(langs))
     }
+}
+
+/// The items in order, without repetition.
+fn sorted<T: Ord>(items: impl IntoIterator<Item = T>) -> Box<[T]> {
+    let mut items: Vec<T> = items.into_iter().collect();
+    items.sort_unstable();
+    items.dedup();
+    items.into_boxed_slice()
 }
 
 /// Which directions a node translates.
@@ -162,10 +135,7 @@ pub enum Nmt {
 impl Nmt {
     /// These directions only.
     pub fn pairs(pairs: impl IntoIterator<Item = (Lang, Lang)>) -> Self {
-        let mut pairs: Vec<_> = pairs.into_iter().collect();
-        pairs.sort_unstable();
-        pairs.dedup();
-        Self::Pairs(pairs.into_boxed_slice())
+        Self::Pairs(sorted(pairs))
     }
 
     /// Whether it translates this direction.

@@ -43,13 +43,6 @@ pub enum NameError {
     },
 }
 
-impl NameError {
-    /// The error code that users see.
-    pub fn code(&self) -> &'static str {
-        "INVALID_REQUEST"
-    }
-}
-
 fn check_name(text: &str) -> Result<(), NameError> {
     if text.is_empty() {
         return Err(NameError::Empty);
@@ -63,6 +56,31 @@ fn check_name(text: &str) -> Result<(), NameError> {
         None => Ok(()),
     }
 }
+
+/// Reads and prints a type as its text, in debug output too.
+macro_rules! is_text {
+    ($Type:ident, $Error:ident) => {
+        impl std::str::FromStr for $Type {
+            type Err = $Error;
+            fn from_str(text: &str) -> Result<Self, $Error> {
+                Self::new(text)
+            }
+        }
+
+        impl std::fmt::Display for $Type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl std::fmt::Debug for $Type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+pub(crate) use is_text;
 
 macro_rules! name {
     ($(#[$doc:meta])* $Name:ident) => {
@@ -83,24 +101,7 @@ macro_rules! name {
             }
         }
 
-        impl FromStr for $Name {
-            type Err = NameError;
-            fn from_str(text: &str) -> Result<Self, NameError> {
-                Self::new(text)
-            }
-        }
-
-        impl fmt::Display for $Name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl fmt::Debug for $Name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
+        is_text!($Name, NameError);
     };
 }
 

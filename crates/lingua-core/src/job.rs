@@ -1,8 +1,8 @@
 //! The state machine of a job: `NEW → SELECTING → RESERVED → DISPATCHED → ACKED → DONE`.
 //!
 //! Start at [`JobMachine::apply`]: a state and an event give the next state and the effects that
-//! the job's owner has to perform, in order. [`Stage::may_become`] is the same map without the
-//! reasons; stores use it to refuse steps that no event could have caused.
+//! the job's owner has to perform, in order. [`Stage::may_reach`] is the same map without the
+//! reasons; requests to stores use it to refuse steps that no events could have caused.
 //!
 //! | file | what |
 //! |---|---|
@@ -55,12 +55,6 @@ pub struct RetryPolicy {
     pub max_retry: u32,
 }
 
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self { max_retry: 2 }
-    }
-}
-
 /// A job, as its owner runs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobMachine {
@@ -106,65 +100,39 @@ impl JobMachine {
 
     /// Applies an event; gives the effects to perform, in order. A refused event changes nothing.
     pub fn apply(&mut self, event: JobEvent, retry: RetryPolicy) -> Result<Vec<Effect>, Refusal> {
-        use JobState::{Acked, Dispatched, Reserved, Retrying, Selecting};
-
         self.check(&event)?;
-        let state = self.stage.state;
-        match event {
-            JobEvent::Select => {
-                self.stage.state = Selecting;
-                Ok(vec![])
-            }
+        Ok(match event {
+            JobEvent::Select => self.proceed(JobState::Selecting, None),
             JobEvent::Granted(grant) => {
-                self.stage.state = Reserved;
                 self.grant = Some(grant);
-                Ok(vec![])
+                self.proceed(JobState::Reserved, None)
             }
-            JobEvent::NoSlot(failure) => {
-                Ok(self.end(JobState::Failed, Some(Effect::Fail(failure))))
-            }
-            JobEvent::Dispatch => {
-                self.stage.state = Dispatched;
-                Ok(vec![Effect::Send])
-            }
+            JobEvent::NoSlot(failure) => self.fail(failure, false),
+            JobEvent::Dispatch => self.proceed(JobState::Dispatched, Some(Effect::Send)),
             // The node may confirm twice.
-            JobEvent::Acked(_) if state == Acked => Ok(vec![]),
-            JobEvent::Acked(_) => {
-                self.stage.state = Acked;
-                Ok(vec![Effect::Commit])
-            }
-            JobEvent::Done(_) => Ok(self.end(JobState::Done, None)),
+            JobEvent::Acked(_) if self.stage.state == JobState::Acked => vec![],
+            JobEvent::Acked(_) => self.proceed(JobState::Acked, Some(Effect::Commit)),
+            JobEvent::Done(_) => self.end(JobState::Done, None, false),
             JobEvent::NodeFailed { retryable: false, .. } => {
-                Ok(self.end(JobState::Failed, Some(Effect::Fail(JobFailure::NotRetryable))))
+                self.fail(JobFailure::NotRetryable, false)
             }
-            JobEvent::NodeFailed { .. } => Ok(self.retry(Cause::NodeFailed, retry)),
-            JobEvent::Refused(_) => Ok(self.retry(Cause::Refused, retry)),
+            JobEvent::NodeFailed { .. } => self.retry(Cause::NodeFailed, retry),
+            JobEvent::Refused(_) => self.retry(Cause::Refused, retry),
             JobEvent::Overtaken(_) => {
                 let effects = self.retry(Cause::Refused, retry);
                 self.tried.pop();
-                Ok(effects)
+                effects
             }
-            JobEvent::SendFailed { .. } => Ok(self.retry(Cause::SendFailed, retry)),
-            JobEvent::AckTimeout { .. } => Ok(self.retry(Cause::AckTimeout, retry)),
-            JobEvent::RunTimeout { .. } => Ok(self.retry(Cause::RunTimeout, retry)),
-            JobEvent::NodeLost { .. } => Ok(self.retry(Cause::NodeLost, retry)),
-            JobEvent::Reclaimed => {
-                let mut effects = self.release();
-                self.stage = Stage { state: Retrying, attempt: self.stage.attempt.next() };
-                effects.push(Effect::Retry { cause: Cause::Reclaimed });
-                Ok(effects)
-            }
-            JobEvent::DeadlinePassed => {
-                Ok(self.stop(JobState::Failed, Effect::Fail(JobFailure::Deadline)))
-            }
-            JobEvent::InstanceLost => {
-                Ok(self.stop(JobState::Failed, Effect::Fail(JobFailure::InstanceLost)))
-            }
-            JobEvent::Cancel => Ok(self.stop(JobState::Cancelled, Effect::ConfirmCancel)),
-            JobEvent::InternalError => {
-                Ok(self.stop(JobState::Failed, Effect::Fail(JobFailure::Internal)))
-            }
-        }
+            JobEvent::SendFailed(_) => self.retry(Cause::SendFailed, retry),
+            JobEvent::AckTimeout(_) => self.retry(Cause::AckTimeout, retry),
+            JobEvent::RunTimeout(_) => self.retry(Cause::RunTimeout, retry),
+            JobEvent::NodeLost(_) => self.retry(Cause::NodeLost, retry),
+            JobEvent::Reclaimed => self.next_attempt(Cause::Reclaimed),
+            JobEvent::DeadlinePassed => self.fail(JobFailure::Deadline, true),
+            JobEvent::InstanceLost => self.fail(JobFailure::InstanceLost, true),
+            JobEvent::InternalError => self.fail(JobFailure::Internal, true),
+            JobEvent::Cancel => self.end(JobState::Cancelled, Some(Effect::ConfirmCancel), true),
+        })
     }
 
     /// Whether a node's report about its attempt would count now. Changes nothing.
@@ -207,59 +175,46 @@ impl JobMachine {
         *count += 1;
         if *count > limit {
             let failure = JobFailure::RetriesExhausted { last: cause };
-            return self.stop_because(cause, JobState::Failed, Effect::Fail(failure));
+            return self.fail(failure, cause.leaves_node_working());
         }
         if let Some(grant) = &self.grant {
             self.tried.push((grant.cell, grant.slot));
         }
-        let mut effects = self.release_because(cause);
+        self.next_attempt(cause)
+    }
+
+    fn next_attempt(&mut self, cause: Cause) -> Vec<Effect> {
+        let mut effects = self.leave_node(cause.leaves_node_working());
         self.stage = Stage { state: JobState::Retrying, attempt: self.stage.attempt.next() };
         effects.push(Effect::Retry { cause });
         effects
     }
 
-    /// Ends the job when the node has nothing left to do for it.
-    fn end(&mut self, state: JobState, last: Option<Effect>) -> Vec<Effect> {
-        let mut effects = self.release();
+    fn proceed(&mut self, state: JobState, effect: Option<Effect>) -> Vec<Effect> {
+        self.stage.state = state;
+        effect.into_iter().collect()
+    }
+
+    fn fail(&mut self, failure: JobFailure, node_may_work: bool) -> Vec<Effect> {
+        self.end(JobState::Failed, Some(Effect::Fail(failure)), node_may_work)
+    }
+
+    fn end(&mut self, state: JobState, last: Option<Effect>, node_may_work: bool) -> Vec<Effect> {
+        let mut effects = self.leave_node(node_may_work);
         self.stage.state = state;
         effects.extend(last);
         effects
     }
 
-    /// Ends the job while a node may still be working on it.
-    fn stop(&mut self, state: JobState, last: Effect) -> Vec<Effect> {
-        let mut effects = self.cancel_on_node();
-        effects.extend(self.end(state, Some(last)));
-        effects
-    }
-
-    fn stop_because(&mut self, cause: Cause, state: JobState, last: Effect) -> Vec<Effect> {
-        match cause.leaves_node_working() {
-            true => self.stop(state, last),
-            false => self.end(state, Some(last)),
+    /// Releases the slot; a node that may still be working on the job is told to stop first.
+    fn leave_node(&mut self, node_may_work: bool) -> Vec<Effect> {
+        let Some(grant) = self.grant.take() else { return vec![] };
+        let Stage { state, attempt } = self.stage;
+        let mut effects = Vec::new();
+        if node_may_work && matches!(state, JobState::Dispatched | JobState::Acked) {
+            effects.push(Effect::CancelOnNode { grant: grant.clone(), attempt });
         }
-    }
-
-    fn release_because(&mut self, cause: Cause) -> Vec<Effect> {
-        let mut effects = match cause.leaves_node_working() {
-            true => self.cancel_on_node(),
-            false => vec![],
-        };
-        effects.extend(self.release());
+        effects.push(Effect::Release { grant, attempt });
         effects
-    }
-
-    fn cancel_on_node(&self) -> Vec<Effect> {
-        let working = matches!(self.stage.state, JobState::Dispatched | JobState::Acked);
-        let grant = self.grant.clone().filter(|_| working);
-        grant
-            .map(|grant| Effect::CancelOnNode { grant, attempt: self.stage.attempt })
-            .into_iter()
-            .collect()
-    }
-
-    fn release(&mut self) -> Vec<Effect> {
-        let attempt = self.stage.attempt;
-        self.grant.take().map(|grant| Effect::Release { grant, attempt }).into_iter().collect()
     }
 }

@@ -11,6 +11,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
+use crate::id::is_text;
+
 /// Longest tag, in bytes. The longest that a speech model names today (`ja-Latn-hepburn`) has 15.
 pub const LANG_BYTES_MAX: usize = 23;
 
@@ -119,24 +121,7 @@ fn canonical_case(position: usize, subtag_len: usize, i: usize, byte: u8) -> u8 
     }
 }
 
-impl FromStr for Lang {
-    type Err = LangError;
-    fn from_str(text: &str) -> Result<Self, LangError> {
-        Self::new(text)
-    }
-}
-
-impl fmt::Display for Lang {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Debug for Lang {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+is_text!(Lang, LangError);
 
 /// The source language of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

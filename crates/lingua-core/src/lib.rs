@@ -21,6 +21,7 @@ pub mod capability;
 pub mod id;
 pub mod job;
 pub mod lang;
+mod named;
 pub mod node;
 pub mod planted;
 pub mod roster;

@@ -4,9 +4,8 @@
 //! own health and the operator's command). Load is kept in thousandths so that every store computes
 //! with the same whole numbers.
 
-use std::fmt;
-
 use crate::capability::{Capabilities, SemanticRule};
+use crate::named::named_enum;
 
 /// Most slots that one node may offer.
 pub const SLOTS_MAX: u16 = 1024;
@@ -32,26 +31,23 @@ pub enum Health {
     Draining,
 }
 
-/// What follows from a node's health, the operator's commands and the node's presence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NodeState {
-    /// Still loading its models.
-    Registering,
-    /// May be chosen.
-    Ready,
-    /// Alive, but wants no new jobs for now.
-    Degraded,
-    /// Finishes its jobs and takes no new ones: by its own wish or on command.
-    Draining,
-    /// Signed off; it has to register again.
-    Offline,
+named_enum! {
+    /// What follows from a node's health, the operator's commands and the node's presence.
+    pub enum NodeState {
+        /// Still loading its models.
+        Registering = "registering",
+        /// May be chosen.
+        Ready = "ready",
+        /// Alive, but wants no new jobs for now.
+        Degraded = "degraded",
+        /// Finishes its jobs and takes no new ones: by its own wish or on command.
+        Draining = "draining",
+        /// Signed off; it has to register again.
+        Offline = "offline",
+    }
 }
 
 impl NodeState {
-    /// Every state.
-    pub const ALL: [Self; 5] =
-        [Self::Registering, Self::Ready, Self::Degraded, Self::Draining, Self::Offline];
-
     /// The state of a registered node. An operator's drain command outlives the node's own reports
     /// and its reconnects: only a resume command ends it.
     pub fn of(health: Health, is_draining: bool) -> Self {
@@ -63,48 +59,17 @@ impl NodeState {
             Health::Draining => Self::Draining,
         }
     }
-
-    /// The name on the wire and in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Registering => "registering",
-            Self::Ready => "ready",
-            Self::Degraded => "degraded",
-            Self::Draining => "draining",
-            Self::Offline => "offline",
-        }
-    }
 }
 
-impl fmt::Display for NodeState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Something that a node can run out of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Resource {
-    /// Processor time.
-    Cpu,
-    /// Accelerator time.
-    Gpu,
-    /// Memory.
-    Memory,
-}
-
-impl Resource {
-    /// Every resource.
-    pub const ALL: [Self; 3] = [Self::Cpu, Self::Gpu, Self::Memory];
-}
-
-impl fmt::Display for Resource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cpu => "cpu",
-            Self::Gpu => "gpu",
-            Self::Memory => "memory",
-        })
+named_enum! {
+    /// Something that a node can run out of.
+    pub enum Resource {
+        /// Processor time.
+        Cpu = "cpu",
+        /// Accelerator time.
+        Gpu = "gpu",
+        /// Memory.
+        Memory = "memory",
     }
 }
 
@@ -154,25 +119,23 @@ impl Load {
 
 /// From which load on a node gets no new jobs, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Thresholds {
-    permille: [u16; 3],
-}
+pub struct Thresholds(Load);
 
 impl Thresholds {
     /// From fractions of one.
     pub fn new(cpu: f64, gpu: f64, memory: f64) -> Result<Self, LoadError> {
-        Load::new(cpu, gpu, memory).map(|load| Self { permille: load.permille })
+        Load::new(cpu, gpu, memory).map(Self)
     }
 
     /// Whether this much of the resource in use is too much.
     pub fn exceeded(self, load: Load, resource: Resource) -> bool {
-        load.permille(resource) >= self.permille[resource as usize]
+        load.permille(resource) >= self.0.permille(resource)
     }
 }
 
 impl Default for Thresholds {
     fn default() -> Self {
-        Self { permille: [900; 3] }
+        Self(Load { permille: [900; 3] })
     }
 }
 

@@ -38,7 +38,7 @@ pub use select::{BAND_PERCENT, CONTENTION_PERCENT, Choice, KEEP_LAST_FROM};
 use index::Index;
 
 /// The nodes of one cell.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Roster {
     rules: Rules,
     index: Index,
@@ -46,6 +46,7 @@ pub struct Roster {
     /// Apart from the records, because a choice seldom looks at them.
     details: Vec<Detail>,
     profiles: Vec<Option<Arc<Profile>>>,
+    /// Slots with a node in them.
     enrolled: SlotSet,
     /// Nodes in each [`NodeState`].
     in_state: [SlotSet; NodeState::ALL.len()],
@@ -93,29 +94,7 @@ pub struct NodeStatus {
 impl Roster {
     /// An empty cell.
     pub fn new(rules: Rules) -> Self {
-        Self {
-            rules,
-            index: Index::default(),
-            records: Vec::new(),
-            details: Vec::new(),
-            profiles: Vec::new(),
-            enrolled: SlotSet::EMPTY,
-            in_state: Default::default(),
-            overloaded: Default::default(),
-            free: SlotSet::EMPTY,
-            by_flexibility: Vec::new(),
-            all_fresh_until_ms: u64::MAX,
-        }
-    }
-
-    /// The rules that nodes are chosen by.
-    pub fn rules(&self) -> Rules {
-        self.rules
-    }
-
-    /// Slots with a node in them.
-    pub fn enrolled(&self) -> SlotSet {
-        self.enrolled
+        Self { rules, ..Self::default() }
     }
 
     /// Puts a node into a slot and replaces the one before.
@@ -131,9 +110,9 @@ impl Roster {
         let unchanged = self.profiles[i].as_ref().is_some_and(|old| **old == *profile);
         if !unchanged {
             if let Some(old) = self.profiles[i].take() {
-                self.index.remove(slot, &old, self.rules.semantic);
+                self.index.set(slot, &old, self.rules.semantic, false);
             }
-            self.index.insert(slot, &profile, self.rules.semantic);
+            self.index.set(slot, &profile, self.rules.semantic, true);
         }
         if self.enrolled.contains(slot) {
             self.leave_level(slot);
@@ -153,7 +132,7 @@ impl Roster {
     /// Removes the node from a slot.
     pub fn remove(&mut self, slot: Slot) {
         let Some(old) = self.profiles.get_mut(slot.index()).and_then(Option::take) else { return };
-        self.index.remove(slot, &old, self.rules.semantic);
+        self.index.set(slot, &old, self.rules.semantic, false);
         self.leave_level(slot);
         self.records[slot.index()] = Record::default();
         self.details[slot.index()] = Detail::default();

@@ -3,7 +3,7 @@
 //! A cell has at most 100 nodes, so that a few AND operations find those that can do a job.
 
 use std::fmt;
-use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not};
+use std::ops::{BitAnd, BitAndAssign, BitOr, Not};
 
 use crate::id::{CELL_NODES_MAX, Slot};
 
@@ -65,35 +65,16 @@ impl SlotSet {
     }
 
     /// The slots, lowest first.
-    pub fn iter(self) -> Iter {
-        Iter { low: self.0 as u64, high: (self.0 >> 64) as u64 }
-    }
-}
-
-/// Iterates over a [`SlotSet`], lowest slot first.
-#[derive(Debug, Clone)]
-pub struct Iter {
-    // Two halves: 64-bit shifts are one instruction, 128-bit ones are four.
-    low: u64,
-    high: u64,
-}
-
-impl Iterator for Iter {
-    type Item = Slot;
-
     #[inline]
-    fn next(&mut self) -> Option<Slot> {
-        if self.low != 0 {
-            let at = self.low.trailing_zeros() as usize;
-            self.low &= self.low - 1;
-            return Slot::new(at);
-        }
-        if self.high != 0 {
-            let at = self.high.trailing_zeros() as usize + 64;
-            self.high &= self.high - 1;
-            return Slot::new(at);
-        }
-        None
+    pub fn iter(self) -> impl Iterator<Item = Slot> {
+        // Two halves: 64-bit shifts are one instruction, 128-bit ones are four.
+        let (mut low, mut high) = (self.0 as u64, (self.0 >> 64) as u64);
+        std::iter::from_fn(move || {
+            let (half, first) = if low != 0 { (&mut low, 0) } else { (&mut high, 64) };
+            let slot = Slot::new(first + half.trailing_zeros() as usize)?;
+            *half &= *half - 1;
+            Some(slot)
+        })
     }
 }
 
@@ -122,12 +103,6 @@ impl BitOr for SlotSet {
 impl BitAndAssign for SlotSet {
     fn bitand_assign(&mut self, other: Self) {
         self.0 &= other.0;
-    }
-}
-
-impl BitOrAssign for SlotSet {
-    fn bitor_assign(&mut self, other: Self) {
-        self.0 |= other.0;
     }
 }
 

@@ -282,7 +282,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             if let (Some((_, before)), Some(key)) = (bound, &self.spec.bind_key) {
                 self.shared.bindings.undo(key, &grant, before);
             }
-            self.apply(JobEvent::SendFailed { attempt }).await;
+            self.apply(JobEvent::SendFailed(attempt)).await;
         }
     }
 
@@ -305,8 +305,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Stage { state, attempt } = self.machine.stage();
         let (limit_ms, timeout) = match (state, &self.pending_takeover) {
             (_, Some(event)) => (times.ack_ms, event.clone()),
-            (JobState::Dispatched, None) => (times.ack_ms, JobEvent::AckTimeout { attempt }),
-            (_, None) => (times.run_ms, JobEvent::RunTimeout { attempt }),
+            (JobState::Dispatched, None) => (times.ack_ms, JobEvent::AckTimeout(attempt)),
+            (_, None) => (times.run_ms, JobEvent::RunTimeout(attempt)),
         };
         let limit_ms = self.sent_ms.saturating_add(limit_ms);
         let (limit_ms, timeout) = match limit_ms <= self.deadline_ms {
@@ -335,10 +335,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             JobMessage::Partial(partial) => self.on_partial(*partial),
             JobMessage::Cancel => drop(self.apply(JobEvent::Cancel).await),
             JobMessage::NodeLost(lost) if lost == attempt => {
-                self.apply(JobEvent::NodeLost { attempt }).await;
+                self.apply(JobEvent::NodeLost(attempt)).await;
             }
             JobMessage::NotSent(unsent) if unsent == attempt && state == JobState::Dispatched => {
-                self.apply(JobEvent::SendFailed { attempt }).await;
+                self.apply(JobEvent::SendFailed(attempt)).await;
             }
             // About an earlier attempt.
             JobMessage::NodeLost(_) | JobMessage::NotSent(_) => {}
@@ -349,7 +349,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     async fn on_timeout(&mut self, event: JobEvent) {
-        if matches!(event, JobEvent::AckTimeout { .. }) {
+        if matches!(event, JobEvent::AckTimeout(_)) {
             self.shared.metrics.ack_timeouts.inc();
         }
         self.pending_takeover = None;

@@ -59,19 +59,19 @@ impl RedisStore {
     }
 
     pub(crate) async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
-        let outcome_bytes = step.outcome().map_or(0, |outcome| outcome.len());
+        let outcome_bytes = step.outcome.as_ref().map_or(0, |outcome| outcome.len());
         StoreError::check_limit("a job's outcome in bytes", outcome_bytes, JOB_BYTES_MAX)?;
-        let (owner, job) = (step.owner(), step.job());
+        let (owner, job) = (&step.owner, step.job);
         let (record, shard) = (self.keys.job(job), self.shard(job));
         let [all, open, ended] = [&shard.all, &shard.open, &shard.ended].map(String::as_bytes);
         let call = JOB_ADVANCE.call(self.script_ms(), &[&record, all, open, ended]);
-        let mut expected = head::start(step.from(), owner, NO_TOKEN);
+        let mut expected = head::start(step.from, owner, NO_TOKEN);
         expected.truncate(expected.len() - size_of_val(&NO_TOKEN));
         let call = call.arg(head::member(owner, job)).arg(expected);
-        let call = call.arg(head::start(step.to(), owner, step.token()));
-        let call = call.arg(head::grant_text(step.grant())).arg(self.limits.job_record_ms);
+        let call = call.arg(head::start(step.to, owner, step.token));
+        let call = call.arg(head::grant_text(step.grant.as_ref())).arg(self.limits.job_record_ms);
         let call = call.arg(self.ended_jobs_max(&step));
-        let call = match step.outcome() {
+        let call = match &step.outcome {
             Some(outcome) => call.arg(&outcome[..]),
             None => call,
         };
@@ -93,7 +93,7 @@ impl RedisStore {
     /// How many ended jobs a shard may keep, or -1 if this step drops none.
     fn ended_jobs_max(&self, step: &AdvanceRequest) -> i64 {
         let max = per_shard(self.limits.ended_jobs_max) as i64;
-        let drops = max < DROP_ALWAYS_BELOW || step.token().is_multiple_of(DROP_EVERY);
+        let drops = max < DROP_ALWAYS_BELOW || step.token.is_multiple_of(DROP_EVERY);
         if drops { max } else { -1 }
     }
 

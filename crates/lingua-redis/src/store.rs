@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lingua_core::Rules;
-use lingua_store::contract::StoreIdentity;
-use lingua_store::{Clock, ManualClock, Result, Store, StoreLimits};
+use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
+use lingua_store::contract::*;
+use lingua_store::{Clock, ManualClock, Result, StoreLimits};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -91,7 +91,7 @@ fn watch_identity(connection: &Arc<Connection>, options: &RedisOptions) {
 }
 
 macro_rules! forward_to_methods {
-    ($($name:ident($($arg:ident: $Type:ty),*) -> $Reply:ty;)*) => {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $Type:ty),*) -> $Reply:ty;)*) => {
         impl Store for RedisStore {
             fn identity(&self) -> StoreIdentity {
                 StoreIdentity(self.connection.identity.changes())

@@ -17,9 +17,13 @@ use lingua_core::job::{Grant, JobState, Stage};
 use lingua_core::{Attempt, CellId, Epoch, Fence, JobId, Rules, Slot};
 use lingua_store::conformance::fixture::{instance, node};
 use lingua_store::contract::{AdvanceReply, AdvanceRequest, Bytes, CreateReply, NewJob};
-use lingua_store::{Embedded, Store, StoreLimits, SystemClock};
+use lingua_store::{Embedded, Store, StoreLimits};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
+
+mod clock;
+
+use clock::SinceStart;
 
 /// How long each number of callers is measured.
 const FOR: Duration = Duration::from_secs(5);
@@ -46,14 +50,14 @@ fn main() {
     recover(&runtime, dir.path(), &ids);
 }
 
-fn open(dir: &Path) -> Embedded {
+fn open(dir: &Path) -> Embedded<SinceStart> {
     let limits = StoreLimits { ended_jobs_max: RECORDS as usize, ..StoreLimits::default() };
-    Embedded::open(Rules::default(), limits, SystemClock::new(), dir).expect("a store")
+    Embedded::open(Rules::default(), limits, SinceStart::new(), dir).expect("a store")
 }
 
 /// Lets this many callers do one job after the other; gives how long each write took.
 async fn run(
-    store: &Embedded,
+    store: &Embedded<SinceStart>,
     ids: &Arc<AtomicU64>,
     callers: u32,
     started: Instant,
@@ -73,7 +77,7 @@ async fn run(
 }
 
 /// One job without trouble, timing each write.
-async fn do_job(store: &Embedded, n: u64, waits: &mut Vec<Duration>) {
+async fn do_job(store: &Embedded<SinceStart>, n: u64, waits: &mut Vec<Duration>) {
     let id = job_id(n);
     let owner = instance(0);
     let spec = noise(n, SPEC_BYTES);

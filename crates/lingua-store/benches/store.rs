@@ -23,7 +23,11 @@ use lingua_store::contract::{
     AssignRequest, HeartbeatRequest, Incarnation, LeaseKey, NodeClass, NodeCommand, Place,
     RegisterRequest, ReserveOutcome, ReserveRequest, Store,
 };
-use lingua_store::{Embedded, StoreLimits, SystemClock};
+use lingua_store::{Embedded, StoreLimits};
+
+mod clock;
+
+use clock::SinceStart;
 
 /// Long enough that nothing goes stale while a benchmark runs.
 const FOREVER_MS: u64 = 86_400_000;
@@ -33,7 +37,7 @@ fn now<T>(future: impl Future<Output = lingua_store::Result<T>>) -> T {
     future.now_or_never().expect("the embedded store answers at once").expect("a reply")
 }
 
-fn place_of(store: &Embedded, n: usize, class: u32) -> Place {
+fn place_of(store: &Embedded<SinceStart>, n: usize, class: u32) -> Place {
     let (incarnation, class) = (Incarnation(1), NodeClass(class));
     now(store.assign(AssignRequest { node: node(n), incarnation, class }))
 }
@@ -45,8 +49,8 @@ fn registration(n: usize, place: Place, profile: Arc<Profile>) -> RegisterReques
 }
 
 /// A store with this many cells of 100 nodes with 4 slots each.
-fn fleet(cells: usize) -> Embedded {
-    let store = Embedded::new(Rules::default(), StoreLimits::default(), SystemClock::new());
+fn fleet(cells: usize) -> Embedded<SinceStart> {
+    let store = Embedded::new(Rules::default(), StoreLimits::default(), SinceStart::new());
     let profiles = [profile("zh en", 4), profile("zh en ja fr", 4), profile("zh en de", 4)];
     for n in 0..cells * 100 {
         // One class for each hundred nodes: cells are filled one by one.
@@ -77,7 +81,7 @@ fn request(key: LeaseKey, random: u32, query: Query) -> ReserveRequest {
 }
 
 /// Reserve, commit, finish; how it is for a job that nothing goes wrong with.
-fn cycle(store: &Embedded, cell: CellId, job: u128, random: u32, query: Query) {
+fn cycle(store: &Embedded<SinceStart>, cell: CellId, job: u128, random: u32, query: Query) {
     let key = LeaseKey { job: JobId::new(job), ..key(0) };
     let reply = now(store.reserve(cell, request(key, random, query)));
     assert!(matches!(reply.outcome, ReserveOutcome::Granted { .. }));
@@ -86,7 +90,13 @@ fn cycle(store: &Embedded, cell: CellId, job: u128, random: u32, query: Query) {
 }
 
 /// Runs cycles on this many threads and gives the time that one of them took.
-fn cycles_on(threads: u64, store: &Embedded, cells: usize, count: u64, policy: Policy) -> Duration {
+fn cycles_on(
+    threads: u64,
+    store: &Embedded<SinceStart>,
+    cells: usize,
+    count: u64,
+    policy: Policy,
+) -> Duration {
     let query = zh_en(policy);
     let started = Instant::now();
     std::thread::scope(|scope| {
@@ -107,7 +117,7 @@ fn cycles_on(threads: u64, store: &Embedded, cells: usize, count: u64, policy: P
 }
 
 /// Takes 200 of each cell's 400 slots, so that a choice has something to weigh.
-fn half_full(store: &Embedded, cells: usize) {
+fn half_full(store: &Embedded<SinceStart>, cells: usize) {
     let (mut lots, zh_en) = (Lcg(7), zh_en(Policy::Balanced));
     for cell in 0..cells {
         for n in 0..200 {

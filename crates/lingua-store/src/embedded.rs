@@ -25,15 +25,8 @@ use lingua_core::{CELLS_MAX, CellId, Epoch, InstanceId, JobId, NodeId, Rules, Te
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::clock::{Clock, SystemClock};
-use crate::contract::{
-    AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, BusDelivery,
-    Bytes, CellRecord, Change, Changes, CommitReply, CreateReply, ElectReply, ElectRequest,
-    Envelope, Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter,
-    JobPage, JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
-    PublishRequest, PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveReply,
-    ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord, Store, StoreIdentity,
-};
+use crate::clock::Clock;
+use crate::contract::*;
 use crate::error::Result;
 
 mod cell;
@@ -79,7 +72,7 @@ pub struct StoreLimits {
     pub instances_max: usize,
     /// Changes in the feed; a reader that is further behind must reload.
     pub feed_max: usize,
-    /// SessionTable that can be resumed.
+    /// Sessions that can be resumed; further ones are refused.
     pub sessions_max: usize,
 }
 
@@ -100,7 +93,7 @@ impl Default for StoreLimits {
 
 /// The store in memory. Clones share it.
 #[derive(Debug)]
-pub struct Embedded<C = SystemClock> {
+pub struct Embedded<C> {
     inner: Arc<Inner<C>>,
 }
 
@@ -192,10 +185,10 @@ impl<C: Clock> Embedded<C> {
             let mut part = part.lock();
             let now_ms = self.now_ms();
             let reply = operation(&mut part, now_ms);
-            (reply, slot.append(part.as_mut(), now_ms))
+            (reply, journal.append(slot, part.as_mut(), now_ms))
         };
         if let Some(commit) = commit {
-            commit.wait().await?;
+            journal.wait(commit).await?;
         }
         Ok(reply)
     }
@@ -217,11 +210,9 @@ impl<C: Clock> Embedded<C> {
         Ok(reply)
     }
 
-    fn publish_node<T>(&self, changed: CellReply<T>) -> T {
-        if let Some((node, Place { cell, slot, epoch })) = changed.node {
-            self.push_change(Change::Node { cell, slot, epoch, node });
-        }
-        changed.reply
+    fn publish_node<T>(&self, (reply, change): CellReply<T>) -> T {
+        change.into_iter().for_each(|change| self.push_change(change));
+        reply
     }
 
     fn push_change(&self, change: Change) {

@@ -6,7 +6,7 @@
 //! | [`contract`] | [`Store`], its requests and replies |
 //! | [`embedded`] | [`Embedded`], the store of a single process |
 //! | [`error`] | [`StoreError`] |
-//! | [`clock`] | the clocks of the embedded store |
+//! | [`clock`] | the clock of the embedded store, and one for tests |
 //! | `conformance` | reference model, random histories and rules for any store (a feature) |
 //!
 //! Start at [`contract::Store`]. A lease is taken in `embedded/cell.rs`, `Cell::reserve`.
@@ -21,7 +21,7 @@ pub mod contract;
 pub mod embedded;
 pub mod error;
 
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock};
 pub use contract::Store;
 pub use embedded::{Embedded, OpenError, StoreLimits};
 pub use error::{Result, StoreError};

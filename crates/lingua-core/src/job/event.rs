@@ -2,6 +2,7 @@
 
 use super::{Grant, JobState, Stage};
 use crate::id::{Attempt, Fence, NodeId};
+use crate::named::named_enum;
 
 /// Which attempt a node reports about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,26 +42,14 @@ pub enum JobEvent {
     /// The node has seen a newer fence, because a later assignment overtook this one. It is not
     /// the node's fault.
     Overtaken(AttemptReport),
-    /// The assignment could not be sent.
-    SendFailed {
-        /// The attempt that this is about.
-        attempt: Attempt,
-    },
-    /// The node did not confirm in time.
-    AckTimeout {
-        /// The attempt that this is about.
-        attempt: Attempt,
-    },
-    /// The node did not finish in time.
-    RunTimeout {
-        /// The attempt that this is about.
-        attempt: Attempt,
-    },
-    /// The node is gone.
-    NodeLost {
-        /// The attempt that this is about.
-        attempt: Attempt,
-    },
+    /// The assignment of this attempt could not be sent.
+    SendFailed(Attempt),
+    /// The node did not confirm this attempt in time.
+    AckTimeout(Attempt),
+    /// The node did not finish this attempt in time.
+    RunTimeout(Attempt),
+    /// The node of this attempt is gone.
+    NodeLost(Attempt),
     /// The owner died, and the new owner can start another attempt.
     Reclaimed,
     /// The owner died, and the job's audio was lost with it.
@@ -77,10 +66,10 @@ impl JobEvent {
     /// The attempt that the event is about, if it is about one.
     pub fn attempt(&self) -> Option<Attempt> {
         match self {
-            Self::SendFailed { attempt }
-            | Self::AckTimeout { attempt }
-            | Self::RunTimeout { attempt }
-            | Self::NodeLost { attempt } => Some(*attempt),
+            Self::SendFailed(attempt)
+            | Self::AckTimeout(attempt)
+            | Self::RunTimeout(attempt)
+            | Self::NodeLost(attempt) => Some(*attempt),
             _ => self.report().map(|report| report.attempt),
         }
     }
@@ -105,10 +94,10 @@ impl JobEvent {
             Self::Acked(_) | Self::Done(_) | Self::NodeFailed { .. } => {
                 matches!(state, Dispatched | Acked)
             }
-            Self::Refused(_) | Self::Overtaken(_) | Self::AckTimeout { .. } => state == Dispatched,
-            Self::SendFailed { .. } => matches!(state, Reserved | Dispatched),
-            Self::RunTimeout { .. } => state == Acked,
-            Self::NodeLost { .. } => matches!(state, Reserved | Dispatched | Acked),
+            Self::Refused(_) | Self::Overtaken(_) | Self::AckTimeout(_) => state == Dispatched,
+            Self::SendFailed(_) => matches!(state, Reserved | Dispatched),
+            Self::RunTimeout(_) => state == Acked,
+            Self::NodeLost(_) => matches!(state, Reserved | Dispatched | Acked),
             Self::Reclaimed
             | Self::InstanceLost
             | Self::DeadlinePassed
@@ -150,50 +139,27 @@ pub enum Effect {
     ConfirmCancel,
 }
 
-/// Why an attempt failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// It could not be sent.
-    SendFailed,
-    /// The node did not confirm in time.
-    AckTimeout,
-    /// The node did not finish in time.
-    RunTimeout,
-    /// The node failed.
-    NodeFailed,
-    /// The node is gone.
-    NodeLost,
-    /// The node had no free slot.
-    Refused,
-    /// The instance that owned the job is gone.
-    Reclaimed,
+named_enum! {
+    /// Why an attempt failed.
+    pub enum Cause {
+        /// It could not be sent.
+        SendFailed = "send_failed",
+        /// The node did not confirm in time.
+        AckTimeout = "ack_timeout",
+        /// The node did not finish in time.
+        RunTimeout = "run_timeout",
+        /// The node failed.
+        NodeFailed = "node_failed",
+        /// The node is gone.
+        NodeLost = "node_lost",
+        /// The node had no free slot.
+        Refused = "refused",
+        /// The instance that owned the job is gone.
+        Reclaimed = "reclaimed",
+    }
 }
 
 impl Cause {
-    /// Every cause.
-    pub const ALL: [Self; 7] = [
-        Self::SendFailed,
-        Self::AckTimeout,
-        Self::RunTimeout,
-        Self::NodeFailed,
-        Self::NodeLost,
-        Self::Refused,
-        Self::Reclaimed,
-    ];
-
-    /// The name in metrics and messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::SendFailed => "send_failed",
-            Self::AckTimeout => "ack_timeout",
-            Self::RunTimeout => "run_timeout",
-            Self::NodeFailed => "node_failed",
-            Self::NodeLost => "node_lost",
-            Self::Refused => "refused",
-            Self::Reclaimed => "reclaimed",
-        }
-    }
-
     /// Whether the node may go on working unless it is told to stop.
     pub(super) fn leaves_node_working(self) -> bool {
         matches!(self, Self::AckTimeout | Self::RunTimeout | Self::SendFailed)
@@ -216,7 +182,7 @@ pub enum JobFailure {
     #[error("the store is unreachable")]
     StoreDown,
     /// Every attempt failed.
-    #[error("the last attempt failed ({}) and no retry is left", last.as_str())]
+    #[error("the last attempt failed ({last}) and no retry is left")]
     RetriesExhausted {
         /// Why the last one failed.
         last: Cause,

@@ -43,16 +43,8 @@ struct ByLang {
 }
 
 impl Index {
-    pub(super) fn insert(&mut self, slot: Slot, profile: &Profile, rule: SemanticRule) {
-        self.update(slot, profile, rule, true);
-    }
-
-    pub(super) fn remove(&mut self, slot: Slot, profile: &Profile, rule: SemanticRule) {
-        self.update(slot, profile, rule, false);
-    }
-
-    /// One walk for both directions, so that what is inserted is exactly what is removed.
-    fn update(&mut self, slot: Slot, profile: &Profile, rule: SemanticRule, member: bool) {
+    /// Adds or removes a node. One walk for both, so that what is added is exactly what is removed.
+    pub(super) fn set(&mut self, slot: Slot, profile: &Profile, rule: SemanticRule, member: bool) {
         #[cfg(test)]
         {
             self.updates += 1;

@@ -211,7 +211,7 @@ proptest! {
         prop_assert_eq!(roster.explain(&query, NOW, random), fresh.explain(&query, NOW, random));
         new.keys().for_each(|&i| roster.remove(slot(i)));
         prop_assert!(roster.index.is_blank());
-        prop_assert!(roster.enrolled().is_empty() && roster.free.is_empty());
+        prop_assert!(roster.enrolled.is_empty() && roster.free.is_empty());
     }
 }
 

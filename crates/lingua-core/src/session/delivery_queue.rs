@@ -148,11 +148,6 @@ impl<O: Clone> DeliveryQueue<O> {
             .for_each(change);
     }
 
-    /// Number of segments without an outcome.
-    pub fn open_count(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.outcome.is_none()).count()
-    }
-
     /// Number of segments that have not been delivered.
     pub fn undelivered(&self) -> usize {
         (self.first + self.entries.len() as u64 - self.next) as usize

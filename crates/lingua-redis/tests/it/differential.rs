@@ -2,11 +2,11 @@
 //! Redis, and every reply of the one is compared with the other's, down to the randomly selected
 //! node.
 
-use lingua_core::Rules;
+use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
 use lingua_redis::RedisStore;
 use lingua_store::conformance::history;
-use lingua_store::contract::StoreIdentity;
-use lingua_store::{Embedded, ManualClock, Result, Store, StoreLimits};
+use lingua_store::contract::*;
+use lingua_store::{Embedded, ManualClock, Result, StoreLimits};
 
 use crate::servers::standalone;
 
@@ -22,7 +22,7 @@ async fn both(rules: Rules, clock: ManualClock) -> Both {
 }
 
 macro_rules! compare_replies {
-    ($($name:ident($($arg:ident: $Type:ty),*) -> $Reply:ty;)*) => {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $Type:ty),*) -> $Reply:ty;)*) => {
         impl Store for Both {
             // An identity means something within one store only.
             fn identity(&self) -> StoreIdentity {

@@ -404,7 +404,7 @@ impl Store for FaultyStore {
 
     async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
         let world = Arc::clone(&self.world);
-        let (id, from, to) = (step.job(), step.from(), step.to());
+        let (id, from, to) = (step.job, step.from, step.to);
         if to.state == JobState::Dispatched {
             world.dispatchers.lock().insert(id, (self.instance, self.run));
         }

@@ -348,16 +348,21 @@ impl CellRecord {
     /// The cell as selection sees it, so that an explanation comes from the code that selects.
     pub fn roster(&self, rules: Rules) -> Roster {
         let mut roster = Roster::new(rules);
-        for node in &self.nodes {
-            let standing = NodeStatus {
-                state: node.state,
-                fresh_until_ms: node.fresh_until_ms,
-                load: node.load,
-                cost_ms: node.cost_ms,
-                used: node.used,
-            };
-            roster.enroll(node.place.slot, node.profile.clone(), standing);
-        }
+        self.nodes.iter().for_each(|node| node.enroll(&mut roster));
         roster
+    }
+}
+
+impl NodeRecord {
+    /// Puts the node into its slot of the roster.
+    pub fn enroll(&self, roster: &mut Roster) {
+        let status = NodeStatus {
+            state: self.state,
+            fresh_until_ms: self.fresh_until_ms,
+            load: self.load,
+            cost_ms: self.cost_ms,
+            used: self.used,
+        };
+        roster.enroll(self.place.slot, Arc::clone(&self.profile), status);
     }
 }

@@ -81,16 +81,25 @@ pub enum CreateReply {
     Exists(Box<JobRecord>),
 }
 
-/// Moves a job by one step or several. Only steps that the core's state machine allows can be made.
+/// Moves a job by one step or several. [`AdvanceRequest::new`] makes only steps that the core's
+/// state machine allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AdvanceRequest {
-    job: JobId,
-    owner: InstanceId,
-    from: Stage,
-    to: Stage,
-    grant: Option<Grant>,
-    outcome: Option<Bytes>,
-    token: u64,
+    /// The job to move.
+    pub job: JobId,
+    /// The instance that moves it, which must own it.
+    pub owner: InstanceId,
+    /// The stage that the job must have.
+    pub from: Stage,
+    /// The stage that it gets.
+    pub to: Stage,
+    /// The slot of the attempt.
+    pub grant: Option<Grant>,
+    /// What the job ended with, at most [`JOB_BYTES_MAX`].
+    pub outcome: Option<Bytes>,
+    /// Distinguishes a repeated call from a competing one.
+    pub token: u64,
 }
 
 /// The state machine has no way from one stage to the other.
@@ -125,46 +134,11 @@ impl AdvanceRequest {
         self
     }
 
-    /// Sets the outcome, at most [`JOB_BYTES_MAX`].
+    /// Sets the outcome.
     #[must_use]
     pub fn with_outcome(mut self, outcome: impl Into<Bytes>) -> Self {
         self.outcome = Some(outcome.into());
         self
-    }
-
-    /// The job to move.
-    pub fn job(&self) -> JobId {
-        self.job
-    }
-
-    /// The instance that moves it, which must own it.
-    pub fn owner(&self) -> &InstanceId {
-        &self.owner
-    }
-
-    /// The stage that the job must have.
-    pub fn from(&self) -> Stage {
-        self.from
-    }
-
-    /// The stage that it gets.
-    pub fn to(&self) -> Stage {
-        self.to
-    }
-
-    /// The slot of the attempt.
-    pub fn grant(&self) -> Option<&Grant> {
-        self.grant.as_ref()
-    }
-
-    /// What the job ended with.
-    pub fn outcome(&self) -> Option<&Bytes> {
-        self.outcome.as_ref()
-    }
-
-    /// Distinguishes a repeated call from a competing one.
-    pub fn token(&self) -> u64 {
-        self.token
     }
 }
 

@@ -7,22 +7,20 @@
 //! [`Cell::remove_lease`] are the only places that change either. A node never gets more leases
 //! than slots. Every lease belongs to its node's present epoch. Fences rise strictly.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use lingua_core::job::Grant;
 use lingua_core::planted::{self, Bug};
-use lingua_core::roster::NodeStatus;
 use lingua_core::{
-    Attempt, CELL_NODES_MAX, CellId, Epoch, Fence, Health, InstanceId, JobId, Load, NodeId,
-    NodeState, RejectReason, Roster, Rules, Slot,
+    CELL_NODES_MAX, CellId, Epoch, Fence, JobId, NodeId, NodeState, RejectReason, Roster, Rules,
+    Slot,
 };
 
 use crate::contract::{
-    CellRecord, CommitReply, ExpiredLease, Freed, HeartbeatReply, HeartbeatRequest, LapsedNode,
-    LeaseKey, LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord, Place,
-    REAP_BATCH, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
+    CellRecord, Change, CommitReply, ExpiredLease, Freed, HeartbeatReply, HeartbeatRequest,
+    LapsedNode, LeaseKey, LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord,
+    Place, REAP_BATCH, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
     ReserveRequest,
 };
 
@@ -30,58 +28,22 @@ use crate::contract::{
 pub(super) struct Cell {
     id: CellId,
     roster: Roster,
-    nodes: Vec<Option<Node>>,
+    /// By slot. `used` is in the roster only.
+    nodes: Vec<Option<NodeRecord>>,
     /// The highest epoch of each slot: a lower one is refused, even when the node is gone.
-    epochs: [Epoch; CELL_NODES_MAX],
-    leases: HashMap<JobId, Lease>,
+    pub(super) epochs: [Epoch; CELL_NODES_MAX],
+    leases: HashMap<JobId, LeaseRecord>,
     /// No lease expires before this. A lower bound is enough: it spares most calls the search.
     next_expiry_ms: u64,
-    fence: Fence,
+    pub(super) fence: Fence,
     /// How many drain and resume commands were carried out.
     drain_commands: u64,
     /// Nodes that were draining before a restart and have not registered since.
-    drain_on_return: Vec<(Slot, NodeId)>,
+    pub(super) drain_on_return: Vec<(Slot, NodeId)>,
 }
 
-#[derive(Debug, Clone)]
-struct Node {
-    id: NodeId,
-    epoch: Epoch,
-    health: Health,
-    drain_ordered: bool,
-    offline: bool,
-    load: Load,
-    cost_ms: u32,
-    heartbeat_ms: u64,
-    fresh_until_ms: u64,
-    version: Option<Arc<str>>,
-    via: InstanceId,
-}
-
-impl Node {
-    fn state(&self) -> NodeState {
-        match self.offline {
-            true => NodeState::Offline,
-            false => NodeState::of(self.health, self.drain_ordered),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Lease {
-    slot: Slot,
-    epoch: Epoch,
-    attempt: Attempt,
-    phase: LeasePhase,
-    fence: Fence,
-    deadline_ms: u64,
-}
-
-/// A reply, and the node whose change goes to the feed.
-pub(super) struct CellReply<T> {
-    pub(super) reply: T,
-    pub(super) node: Option<(NodeId, Place)>,
-}
+/// A reply, and the change of a node for the feed.
+pub(super) type CellReply<T> = (T, Option<Change>);
 
 impl Cell {
     pub(super) fn new(id: CellId, rules: Rules) -> Self {
@@ -98,34 +60,17 @@ impl Cell {
         }
     }
 
-    /// Continues after a restart: fences and epochs go on above these.
-    pub(super) fn resume(&mut self, fence: Fence, epoch: Epoch) {
-        self.fence = fence;
-        self.epochs = [epoch; CELL_NODES_MAX];
-    }
-
-    /// Sets the highest epoch of a slot's former tenants.
-    pub(super) fn set_epoch(&mut self, slot: Slot, epoch: Epoch) {
-        self.epochs[slot.index()] = epoch;
-    }
-
-    /// Drains a node as soon as it registers again.
-    pub(super) fn drain_on_return(&mut self, slot: Slot, node: NodeId) {
-        self.drain_on_return.push((slot, node));
-    }
-
     /// Selects a node and takes a slot on it.
     pub(super) fn reserve(&mut self, request: &ReserveRequest, now_ms: u64) -> ReserveReply {
         let mut expired = Vec::new();
         self.reap_leases(REAP_BATCH, now_ms, &mut expired);
         let LeaseKey { job, attempt } = request.key;
         if let Some(&held) = self.leases.get(&job) {
-            let outcome = match held.attempt.cmp(&attempt) {
-                Ordering::Equal => Some(ReserveOutcome::Duplicate(self.grant_of(&held))),
-                Ordering::Greater => Some(ReserveOutcome::Stale { held: held.attempt }),
-                Ordering::Less => None,
-            };
-            if let Some(outcome) = outcome {
+            if held.key.attempt >= attempt {
+                let outcome = match held.key.attempt == attempt {
+                    true => ReserveOutcome::Duplicate(self.grant_of(&held)),
+                    false => ReserveOutcome::Stale { held: held.key.attempt },
+                };
                 return ReserveReply { outcome, expired };
             }
             self.remove_lease(job);
@@ -146,9 +91,8 @@ impl Cell {
     fn select_and_take(&mut self, request: &ReserveRequest, now_ms: u64) -> ReserveOutcome {
         let mut choice = self.roster.choose(&request.query, now_ms, request.random);
         if let Some(pin) = request.pin {
-            let node = self.nodes.get(pin.slot.index()).and_then(Option::as_ref);
-            let admitted = match node {
-                Some(node) if node.epoch != pin.epoch => Err(RejectReason::Superseded),
+            let admitted = match self.node(pin.slot) {
+                Some(node) if node.place.epoch != pin.epoch => Err(RejectReason::Superseded),
                 _ => self.roster.admits(pin.slot, &request.query, now_ms),
             };
             match admitted {
@@ -174,7 +118,7 @@ impl Cell {
 
     pub(super) fn commit(&mut self, key: LeaseKey, run_lease_ms: u64, now_ms: u64) -> CommitReply {
         match self.leases.get_mut(&key.job) {
-            Some(lease) if lease.attempt == key.attempt => {
+            Some(lease) if lease.key == key => {
                 lease.phase = LeasePhase::Committed;
                 lease.deadline_ms = lease.deadline_ms.max(now_ms.saturating_add(run_lease_ms));
                 CommitReply::Committed(lease.fence)
@@ -186,7 +130,7 @@ impl Cell {
 
     pub(super) fn finish(&mut self, key: LeaseKey) -> Option<Freed> {
         let lease = self.leases.get(&key.job)?;
-        if lease.attempt != key.attempt && !planted::is(Bug::FinishIgnoresAttempt) {
+        if lease.key != key && !planted::is(Bug::FinishIgnoresAttempt) {
             return None;
         }
         let slot = self.remove_lease(key.job)?.slot;
@@ -196,49 +140,45 @@ impl Cell {
     pub(super) fn register(&mut self, r: RegisterRequest, now_ms: u64) -> CellReply<RegisterReply> {
         let (slot, i) = (r.place.slot, r.place.slot.index());
         let known = self.epochs[i];
-        let old = self.nodes.get(i).and_then(Option::as_ref);
-        let same = old.is_some_and(|n| n.epoch == r.place.epoch && n.id == r.node);
-        if r.place.epoch <= known && !(same && old.is_some_and(|n| !n.offline)) {
-            return CellReply { reply: RegisterReply::Stale { current: known }, node: None };
+        let old = self.node(slot);
+        let same = old.filter(|old| old.place == r.place && old.node == r.node);
+        let is_online = same.is_some_and(|old| old.state != NodeState::Offline);
+        if r.place.epoch <= known && !is_online {
+            return (RegisterReply::Stale { current: known }, None);
         }
-        let before = old.map(|n| (n.epoch, n.state()));
-        let load = old.filter(|_| same).map(|n| n.load).unwrap_or_default();
         // A drain command survives the node's reconnect, but not the node.
-        let mut drain_ordered = old.is_some_and(|n| n.id == r.node && n.drain_ordered);
+        let mut drain_ordered = old.is_some_and(|old| old.node == r.node && old.drain_ordered);
+        let is_same = same.is_some();
+        let load = same.map(|old| old.load).unwrap_or_default();
+        let before = old.map(|old| (old.place.epoch, old.state, Arc::clone(&old.profile)));
         if let Some(at) = self.drain_on_return.iter().position(|(drained, _)| *drained == slot) {
             drain_ordered |= self.drain_on_return.swap_remove(at).1 == r.node;
         }
-        let lost = if same { vec![] } else { self.remove_leases_of(slot) };
-        let node = Node {
-            id: r.node.clone(),
-            epoch: r.place.epoch,
+        let lost = if is_same { vec![] } else { self.remove_leases_of(slot) };
+        let node = NodeRecord {
+            node: r.node,
+            place: r.place,
+            profile: r.profile,
             health: r.health,
+            state: NodeState::of(r.health, drain_ordered),
             drain_ordered,
-            offline: false,
             load,
             cost_ms: r.cost_ms,
+            used: self.roster.used(slot),
             heartbeat_ms: now_ms,
             fresh_until_ms: now_ms.saturating_add(r.fresh_ms),
             version: r.version,
             via: r.via,
         };
-        let is_change = before != Some((node.epoch, node.state()))
-            || self.roster.profile(slot).is_none_or(|known| **known != *r.profile);
-        let standing = NodeStatus {
-            state: node.state(),
-            fresh_until_ms: node.fresh_until_ms,
-            load: node.load,
-            cost_ms: node.cost_ms,
-            used: self.roster.used(slot),
-        };
-        self.roster.enroll(slot, r.profile, standing);
+        let after = (node.place.epoch, node.state, Arc::clone(&node.profile));
+        let change = (before != Some(after)).then(|| node_change(node.node.clone(), node.place));
+        node.enroll(&mut self.roster);
         if self.nodes.len() <= i {
-            self.nodes.resize_with(i + 1, || None);
+            self.nodes.resize(i + 1, None);
         }
         self.nodes[i] = Some(node);
         self.epochs[i] = r.place.epoch;
-        let node = is_change.then_some((r.node, r.place));
-        CellReply { reply: RegisterReply::Registered { lost }, node }
+        (RegisterReply::Registered { lost }, change)
     }
 
     pub(super) fn heartbeat(
@@ -251,16 +191,17 @@ impl Cell {
             false => current(&mut self.nodes, request.place),
             true => self.nodes.get_mut(slot.index()).and_then(Option::as_mut),
         };
-        let Some(node) = found.filter(|node| !node.offline) else {
-            return CellReply { reply: HeartbeatReply::Reregister, node: None };
+        let Some(node) = found.filter(|node| node.state != NodeState::Offline) else {
+            return (HeartbeatReply::Reregister, None);
         };
-        let before = node.state();
+        let before = node.state;
         node.health = request.health.unwrap_or(node.health);
+        node.state = NodeState::of(node.health, node.drain_ordered);
         node.load = request.load;
         node.cost_ms = request.cost_ms.unwrap_or(node.cost_ms);
         node.heartbeat_ms = now_ms;
         node.fresh_until_ms = now_ms.saturating_add(request.fresh_ms);
-        let (state, drain, id) = (node.state(), node.drain_ordered, node.id.clone());
+        let (state, drain, id) = (node.state, node.drain_ordered, node.node.clone());
         self.roster.set_load(slot, request.load);
         self.roster.set_cost(slot, node.cost_ms);
         self.roster.refresh(slot, node.fresh_until_ms);
@@ -274,24 +215,24 @@ impl Cell {
         let mut unknown = Vec::new();
         for key in request.running {
             let lease = self.leases.get_mut(&key.job);
-            let is_its =
-                |l: &&mut Lease| (l.attempt, l.slot, l.epoch) == (key.attempt, slot, epoch);
-            match lease.filter(is_its) {
+            match lease.filter(|l| (l.key, l.slot, l.epoch) == (key, slot, epoch)) {
                 Some(lease) => lease.deadline_ms = lease.deadline_ms.max(deadline_ms),
                 None => unknown.push(key),
             }
         }
-        let reply = HeartbeatReply::Accepted { drain, unknown };
-        CellReply { reply, node: (state != before).then_some((id, request.place)) }
+        let change = (state != before).then(|| node_change(id, request.place));
+        (HeartbeatReply::Accepted { drain, unknown }, change)
     }
 
     /// A planted bug: a cell cannot know whether the owner still wants the attempt.
     fn adopt(&mut self, request: &HeartbeatRequest, deadline_ms: u64) {
         let Place { slot, epoch, .. } = request.place;
-        for &LeaseKey { job, attempt } in &request.running {
-            if !self.leases.contains_key(&job) && self.roster.used(slot) < self.slots_max(slot) {
+        for &key in &request.running {
+            let is_known = self.leases.contains_key(&key.job);
+            if !is_known && self.roster.used(slot) < self.slots_max(slot) {
                 let (phase, fence) = (LeasePhase::Committed, self.fence);
-                self.leases.insert(job, Lease { slot, epoch, attempt, phase, fence, deadline_ms });
+                let lease = LeaseRecord { key, slot, epoch, phase, fence, deadline_ms };
+                self.leases.insert(key.job, lease);
                 self.roster.set_used(slot, self.roster.used(slot) + 1);
             }
         }
@@ -303,26 +244,30 @@ impl Cell {
         command: NodeCommand,
     ) -> CellReply<NodeCommandReply> {
         let Some(node) = current(&mut self.nodes, place) else {
-            return CellReply { reply: NodeCommandReply::Stale, node: None };
+            return (NodeCommandReply::Stale, None);
         };
-        let before = node.state();
+        let before = node.state;
         match command {
             NodeCommand::Drain | NodeCommand::Resume => {
                 node.drain_ordered = command == NodeCommand::Drain;
                 self.drain_commands += 1;
+                if before != NodeState::Offline {
+                    node.state = NodeState::of(node.health, node.drain_ordered);
+                }
             }
-            NodeCommand::Offline | NodeCommand::Retire => node.offline = true,
+            NodeCommand::Offline | NodeCommand::Retire => node.state = NodeState::Offline,
         }
-        let (state, id) = (node.state(), node.id.clone());
+        let (state, id) = (node.state, node.node.clone());
         self.roster.set_state(place.slot, state);
-        let lost = if node.offline { self.remove_leases_of(place.slot) } else { vec![] };
+        let is_offline = state == NodeState::Offline;
+        let lost = if is_offline { self.remove_leases_of(place.slot) } else { vec![] };
         if command == NodeCommand::Retire {
             self.roster.remove(place.slot);
             self.nodes[place.slot.index()] = None;
         }
         let is_change = state != before || command == NodeCommand::Retire;
-        let node = is_change.then_some((id, place));
-        CellReply { reply: NodeCommandReply::Set { lost }, node }
+        let change = is_change.then(|| node_change(id, place));
+        (NodeCommandReply::Set { lost }, change)
     }
 
     /// The node that has just got this command, and the command's number, if it is one to drain or
@@ -334,66 +279,43 @@ impl Cell {
     ) -> Option<(NodeId, u64)> {
         let is_drain = matches!(command, NodeCommand::Drain | NodeCommand::Resume);
         let node = current(&mut self.nodes, place).filter(|_| is_drain)?;
-        Some((node.id.clone(), self.drain_commands))
+        Some((node.node.clone(), self.drain_commands))
     }
 
     pub(super) fn reap(&mut self, limit: usize, now_ms: u64) -> ReapReply {
         let mut expired = Vec::new();
         self.reap_leases(limit, now_ms, &mut expired);
-        let lapsed = self.nodes_by_slot().filter(|(_, node)| node.fresh_until_ms < now_ms);
-        let lapsed = lapsed.map(|(slot, node)| LapsedNode {
-            node: node.id.clone(),
-            place: Place { cell: self.id, slot, epoch: node.epoch },
-            state: node.state(),
+        let lapsed = self.nodes.iter().flatten().filter(|node| node.fresh_until_ms < now_ms);
+        let lapsed = lapsed.map(|node| LapsedNode {
+            node: node.node.clone(),
+            place: node.place,
+            state: node.state,
             for_ms: now_ms - node.fresh_until_ms,
         });
         ReapReply { lapsed: lapsed.collect(), expired }
     }
 
     pub(super) fn view(&self, now_ms: u64) -> CellRecord {
-        let node_record = |(slot, node): (Slot, &Node)| {
-            Some(NodeRecord {
-                node: node.id.clone(),
-                place: Place { cell: self.id, slot, epoch: node.epoch },
-                profile: Arc::clone(self.roster.profile(slot)?),
-                health: node.health,
-                state: node.state(),
-                drain_ordered: node.drain_ordered,
-                load: node.load,
-                cost_ms: node.cost_ms,
-                used: self.roster.used(slot),
-                heartbeat_ms: node.heartbeat_ms,
-                fresh_until_ms: node.fresh_until_ms,
-                version: node.version.clone(),
-                via: node.via.clone(),
-            })
-        };
-        let lease_record = |(&job, lease): (&JobId, &Lease)| LeaseRecord {
-            key: LeaseKey { job, attempt: lease.attempt },
-            slot: lease.slot,
-            epoch: lease.epoch,
-            phase: lease.phase,
-            fence: lease.fence,
-            deadline_ms: lease.deadline_ms,
-        };
-        let mut leases: Vec<LeaseRecord> = self.leases.iter().map(lease_record).collect();
+        let used = |node: &NodeRecord| self.roster.used(node.place.slot);
+        let node_record = |node: &NodeRecord| NodeRecord { used: used(node), ..node.clone() };
+        let nodes = self.nodes.iter().flatten().map(node_record).collect();
+        let mut leases: Vec<LeaseRecord> = self.leases.values().copied().collect();
         leases.sort_unstable_by_key(|lease| lease.key);
-        let nodes = self.nodes_by_slot().filter_map(node_record).collect();
         CellRecord { cell: self.id, now_ms, nodes, leases }
     }
 
-    fn nodes_by_slot(&self) -> impl Iterator<Item = (Slot, &Node)> {
-        self.nodes.iter().enumerate().filter_map(|(i, node)| Some((Slot::new(i)?, node.as_ref()?)))
+    fn node(&self, slot: Slot) -> Option<&NodeRecord> {
+        self.nodes.get(slot.index())?.as_ref()
     }
 
     fn slots_max(&self, slot: Slot) -> u16 {
-        self.roster.profile(slot).map_or(0, |profile| profile.slots_max())
+        self.node(slot).map_or(0, |node| node.profile.slots_max())
     }
 
-    fn grant_of(&self, lease: &Lease) -> Grant {
-        let node = self.nodes[lease.slot.index()].as_ref().expect("a lease ends with its node");
+    fn grant_of(&self, lease: &LeaseRecord) -> Grant {
+        let node = self.node(lease.slot).expect("a lease ends with its node");
         Grant {
-            node: node.id.clone(),
+            node: node.node.clone(),
             cell: self.id,
             slot: lease.slot,
             epoch: lease.epoch,
@@ -402,12 +324,12 @@ impl Cell {
         }
     }
 
-    fn insert_lease(&mut self, request: &ReserveRequest, slot: Slot, now_ms: u64) -> Lease {
+    fn insert_lease(&mut self, request: &ReserveRequest, slot: Slot, now_ms: u64) -> LeaseRecord {
         self.fence = self.fence.after(now_ms * 1000);
-        let lease = Lease {
+        let lease = LeaseRecord {
+            key: request.key,
             slot,
             epoch: self.epochs[slot.index()],
-            attempt: request.key.attempt,
             phase: LeasePhase::Reserved,
             fence: self.fence,
             deadline_ms: now_ms.saturating_add(request.ack_lease_ms),
@@ -419,16 +341,15 @@ impl Cell {
         lease
     }
 
-    fn remove_lease(&mut self, job: JobId) -> Option<Lease> {
+    fn remove_lease(&mut self, job: JobId) -> Option<LeaseRecord> {
         let lease = self.leases.remove(&job)?;
         self.roster.set_used(lease.slot, self.roster.used(lease.slot) - 1);
         Some(lease)
     }
 
     fn remove_leases_of(&mut self, slot: Slot) -> Vec<LeaseKey> {
-        let of_slot = self.leases.iter().filter(|(_, lease)| lease.slot == slot);
-        let key = |(&job, lease): (&JobId, &Lease)| LeaseKey { job, attempt: lease.attempt };
-        let mut lost: Vec<LeaseKey> = of_slot.map(key).collect();
+        let of_slot = self.leases.values().filter(|lease| lease.slot == slot);
+        let mut lost: Vec<LeaseKey> = of_slot.map(|lease| lease.key).collect();
         lost.sort_unstable();
         for key in &lost {
             self.remove_lease(key.job);
@@ -461,15 +382,19 @@ impl Cell {
                 if planted::is(Bug::ExpiredSlotStaysCounted) {
                     self.roster.set_used(lease.slot, self.roster.used(lease.slot) + 1);
                 }
-                let key = LeaseKey { job, attempt: lease.attempt };
-                expired.push(ExpiredLease { key, slot: lease.slot, phase: lease.phase });
+                let LeaseRecord { key, slot, phase, .. } = lease;
+                expired.push(ExpiredLease { key, slot, phase });
             }
         }
         !due.is_empty()
     }
 }
 
+fn node_change(node: NodeId, Place { cell, slot, epoch }: Place) -> Change {
+    Change::Node { cell, slot, epoch, node }
+}
+
 /// The node in this place, if it is this incarnation.
-fn current(nodes: &mut [Option<Node>], place: Place) -> Option<&mut Node> {
-    nodes.get_mut(place.slot.index())?.as_mut().filter(|node| node.epoch == place.epoch)
+fn current(nodes: &mut [Option<NodeRecord>], place: Place) -> Option<&mut NodeRecord> {
+    nodes.get_mut(place.slot.index())?.as_mut().filter(|node| node.place.epoch == place.epoch)
 }

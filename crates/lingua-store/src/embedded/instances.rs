@@ -22,11 +22,16 @@ pub(super) struct Instances {
 
 #[derive(Debug, Clone)]
 struct Instance {
-    incarnation: Incarnation,
-    address: String,
-    until_ms: u64,
+    /// `alive` is as of the last announcement.
+    record: InstanceRecord,
     inbox: VecDeque<Envelope>,
     last_seq: u64,
+}
+
+impl Instance {
+    fn is_alive(&self, now_ms: u64) -> bool {
+        self.record.until_ms >= now_ms
+    }
 }
 
 impl Instances {
@@ -37,40 +42,40 @@ impl Instances {
     /// Records that an instance is alive; also returns whether it is new.
     pub(super) fn announce(
         &mut self,
-        p: AnnounceRequest,
+        request: AnnounceRequest,
         now_ms: u64,
     ) -> Result<(AnnounceReply, bool)> {
         let what = "an instance's address in bytes";
-        StoreError::check_limit(what, p.address.len(), ADDRESS_BYTES_MAX)?;
-        let until_ms = now_ms.saturating_add(p.lease_ms);
-        if let Some(known) = self.known.get_mut(&p.instance) {
-            let (alive, same) = (known.until_ms >= now_ms, known.incarnation == p.incarnation);
+        StoreError::check_limit(what, request.address.len(), ADDRESS_BYTES_MAX)?;
+        let AnnounceRequest { instance, incarnation, address, lease_ms } = request;
+        let until_ms = now_ms.saturating_add(lease_ms);
+        let record = InstanceRecord {
+            instance: instance.clone(),
+            incarnation,
+            address,
+            until_ms,
+            alive: true,
+        };
+        if let Some(known) = self.known.get_mut(&instance) {
+            let (alive, same) = (known.is_alive(now_ms), known.record.incarnation == incarnation);
             if alive && !same {
-                return Ok((AnnounceReply::NameTaken { until_ms: known.until_ms }, false));
+                let until_ms = known.record.until_ms;
+                return Ok((AnnounceReply::NameTaken { until_ms }, false));
             }
-            known.incarnation = p.incarnation;
-            known.address = p.address;
-            known.until_ms = until_ms;
+            known.record = record;
             return Ok((AnnounceReply::Present, !alive || !same));
         }
         let limit = self.limits.instances_max;
         if self.known.len() >= limit {
-            self.known.retain(|_, instance| instance.until_ms >= now_ms);
+            self.known.retain(|_, instance| instance.is_alive(now_ms));
         }
         StoreError::check_limit("the number of instances", self.known.len() + 1, limit)?;
-        let instance = Instance {
-            incarnation: p.incarnation,
-            address: p.address,
-            until_ms,
-            inbox: VecDeque::new(),
-            last_seq: 0,
-        };
-        self.known.insert(p.instance, instance);
+        self.known.insert(instance, Instance { record, inbox: VecDeque::new(), last_seq: 0 });
         Ok((AnnounceReply::Present, true))
     }
 
     pub(super) fn withdraw(&mut self, instance: &InstanceId, incarnation: Incarnation) -> bool {
-        let known = self.known.get(instance).is_some_and(|i| i.incarnation == incarnation);
+        let known = self.known.get(instance).is_some_and(|i| i.record.incarnation == incarnation);
         if known {
             self.known.remove(instance);
         }
@@ -78,14 +83,11 @@ impl Instances {
     }
 
     pub(super) fn list(&self, now_ms: u64) -> Vec<InstanceRecord> {
-        let view = |(id, known): (&InstanceId, &Instance)| InstanceRecord {
-            instance: id.clone(),
-            incarnation: known.incarnation,
-            address: known.address.clone(),
-            until_ms: known.until_ms,
-            alive: known.until_ms >= now_ms,
+        let view = |known: &Instance| InstanceRecord {
+            alive: known.is_alive(now_ms),
+            ..known.record.clone()
         };
-        self.known.iter().map(view).collect()
+        self.known.values().map(view).collect()
     }
 
     pub(super) fn send(
@@ -95,7 +97,7 @@ impl Instances {
         now_ms: u64,
     ) -> Result<BusDelivery> {
         StoreError::check_limit("a message in bytes", message.len(), MESSAGE_BYTES_MAX)?;
-        let Some(known) = self.known.get_mut(to).filter(|known| known.until_ms >= now_ms) else {
+        let Some(known) = self.known.get_mut(to).filter(|known| known.is_alive(now_ms)) else {
             return Ok(BusDelivery::NoInstance);
         };
         if known.inbox.len() >= self.limits.inbox_max {

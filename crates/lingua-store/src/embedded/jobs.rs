@@ -28,7 +28,7 @@ const DISK_REMOVALS_MAX: usize = 64;
 /// Bytes that an ended job counts beside its specification and outcome: record, ids and map entry.
 const RECORD_BYTES: usize = 512;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Jobs {
     limits: StoreLimits,
     /// Boxed, because map entries move when neighbours come and go.
@@ -65,15 +65,7 @@ impl AsMut<ChangeLog> for Jobs {
 
 impl Jobs {
     pub(super) fn new(limits: StoreLimits) -> Self {
-        Self {
-            limits,
-            records: BTreeMap::new(),
-            open: BTreeMap::new(),
-            ended: VecDeque::new(),
-            ended_bytes: 0,
-            changes: ChangeLog::default(),
-            on_disk_only: VecDeque::new(),
-        }
+        Self { limits, ..Self::default() }
     }
 
     /// Starts with the jobs that were on disk, and logs changes from now on.
@@ -112,31 +104,31 @@ impl Jobs {
     }
 
     pub(super) fn advance(&mut self, step: AdvanceRequest, now_ms: u64) -> Result<AdvanceReply> {
-        let outcome_bytes = step.outcome().map_or(0, |outcome| outcome.len());
+        let outcome_bytes = step.outcome.as_ref().map_or(0, |outcome| outcome.len());
         StoreError::check_limit("a job's outcome in bytes", outcome_bytes, JOB_BYTES_MAX)?;
         self.drop_old(now_ms);
-        let Some(job) = self.records.get_mut(&step.job()) else {
+        let Some(job) = self.records.get_mut(&step.job) else {
             return Ok(AdvanceReply::NotFound);
         };
         let StoredJob { record, last_token } = &mut **job;
-        let is_owner = record.owner == *step.owner();
-        if is_owner && *last_token == Some(step.token()) && record.stage == step.to() {
+        let is_owner = record.owner == step.owner;
+        if is_owner && *last_token == Some(step.token) && record.stage == step.to {
             return Ok(AdvanceReply::Advanced);
         }
-        if !is_owner || record.stage != step.from() {
+        if !is_owner || record.stage != step.from {
             let (stage, owner) = (record.stage, record.owner.clone());
             return Ok(AdvanceReply::Conflict { stage, owner });
         }
-        *last_token = Some(step.token());
-        record.stage = step.to();
-        record.grant = step.grant().cloned();
-        record.outcome = step.outcome().cloned();
+        *last_token = Some(step.token);
+        record.stage = step.to;
+        record.grant = step.grant;
+        record.outcome = step.outcome;
         record.updated_ms = now_ms;
         self.changes.push(|| DurableChange::JobMoved(StoredJob::clone(job)));
-        if step.to().state.is_terminal() {
+        if step.to.state.is_terminal() {
             let ended = EndedJob::new(&job.record);
             self.push_ended(ended);
-            self.remove_open(step.owner(), step.job());
+            self.remove_open(&step.owner, step.job);
             self.drop_old(now_ms);
         }
         Ok(AdvanceReply::Advanced)

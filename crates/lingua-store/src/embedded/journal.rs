@@ -1,7 +1,7 @@
 //! Writes what must survive a restart to disk, and holds back replies until it is there.
 //!
 //! Start at [`Journal`]. A durable part of the store (jobs, directory, leadership) pushes its
-//! changes into its [`ChangeLog`] while its lock is held; [`QueueSlot::append`] moves them into the
+//! changes into its [`ChangeLog`] while its lock is held; [`Journal::append`] moves them into the
 //! queue under the same lock, so that the order on disk is the order in memory. One thread takes
 //! everything in the queue, commits it in one transaction ([`Disk::commit`]), and wakes the
 //! callers.
@@ -83,10 +83,16 @@ struct WriterState {
 
 /// The changes of one operation. Without changes it waits for the entries before it.
 #[derive(Debug)]
-struct Entry {
+pub(super) struct Entry {
     changes: Vec<DurableChange>,
     committed: oneshot::Sender<()>,
 }
+
+/// A place for one entry in the queue.
+type QueueSlot<'a> = mpsc::Permit<'a, Entry>;
+
+/// Resolves when an entry is on disk.
+type PendingCommit = oneshot::Receiver<()>;
 
 impl Journal {
     /// Starts the writer thread. `ceiling_ms` is the ceiling on disk.
@@ -109,8 +115,37 @@ impl Journal {
     /// Waits for a place in the queue. Call it before taking the lock: nothing may wait under it.
     pub(super) async fn queue_slot(&self) -> Result<QueueSlot<'_>> {
         let queue = self.queue.as_ref().ok_or_else(|| self.failed())?;
-        let permit = queue.reserve().await.map_err(|_| self.failed())?;
-        Ok(QueueSlot { journal: self, permit })
+        queue.reserve().await.map_err(|_| self.failed())
+    }
+
+    /// Appends the logged changes. Called under the lock of the part. Returns what to wait for
+    /// after it: also if nothing changed, when what was read is not on disk yet.
+    pub(super) fn append(
+        &self,
+        slot: QueueSlot<'_>,
+        log: &mut ChangeLog,
+        now_ms: u64,
+    ) -> Option<PendingCommit> {
+        let mut changes = log.drain();
+        if changes.is_empty() && self.is_flushed() {
+            return None;
+        }
+        if !changes.is_empty() {
+            changes.extend(self.next_ceiling(now_ms));
+        }
+        Some(self.send(slot, changes))
+    }
+
+    fn send(&self, slot: QueueSlot<'_>, changes: Vec<DurableChange>) -> PendingCommit {
+        let (committed, commit) = oneshot::channel();
+        self.shared.pending.fetch_add(1, Ordering::SeqCst);
+        slot.send(Entry { changes, committed });
+        commit
+    }
+
+    /// Waits until an entry is on disk.
+    pub(super) async fn wait(&self, commit: PendingCommit) -> Result<()> {
+        commit.await.map_err(|_| self.failed())
     }
 
     /// Whether everything is on disk. Only meaningful while the lock of the part is held.
@@ -120,7 +155,8 @@ impl Journal {
 
     /// Waits until everything that was appended so far is on disk.
     pub(super) async fn flush(&self) -> Result<()> {
-        self.queue_slot().await?.send(Vec::new()).wait().await
+        let slot = self.queue_slot().await?;
+        self.wait(self.send(slot, Vec::new())).await
     }
 
     /// Fences are not written one by one. The disk holds a ceiling instead: a time ahead of the
@@ -151,46 +187,6 @@ impl Drop for Journal {
             // If the writer panicked, its callers have already got an error.
             drop(writer.join());
         }
-    }
-}
-
-/// A place for one entry in the queue.
-pub(super) struct QueueSlot<'a> {
-    journal: &'a Journal,
-    permit: mpsc::Permit<'a, Entry>,
-}
-
-impl<'a> QueueSlot<'a> {
-    /// Appends the logged changes. Called under the lock of the part. Returns what to wait for
-    /// after it: also if nothing changed, when what was read is not on disk yet.
-    pub(super) fn append(self, log: &mut ChangeLog, now_ms: u64) -> Option<PendingCommit<'a>> {
-        let mut changes = log.drain();
-        if changes.is_empty() && self.journal.is_flushed() {
-            return None;
-        }
-        if !changes.is_empty() {
-            changes.extend(self.journal.next_ceiling(now_ms));
-        }
-        Some(self.send(changes))
-    }
-
-    fn send(self, changes: Vec<DurableChange>) -> PendingCommit<'a> {
-        let (committed, wait) = oneshot::channel();
-        self.journal.shared.pending.fetch_add(1, Ordering::SeqCst);
-        self.permit.send(Entry { changes, committed });
-        PendingCommit { journal: self.journal, wait }
-    }
-}
-
-/// Resolves when an entry is on disk.
-pub(super) struct PendingCommit<'a> {
-    journal: &'a Journal,
-    wait: oneshot::Receiver<()>,
-}
-
-impl PendingCommit<'_> {
-    pub(super) async fn wait(self) -> Result<()> {
-        self.wait.await.map_err(|_| self.journal.failed())
     }
 }
 

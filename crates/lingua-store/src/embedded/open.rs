@@ -11,7 +11,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use lingua_core::{Epoch, Fence, Rules};
+use lingua_core::{CELL_NODES_MAX, Epoch, Fence, Rules};
 use parking_lot::Mutex;
 
 use super::directory::Directory;
@@ -22,6 +22,7 @@ use super::journal::{CEILING_AHEAD_MS, Journal};
 use super::leader::Leadership;
 use super::{Embedded, Inner, StoreLimits};
 use crate::clock::Clock;
+use crate::contract::Place;
 
 /// Why a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -139,20 +140,21 @@ impl<C: Clock> Embedded<C> {
         let directory = Directory::restore(tenants, epoch)
             .map_err(|detail| OpenError::Corrupt { file: file.clone(), detail })?;
         let mut inner = Inner::new(rules, limits, clock);
-        // An assigned epoch is accepted from its tenant only.
         for cell in &mut inner.cells {
-            let fence = Fence(ceiling_ms.saturating_mul(1000));
-            cell.0.get_mut().resume(fence, epoch);
+            let cell = cell.0.get_mut();
+            cell.fence = Fence(ceiling_ms.saturating_mul(1000));
+            // An assigned epoch is accepted from its tenant only.
+            cell.epochs = [epoch; CELL_NODES_MAX];
         }
-        for place in directory.places() {
-            let before = Epoch(place.epoch.0.saturating_sub(1));
-            let cell = inner.cells[place.cell.index()].0.get_mut();
-            cell.set_epoch(place.slot, before);
+        for Place { cell, slot, epoch } in directory.places() {
+            let cell = inner.cells[cell.index()].0.get_mut();
+            cell.epochs[slot.index()] = Epoch(epoch.0.saturating_sub(1));
         }
         for node in drained {
             // A node that was released has no place, and its command is void.
             if let Some(place) = directory.locate(&node) {
-                inner.cells[place.cell.index()].0.get_mut().drain_on_return(place.slot, node);
+                let cell = inner.cells[place.cell.index()].0.get_mut();
+                cell.drain_on_return.push((place.slot, node));
             }
         }
         inner.directory = Mutex::new(directory);

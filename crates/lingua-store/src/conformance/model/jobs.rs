@@ -32,19 +32,19 @@ impl Model {
     pub fn expect_advance(&mut self, step: &AdvanceRequest) -> AdvanceReply {
         self.forget_old_jobs();
         let now_ms = self.now_ms;
-        let Some((job, token)) = self.jobs.iter_mut().find(|(job, _)| job.id == step.job()) else {
+        let Some((job, token)) = self.jobs.iter_mut().find(|(job, _)| job.id == step.job) else {
             return AdvanceReply::NotFound;
         };
-        if *token == Some(step.token()) && job.stage == step.to() && job.owner == *step.owner() {
+        if *token == Some(step.token) && job.stage == step.to && job.owner == step.owner {
             return AdvanceReply::Advanced;
         }
-        if job.stage != step.from() || job.owner != *step.owner() {
+        if job.stage != step.from || job.owner != step.owner {
             return AdvanceReply::Conflict { stage: job.stage, owner: job.owner.clone() };
         }
-        *token = Some(step.token());
-        job.stage = step.to();
-        job.grant = step.grant().cloned();
-        job.outcome = step.outcome().cloned();
+        *token = Some(step.token);
+        job.stage = step.to;
+        job.grant = step.grant.clone();
+        job.outcome = step.outcome.clone();
         job.updated_ms = now_ms;
         AdvanceReply::Advanced
     }

@@ -7,10 +7,12 @@
 //! is refused with an error that says what to do.
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lingua_core::{Epoch, JobId, NodeId, Term};
 use redb::backends::FileBackend;
@@ -18,7 +20,7 @@ use redb::{
     Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, WriteTransaction,
 };
 
-use super::crash_only::{Closing, CrashOnly};
+use super::crash_only::CrashOnly;
 use super::record::{self, DurableChange, StoredJob};
 use crate::embedded::directory::Occupant;
 use crate::embedded::open::OpenError;
@@ -56,7 +58,8 @@ const META_CEILING: &str = "ceiling_ms";
 #[derive(Debug)]
 pub(in super::super) struct Disk {
     database: Database,
-    closing: Closing,
+    /// Refuses writes from then on.
+    is_closing: Arc<AtomicBool>,
     file: PathBuf,
     ceiling_ms: u64,
     _lock: Option<File>,
@@ -82,12 +85,27 @@ impl Disk {
     pub(in super::super) fn open(dir: &Path) -> Result<(Self, Contents), OpenError> {
         let unusable = |source| OpenError::Unusable { dir: dir.to_path_buf(), source };
         std::fs::create_dir_all(dir).map_err(unusable)?;
-        let lock = lock(dir)?;
+        let lock = open_file(&dir.join(LOCK_FILE)).map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError::InUse { dir: dir.to_path_buf() });
+            }
+            Err(TryLockError::Error(source)) => return Err(unusable(source)),
+        }
         let file = dir.join(FILE);
         if !file.try_exists().map_err(unusable)? {
-            Self::create(dir, &file)?;
+            // Under another name until it is complete.
+            let fresh = dir.join(FRESH_FILE);
+            let opened = open_file(&fresh).map_err(unusable)?;
+            opened.set_len(0).map_err(unusable)?;
+            let backend =
+                FileBackend::new(opened).map_err(|error| refused(&fresh, error.into()))?;
+            Self::fill(backend, &fresh).map_err(|error| refused(&fresh, error))?;
+            std::fs::rename(&fresh, &file).map_err(unusable)?;
+            sync_dir(dir).map_err(unusable)?;
         }
-        let opened = File::options().read(true).write(true).open(&file).map_err(unusable)?;
+        let opened = open_file(&file).map_err(unusable)?;
         if opened.metadata().map_err(unusable)?.len() == 0 {
             return Err(corrupt(&file, "it is empty"));
         }
@@ -103,35 +121,28 @@ impl Disk {
         backend: impl StorageBackend,
         file: &Path,
     ) -> Result<(Self, Contents), OpenError> {
+        let refused = |error| refused(file, error);
         let opened = catch_unwind(AssertUnwindSafe(|| {
-            let mut disk = Self::start(backend, file).map_err(|error| refused(file, error))?;
-            let contents = disk.read()?;
+            let mut disk = Self::start(backend, file).map_err(refused)?;
+            let found = disk.meta(META_VERSION).map_err(refused)?;
+            if found != VERSION {
+                let file = file.to_path_buf();
+                return Err(OpenError::UnknownVersion { file, found, known: VERSION });
+            }
+            let contents = disk.read().map_err(refused)?;
             disk.ceiling_ms = contents.ceiling_ms;
-            disk.shrink(contents.bytes).map_err(|error| refused(file, error))?;
+            disk.shrink(contents.bytes).map_err(refused)?;
             Ok((disk, contents))
         }));
         opened.unwrap_or_else(|_| Err(corrupt(file, "its parts contradict each other")))
     }
 
     fn start(backend: impl StorageBackend, file: &Path) -> Result<Self, redb::Error> {
-        let closing = Closing::default();
-        let backend = CrashOnly::new(backend, closing.clone());
+        let is_closing = Arc::new(AtomicBool::new(false));
+        let backend = CrashOnly { backend, is_closing: Arc::clone(&is_closing) };
         let database =
             Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend)?;
-        Ok(Self { database, closing, file: file.to_path_buf(), ceiling_ms: 0, _lock: None })
-    }
-
-    /// Creates an empty database, under another name until it is complete.
-    fn create(dir: &Path, file: &Path) -> Result<(), OpenError> {
-        let unusable = |source| OpenError::Unusable { dir: dir.to_path_buf(), source };
-        let fresh = dir.join(FRESH_FILE);
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(true);
-        let opened = options.open(&fresh).map_err(unusable)?;
-        let backend = FileBackend::new(opened).map_err(|error| refused(&fresh, error.into()))?;
-        Self::fill(backend, &fresh).map_err(|error| refused(&fresh, error))?;
-        std::fs::rename(&fresh, file).map_err(unusable)?;
-        sync_dir(dir).map_err(unusable)
+        Ok(Self { database, is_closing, file: file.to_path_buf(), ceiling_ms: 0, _lock: None })
     }
 
     /// Writes the version and the empty tables.
@@ -150,36 +161,18 @@ impl Disk {
         &self.file
     }
 
-    fn read(&self) -> Result<Contents, OpenError> {
-        let unreadable = |error: redb::Error| refused(&self.file, error);
-        let meta = |key| self.meta(key).map_err(unreadable);
-        match meta(META_VERSION)? {
-            VERSION => {}
-            found => {
-                let file = self.file.clone();
-                return Err(OpenError::UnknownVersion { file, found, known: VERSION });
-            }
-        }
-        let mut contents = Contents {
-            epoch: Epoch(meta(META_EPOCH)?),
-            term: Term(meta(META_TERM)?),
-            ceiling_ms: meta(META_CEILING)?,
-            ..Contents::default()
-        };
-        let damage = self.read_rows(&mut contents).map_err(unreadable)?;
-        match damage {
-            Some(damage) => Err(corrupt(&self.file, &damage)),
-            None => Ok(contents),
-        }
-    }
-
     fn meta(&self, key: &str) -> Result<u64, redb::Error> {
         let table = self.database.begin_read()?.open_table(META)?;
         Ok(table.get(key)?.map_or(0, |value| value.value()))
     }
 
-    /// Reads jobs and nodes; returns what is wrong with the first unreadable one.
-    fn read_rows(&self, contents: &mut Contents) -> Result<Option<String>, redb::Error> {
+    fn read(&self) -> Result<Contents, redb::Error> {
+        let mut contents = Contents {
+            epoch: Epoch(self.meta(META_EPOCH)?),
+            term: Term(self.meta(META_TERM)?),
+            ceiling_ms: self.meta(META_CEILING)?,
+            ..Contents::default()
+        };
         let transaction = self.database.begin_read()?;
         let specs = transaction.open_table(SPECS)?;
         let steps = transaction.open_table(STEPS)?;
@@ -187,38 +180,30 @@ impl Disk {
         for spec in specs.iter()? {
             let (id, spec) = spec?;
             let id = JobId::new(id.value());
-            let Some((step_of, step)) = steps.next().transpose()? else {
-                return Ok(Some(format!("{id} has no step")));
-            };
-            let job = match step_of.value() == id.number() {
-                true => record::read_job(id, spec.value(), step.value()),
-                false => None,
-            };
-            let Some(job) = job else {
-                return Ok(Some(format!("the record of {id} is unreadable")));
-            };
+            let step = steps.next().transpose()?;
+            let (step_of, step) = step.ok_or_else(|| damaged(format!("{id} has no step")))?;
+            let is_its = step_of.value() == id.number();
+            let job = is_its.then(|| record::read_job(id, spec.value(), step.value())).flatten();
+            let unreadable = || damaged(format!("the record of {id} is unreadable"));
+            contents.jobs.push(job.ok_or_else(unreadable)?);
             contents.bytes += (spec.value().len() + step.value().len()) as u64;
-            contents.jobs.push(job);
         }
         if let Some((id, _)) = steps.next().transpose()? {
-            let id = JobId::new(id.value());
-            return Ok(Some(format!("{id} has no specification")));
+            return Err(damaged(format!("{} has no specification", JobId::new(id.value()))));
         }
         for row in transaction.open_table(NODES)?.iter()? {
             let (node, tenant) = row?;
-            let Some(tenant) = record::read_tenant(node.value(), tenant.value()) else {
-                return Ok(Some(format!("the record of node {:?} is unreadable", node.value())));
-            };
-            contents.tenants.push(tenant);
+            let unreadable =
+                || damaged(format!("the record of node {:?} is unreadable", node.value()));
+            let tenant = record::read_tenant(node.value(), tenant.value());
+            contents.tenants.push(tenant.ok_or_else(unreadable)?);
         }
         for row in transaction.open_table(DRAINED)?.iter()? {
             let (node, _) = row?;
-            let Ok(node) = NodeId::new(node.value()) else {
-                return Ok(Some(format!("{:?} is not the name of a node", node.value())));
-            };
-            contents.drained.insert(node);
+            let no_name = |_| damaged(format!("{:?} is not the name of a node", node.value()));
+            contents.drained.insert(NodeId::new(node.value()).map_err(no_name)?);
         }
-        Ok(None)
+        Ok(contents)
     }
 
     /// Returns space to the system that a busier time has left empty.
@@ -247,7 +232,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.closing.begin();
+        self.is_closing.store(true, Ordering::SeqCst);
     }
 }
 
@@ -295,15 +280,9 @@ fn write<'c>(
     Ok(ceiling_ms)
 }
 
-fn lock(dir: &Path) -> Result<File, OpenError> {
-    let unusable = |source| OpenError::Unusable { dir: dir.to_path_buf(), source };
-    let file = File::options().write(true).create(true).truncate(false).open(dir.join(LOCK_FILE));
-    let file = file.map_err(unusable)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::InUse { dir: dir.to_path_buf() }),
-        Err(std::fs::TryLockError::Error(source)) => Err(unusable(source)),
-    }
+/// Opens a file, or creates an empty one.
+fn open_file(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 /// Makes a rename in a directory survive a power cut.
@@ -324,6 +303,11 @@ fn refused(file: &Path, error: redb::Error) -> OpenError {
         {
             OpenError::Unreadable { file: file.to_path_buf(), source }
         }
+        redb::Error::Corrupted(detail) => corrupt(file, &detail),
         error => corrupt(file, &error.to_string()),
     }
+}
+
+fn damaged(detail: String) -> redb::Error {
+    redb::Error::Corrupted(detail)
 }
