@@ -1,6 +1,6 @@
 //! The bus between instances: it joins a job of one instance to a node of another.
 //!
-//! Start at `EngineState::send` in `outbound.rs` for what leaves and at `Handle::receive_messages`
+//! Start at `Engine::send` in `outbound.rs` for what leaves and at `Handle::receive_messages`
 //! in `receive.rs` for what arrives. The store carries messages from inbox to inbox, at least once;
 //! receivers are idempotent by (job, attempt).
 //!
@@ -31,7 +31,6 @@ mod reports;
 mod watch;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
@@ -42,7 +41,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Timer;
-use crate::state::EngineState;
+use crate::state::Engine;
 use message::{BusMessage, PeerVerdict, RemoteProgress};
 use outbound::OutboundQueue;
 use remote_jobs::RemoteJobs;
@@ -104,11 +103,11 @@ impl Bus {
     }
 }
 
-impl<S: Store, T: Timer> EngineState<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Sends a request to another instance and waits for the reply. `None` if the instance does not
     /// exist or does not reply in time.
     async fn request(
-        self: &Arc<Self>,
+        &self,
         to: &InstanceId,
         wait_ms: u64,
         request: impl FnOnce(u64) -> BusMessage,
@@ -142,16 +141,16 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     }
 
     /// Runs a task in the background, unless too many run already; says whether it runs.
-    fn spawn_background(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) -> bool {
+    fn spawn_background(&self, task: impl Future<Output = ()> + Send + 'static) -> bool {
         if self.bus.background.fetch_add(1, Ordering::Relaxed) >= BACKGROUND_MAX {
             self.bus.background.fetch_sub(1, Ordering::Relaxed);
             self.metrics.bus.count("dropped");
             return false;
         }
-        let shared = Arc::clone(self);
+        let engine = self.handle();
         tokio::spawn(async move {
             task.await;
-            shared.bus.background.fetch_sub(1, Ordering::Relaxed);
+            engine.bus.background.fetch_sub(1, Ordering::Relaxed);
         });
         true
     }

@@ -1,7 +1,7 @@
 //! The state that all parts of an instance share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use lingua_core::{Epoch, InstanceId, NodeId, Term};
 use lingua_store::Store;
@@ -17,6 +17,7 @@ use crate::clock::Timer;
 use crate::error::NodeError;
 use crate::events::EngineEvent;
 use crate::failover_guard::FailoverGuard;
+use crate::handle::Handle;
 use crate::live_jobs::LiveJobs;
 use crate::metrics::EngineMetrics;
 use crate::node::Nodes;
@@ -33,7 +34,7 @@ use crate::table::PoolTable;
 ///
 /// A macro, because a function would hold the call twice: as its argument and while it waits.
 macro_rules! timed {
-    ($shared:expr, $operation:literal, $call:expr) => {{
+    ($engine:expr, $operation:literal, $call:expr) => {{
         let mut call = std::pin::pin!($call);
         let at_once =
             std::future::poll_fn(|context| std::task::Poll::Ready(call.as_mut().poll(context)));
@@ -45,15 +46,19 @@ macro_rules! timed {
                 (reply, started.elapsed().as_secs_f64())
             }
         };
-        $shared.note_call($operation, seconds, reply.is_ok());
+        $engine.note_call($operation, seconds, reply.is_ok());
         (reply, seconds)
     }};
 }
 
 pub(crate) use timed;
 
+/// An instance: the state that all its parts share. It is used through its
+/// [`Handle`](crate::Handle).
 #[derive(Debug)]
-pub(crate) struct EngineState<S, T> {
+pub struct Engine<S, T> {
+    /// For tasks that outlive the call which starts them.
+    this: Weak<Self>,
     pub(crate) options: EngineOptions,
     pub(crate) store: S,
     pub(crate) timer: T,
@@ -91,12 +96,18 @@ pub(crate) struct EngineState<S, T> {
     rng: Mutex<ChaCha8Rng>,
 }
 
-impl<S: Store, T: Timer> EngineState<S, T> {
-    pub(crate) fn new(options: EngineOptions, store: S, timer: T, metrics: EngineMetrics) -> Self {
+impl<S: Store, T: Timer> Engine<S, T> {
+    pub(crate) fn new(
+        options: EngineOptions,
+        store: S,
+        timer: T,
+        metrics: EngineMetrics,
+    ) -> Handle<S, T> {
         let mut rng = ChaCha8Rng::seed_from_u64(options.seed);
         let incarnation = Incarnation(rng.next_u64());
         let identity = store.identity();
-        Self {
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             reconciler: Reconciler::new(identity),
             failover_guard: FailoverGuard::new(identity),
             bus: Bus::new(rng.next_u64()),
@@ -123,7 +134,12 @@ impl<S: Store, T: Timer> EngineState<S, T> {
             recovered: SetOnce::new(),
             stopping: AtomicBool::new(false),
             rng: Mutex::new(rng),
-        }
+        })
+    }
+
+    /// A handle for a task of its own.
+    pub(crate) fn handle(&self) -> Handle<S, T> {
+        self.this.upgrade().expect("an engine is only used through its handles")
     }
 
     pub(crate) fn random(&self) -> u32 {
@@ -132,10 +148,6 @@ impl<S: Store, T: Timer> EngineState<S, T> {
 
     pub(crate) fn random_u64(&self) -> u64 {
         self.rng.lock().next_u64()
-    }
-
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.timer.now_ms()
     }
 
     /// Records how long a call to the store took and whether it was answered.
@@ -169,11 +181,7 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     }
 
     /// Closes a node's connection, if it is still this epoch's; its jobs are retried at once.
-    pub(crate) async fn disconnect_node(
-        &self,
-        node: &NodeId,
-        epoch: Epoch,
-    ) -> Result<(), NodeError> {
+    pub async fn disconnect(&self, node: &NodeId, epoch: Epoch) -> Result<(), NodeError> {
         let known = self.nodes.detach(node, epoch).ok_or(NodeError::NotRegistered)?;
         self.set_offline(known.place).await
     }
@@ -191,6 +199,6 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     pub(crate) async fn disconnect_slow(&self, node: &NodeId, epoch: Epoch) {
         tracing::warn!(node_id = %node, "the node does not read its messages; disconnecting it");
         self.metrics.node_rejected.count("too_slow");
-        self.disconnect_node(node, epoch).await.ok();
+        self.disconnect(node, epoch).await.ok();
     }
 }

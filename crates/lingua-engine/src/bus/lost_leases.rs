@@ -1,10 +1,8 @@
 //! Lost leases of jobs that do not run here.
 //!
-//! Start at [`EngineState::leases_lost`]. An instance that cleans up a cell, registers a node or
+//! Start at [`Engine::leases_lost`]. An instance that cleans up a cell, registers a node or
 //! notices that one is gone finds lost leases of all instances' jobs. It tells the owners; jobs of
 //! a dead owner are found by the instance that takes them over.
-
-use std::sync::Arc;
 
 use lingua_core::InstanceId;
 use lingua_store::Store;
@@ -12,7 +10,7 @@ use lingua_store::contract::LeaseKey;
 
 use super::message::{AttemptKey, Head};
 use crate::clock::Timer;
-use crate::state::EngineState;
+use crate::state::Engine;
 
 /// Most lost leases that wait for their owner.
 const LOST_MAX: usize = 16_384;
@@ -23,7 +21,7 @@ const AT_ONCE: usize = 64;
 /// Pause after the store did not answer.
 const PAUSE_MS: u64 = 250;
 
-impl<S: Store, T: Timer> EngineState<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Tells the owners of these leases that they are lost.
     pub(crate) fn leases_lost(&self, keys: impl IntoIterator<Item = LeaseKey>) {
         for key in keys {
@@ -42,7 +40,7 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     }
 
     /// Tells other instances about their lost leases, for ever.
-    pub(crate) async fn report_lost_leases(self: &Arc<Self>) {
+    pub(crate) async fn report_lost_leases(&self) {
         loop {
             let keys: Vec<LeaseKey> = {
                 let mut lost = self.bus.lost_leases.lock();

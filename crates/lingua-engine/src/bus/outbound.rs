@@ -1,6 +1,6 @@
 //! One outbound queue for each other instance; messages are sent in batches.
 //!
-//! Start at [`EngineState::send`]. While one batch to an instance is on its way the next messages
+//! Start at [`Engine::send`]. While one batch to an instance is on its way the next messages
 //! for it gather, so that a busy bus costs few calls and an idle one no time.
 //!
 //! Invariant: while a queue exists, one task sends its messages.
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::Bus;
 use super::message::{self, BusMessage};
 use crate::clock::Timer;
-use crate::state::EngineState;
+use crate::state::Engine;
 
 /// Most messages that wait for one instance.
 const QUEUE_MAX: usize = 4096;
@@ -80,15 +80,15 @@ impl Bus {
     }
 }
 
-impl<S: Store, T: Timer> EngineState<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Queues a message for another instance; says whether there was room.
-    pub(super) fn send(self: &Arc<Self>, to: &InstanceId, message: impl Into<BusMessage>) -> bool {
+    pub(super) fn send(&self, to: &InstanceId, message: impl Into<BusMessage>) -> bool {
         self.enqueue(to, message.into(), None)
     }
 
     /// Sends a message and waits until it is in the other instance's inbox; says whether it is.
     pub(super) async fn send_and_wait(
-        self: &Arc<Self>,
+        &self,
         to: &InstanceId,
         message: impl Into<BusMessage>,
     ) -> bool {
@@ -97,14 +97,14 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     }
 
     fn enqueue(
-        self: &Arc<Self>,
+        &self,
         to: &InstanceId,
         message: BusMessage,
         sent: Option<oneshot::Sender<bool>>,
     ) -> bool {
         let queued = self.bus.enqueue(to, QueuedMessage { bytes: message.encode(), sent });
         match queued {
-            Some(true) => drop(tokio::spawn(Arc::clone(self).send_batches(to.clone()))),
+            Some(true) => drop(tokio::spawn(self.handle().send_batches(to.clone()))),
             Some(false) => {}
             None => self.metrics.bus.count("dropped"),
         }

@@ -28,19 +28,19 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// job there.
     pub(super) async fn write(&mut self) -> bool {
         let to = self.machine.stage();
-        let now_ms = self.shared.now_ms();
+        let now_ms = self.engine.now_ms();
         let outcome = match to.state.is_terminal() {
             true => {
-                self.shared.metrics.jobs.count(to.state.as_str());
-                self.shared.metrics.stage("total", now_ms - self.live.accepted_ms);
+                self.engine.metrics.jobs.count(to.state.as_str());
+                self.engine.metrics.stage("total", now_ms - self.live.accepted_ms);
                 Some(self.outcome(now_ms))
             }
             false => None,
         };
-        let token = self.shared.random_u64();
+        let token = self.engine.random_u64();
         let Some(step) = self.step(to, token, outcome.clone()) else { return false };
-        let store = &self.shared.store;
-        let (reply, _) = timed!(self.shared, "advance_job", store.advance_job(step));
+        let store = &self.engine.store;
+        let (reply, _) = timed!(self.engine, "advance_job", store.advance_job(step));
         match reply {
             Ok(AdvanceReply::Advanced) => {
                 self.on_written(to, token, outcome);
@@ -56,10 +56,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     fn remember_end(&self, to: Stage, token: u64, outcome: Option<Bytes>) {
-        if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
-            let job = self.shared.new_job(&self.live.request, self.live.accepted_ms);
+        if let Some(outcome) = outcome.filter(|_| self.engine.store.may_forget()) {
+            let job = self.engine.new_job(&self.live.request, self.live.accepted_ms);
             let written_ms = self.written_end.as_ref().map_or(0, |end| end.ended_ms);
-            self.shared.reconciler.remember(WrittenEnd {
+            self.engine.reconciler.remember(WrittenEnd {
                 job,
                 stage: to,
                 outcome,
@@ -86,7 +86,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 // Only the owner advances a job: if it is ours and at an earlier stage, the store
                 // has forgotten our last steps.
                 Ok(AdvanceReply::Conflict { stage, owner })
-                    if owner == self.shared.options.instance
+                    if owner == self.engine.options.instance
                         && stage != self.written
                         && stage.may_reach(to) =>
                 {
@@ -101,7 +101,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     return true;
                 }
                 Err(error) if error.is_safe_to_retry() => {
-                    self.shared.timer.sleep(WRITE_PAUSE_MS).await;
+                    self.engine.timer.sleep(WRITE_PAUSE_MS).await;
                 }
                 Err(error) => {
                     tracing::error!(reason = %error, "cannot write the job");
@@ -109,8 +109,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 }
             }
             let Some(step) = self.step(to, token, outcome.clone()) else { return false };
-            let store = &self.shared.store;
-            (reply, _) = timed!(self.shared, "advance_job", store.advance_job(step));
+            let store = &self.engine.store;
+            (reply, _) = timed!(self.engine, "advance_job", store.advance_job(step));
         }
         self.is_unwritten = true;
         // It may have been written all the same, and somebody may have read it: it stays the end.
@@ -119,7 +119,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     fn step(&self, to: Stage, token: u64, outcome: Option<Bytes>) -> Option<AdvanceRequest> {
-        let owner = self.shared.options.instance.clone();
+        let owner = self.engine.options.instance.clone();
         let Ok(step) = AdvanceRequest::new(self.id(), owner, self.written, to, token) else {
             tracing::error!(from = %self.written, to = %to, "illegal step");
             return None;
@@ -134,13 +134,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// Creates the job again, as it was accepted, because the store has forgotten it.
     async fn write_anew(&mut self) {
         tracing::warn!("the store has forgotten the job");
-        let new = self.shared.new_job(&self.live.request, self.live.accepted_ms);
-        let store = &self.shared.store;
-        match timed!(self.shared, "create_job", store.create_job(new)).0 {
+        let new = self.engine.new_job(&self.live.request, self.live.accepted_ms);
+        let store = &self.engine.store;
+        match timed!(self.engine, "create_job", store.create_job(new)).0 {
             Ok(CreateReply::Created) => self.written = FIRST,
             // The next step finds out its owner and its stage.
             Ok(CreateReply::Exists(_)) => {}
-            Err(_) => self.shared.timer.sleep(WRITE_PAUSE_MS).await,
+            Err(_) => self.engine.timer.sleep(WRITE_PAUSE_MS).await,
         }
     }
 
@@ -169,7 +169,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Stage { state, attempt } = self.machine.stage();
         let node = self.machine.grant().map(|grant| grant.node.clone());
         let job = self.id();
-        self.shared.publish_job(|| events::EngineEvent::Job {
+        self.engine.publish_job(|| events::EngineEvent::Job {
             job,
             attempt,
             state,

@@ -72,7 +72,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return Ok(Some(found));
         }
         let tried: Vec<_> = self.machine.tried().to_vec();
-        let cells = self.shared.routes.order(self.spec.pair, self.shared.random(), false);
+        let cells = self.engine.routes.order(self.spec.pair, self.engine.random(), false);
         for cell in cells {
             let here = tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot);
             let exclude = here.collect::<SlotSet>() | self.excluded_in(cell).await?;
@@ -107,7 +107,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         match sent {
             Ok(()) => (self.stream.sent, self.stream.is_complete) = (bytes, is_whole),
             Err(TrySendError::Full(_)) => {
-                self.shared.disconnect_slow(&node.node, node.place.epoch).await;
+                self.engine.disconnect_slow(&node.node, node.place.epoch).await;
             }
             // The node is gone, and a message about that is under way.
             Err(TrySendError::Closed(_)) => {}
@@ -122,10 +122,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let (sound, is_whole) = speech.since(self.stream.sent);
         let bytes = self.stream.sent + sound.iter().map(bytes::Bytes::len).sum::<usize>();
         if !sound.is_empty() {
-            self.shared.send_audio_elsewhere(&grant, key, self.stream.sent, &sound);
+            self.engine.send_audio_elsewhere(&grant, key, self.stream.sent, &sound);
         }
         if is_whole {
-            self.shared.send_audio_end_elsewhere(&grant, key, bytes);
+            self.engine.send_audio_end_elsewhere(&grant, key, bytes);
         }
         (self.stream.sent, self.stream.is_complete) = (bytes, is_whole);
     }

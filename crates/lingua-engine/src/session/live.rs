@@ -52,7 +52,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
     pub(super) fn new(registry: Arc<SessionRegistry<S, T>>, info: NewSession) -> Self {
         let state = SessionState::new(&registry.options, registry.engine.now_ms());
         Self {
-            incarnation: registry.engine.shared.random_u64(),
+            incarnation: registry.engine.random_u64(),
             registry,
             info,
             takeovers: 0,

@@ -204,7 +204,7 @@ impl<S: Store, T: Timer> SessionRegistry<S, T> {
         secret: &SecretHash,
         last_seq: u64,
     ) -> Result<Option<ClientConnection<S, T>>, SessionRefusal> {
-        let found = self.engine.shared.store.session(id).await?.ok_or(SessionRefusal::NotFound)?;
+        let found = self.engine.store.session(id).await?.ok_or(SessionRefusal::NotFound)?;
         let record = StoredSession::decode(&found.body).ok_or(SessionRefusal::NotFound)?;
         let info = record.session(id).ok_or(SessionRefusal::NotFound)?;
         if !is_equal(&info.secret, secret) {

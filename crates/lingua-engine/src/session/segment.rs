@@ -111,7 +111,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
                 }
                 Ok(Waited::NotYet(_)) => {}
                 Ok(Waited::NoSuchJob) if self.now_ms() < self.jobs_appear_until_ms => {
-                    self.engine().shared.timer.sleep(RETRY_MS).await;
+                    self.engine().timer.sleep(RETRY_MS).await;
                 }
                 Ok(Waited::NoSuchJob) if planted::is(Bug::MissingNotReported) => return,
                 Ok(Waited::NoSuchJob) => {

@@ -19,7 +19,7 @@ const SLEEP_MS_MAX: u64 = 3_600_000;
 impl<S: Store, T: Timer> LiveSession<S, T> {
     /// Runs the timers until the session is closed.
     pub(super) async fn run_timers(self: Arc<Self>) {
-        let timer = self.engine().shared.timer.clone();
+        let timer = self.engine().timer.clone();
         loop {
             let now_ms = self.now_ms();
             self.run_due(now_ms);
