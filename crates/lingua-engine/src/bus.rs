@@ -42,7 +42,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Timer;
 use crate::state::Engine;
-use message::{BusMessage, PeerVerdict, RemoteProgress};
+use message::{BusMessage, Head};
 use outbound::OutboundQueue;
 use remote_jobs::RemoteJobs;
 pub(crate) use reports::not_live;
@@ -53,15 +53,8 @@ const PENDING_MAX: usize = 65_536;
 /// Most background tasks of the bus at a time.
 const BACKGROUND_MAX: usize = 16_384;
 
-/// A reply from another instance.
-#[derive(Debug)]
-pub(crate) enum PeerReply {
-    Verdict(PeerVerdict),
-    /// `None` if the job does not run there.
-    Progress(Option<RemoteProgress>),
-    /// One message for each job; `None` if the node does not poll there.
-    Polled(Option<Vec<BusMessage>>),
-}
+/// The reply of another instance, and the messages that came before it and belong to it.
+type PeerReply = (Head, Vec<BusMessage>);
 
 #[derive(Debug)]
 struct PendingRequest {
@@ -125,18 +118,14 @@ impl<S: Store, T: Timer> Engine<S, T> {
         if !self.send_and_wait(to, request(id)).await {
             return None;
         }
-        tokio::select! {
-            biased;
-            reply = replied => reply.ok(),
-            () = self.timer.sleep(wait_ms) => None,
-        }
+        self.timer.within(wait_ms, replied).await?.ok()
     }
 
     /// Completes the request that this reply belongs to.
-    fn on_reply(&self, id: u64, reply: impl FnOnce(Vec<BusMessage>) -> PeerReply) {
+    fn on_reply(&self, id: u64, head: Head) {
         let pending = self.bus.pending.lock().remove(&id);
-        if let Some(PendingRequest { reply: waiter, parts }) = pending {
-            waiter.send(reply(parts)).ok();
+        if let Some(PendingRequest { reply, parts }) = pending {
+            reply.send((head, parts)).ok();
         }
     }
 

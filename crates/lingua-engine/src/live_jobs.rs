@@ -17,7 +17,6 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
-use crate::queue::Wake;
 use crate::request::{AttemptRecord, JobRequest, Progress, ResultJson};
 
 /// Whether a node's report counted.
@@ -99,7 +98,7 @@ impl Milestone {
     }
 }
 
-/// RejectReason a message did not get into a job's inbox.
+/// Why a message did not get into a job's inbox.
 #[derive(Debug)]
 pub(crate) enum InboxError {
     /// The job has ended.
@@ -183,8 +182,9 @@ impl LiveJob {
         Ok(())
     }
 
-    /// Tells the runner that a slot may be free.
-    pub(crate) fn signal_slot_freed(&self) {
+    /// Tells the runner that a slot may be free, or that there is more audio. No wake is lost while the
+    /// runner is awake.
+    pub(crate) fn wake(&self) {
         self.inbox.lock().slot_freed = true;
         self.arrived.notify_one();
     }
@@ -266,12 +266,6 @@ impl LiveJob {
     }
 }
 
-impl Wake for LiveJob {
-    fn wake(&self) {
-        self.signal_slot_freed();
-    }
-}
-
 /// All jobs that run here, by id.
 #[derive(Debug, Default)]
 pub(crate) struct LiveJobs {
@@ -319,15 +313,17 @@ mod tests {
 
     use super::*;
 
-    fn live(inbox_max: usize) -> LiveJob {
-        let spec = JobSpec::new("zh:en".parse().unwrap(), Payload::Absent);
-        let progress = Progress::at(JobMachine::new().stage());
-        LiveJob::new(JobRequest::new(JobId::new(1), spec), 0, progress, inbox_max)
+    impl LiveJob {
+        pub(crate) fn at_start(inbox_max: usize) -> Self {
+            let spec = JobSpec::new("zh:en".parse().unwrap(), Payload::Absent);
+            let progress = Progress::at(JobMachine::new().stage());
+            Self::new(JobRequest::new(JobId::new(1), spec), 0, progress, inbox_max)
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_wake_before_the_wait_is_not_lost() {
-        let live = live(2);
+        let live = LiveJob::at_start(2);
         live.wake();
         assert!(matches!(live.next().await, JobSignal::SlotFreed));
         live.send(JobMessage::Cancel).unwrap();
@@ -339,7 +335,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_inbox_is_bounded_and_closes() {
-        let live = live(2);
+        let live = LiveJob::at_start(2);
         live.send(JobMessage::Cancel).unwrap();
         live.send(JobMessage::Cancel).unwrap();
         let third = live.send(JobMessage::Cancel);

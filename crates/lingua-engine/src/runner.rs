@@ -242,12 +242,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return;
         }
         if let Some(ticket) = &ticket {
-            tokio::select! {
-                biased;
-                () = ticket.wait() => {}
-                // The earlier assignment is delayed: rather be refused than late.
-                () = self.engine.timer.sleep(SEND_TICKET_MS) => {}
-            }
+            // If the earlier assignment is delayed: rather be refused than late.
+            self.engine.timer.within(SEND_TICKET_MS, ticket.wait()).await;
         }
         let now_ms = self.engine.now_ms();
         let bound = self.bind(&grant);

@@ -1,6 +1,7 @@
 //! The background work of an instance, from start to stop.
 
 use std::future::Future;
+use std::sync::atomic::Ordering;
 
 use lingua_core::Term;
 use lingua_store::Store;
@@ -12,9 +13,6 @@ use crate::metrics::EngineMetrics;
 use crate::node::ToNode;
 use crate::options::EngineOptions;
 use crate::state::Engine;
-
-/// How often the subscription to the events of other instances is renewed.
-const SUBSCRIBE_EVERY_MS: u64 = 1_000;
 
 /// An instance that is ready to run.
 #[derive(Debug)]
@@ -37,7 +35,7 @@ impl<S: Store, T: Timer> EngineService<S, T> {
     /// Does the background work until `shutdown`. Then waits for the running jobs, at most as long
     /// as the options allow, and withdraws the instance.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
-        let engine = &self.engine;
+        let (engine, times) = (&self.engine, self.engine.options.times);
         self.recover().await;
         // Biased, here and elsewhere: tokio would choose the branch at random, and no simulation
         // could repeat a run.
@@ -46,9 +44,9 @@ impl<S: Store, T: Timer> EngineService<S, T> {
                 biased;
                 () = shutdown => {}
                 () = engine.follow_changes() => {}
-                () = self.upkeep() => {}
+                () = self.repeat(times.upkeep_ms, "clean-up", || engine.clean_up()) => {}
                 () = self.leading() => {}
-                () = self.subscribe() => {}
+                () = engine.subscribe_elsewhere() => {}
             }
             self.leave().await;
         };
@@ -56,7 +54,7 @@ impl<S: Store, T: Timer> EngineService<S, T> {
         tokio::select! {
             biased;
             () = working => {}
-            () = self.presence() => {}
+            () = self.repeat(times.leader_renew_ms, "presence", || engine.announce()) => {}
             () = engine.receive_messages() => {}
             () = engine.report_lost_leases() => {}
         }
@@ -69,24 +67,7 @@ impl<S: Store, T: Timer> EngineService<S, T> {
             tracing::warn!(%error, "cannot look for jobs of the last run; trying again later");
             engine.reconciler.request_scan();
         }
-        engine.set_recovered();
-    }
-
-    async fn presence(&self) {
-        let every_ms = self.engine.options.times.leader_renew_ms;
-        self.repeat(every_ms, "presence", || self.engine.announce()).await;
-    }
-
-    async fn subscribe(&self) {
-        loop {
-            self.engine.subscribe_elsewhere();
-            self.engine.timer.sleep(SUBSCRIBE_EVERY_MS).await;
-        }
-    }
-
-    async fn upkeep(&self) {
-        let every_ms = self.engine.options.times.upkeep_ms;
-        self.repeat(every_ms, "clean-up", || self.engine.clean_up()).await;
+        engine.recovered.set(()).ok();
     }
 
     async fn repeat<F: Future<Output = lingua_store::Result<()>>>(
@@ -124,7 +105,7 @@ impl<S: Store, T: Timer> EngineService<S, T> {
 
     async fn leave(&self) {
         let engine = &self.engine;
-        engine.stop();
+        engine.stopping.store(true, Ordering::SeqCst);
         engine.nodes.send_all(&ToNode::Drain);
         tracing::info!(open_jobs = engine.live.len(), "stopping");
         let all_ended = async {

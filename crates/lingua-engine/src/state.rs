@@ -28,7 +28,7 @@ use crate::reconcile::Reconciler;
 use crate::routes::Routes;
 use crate::table::PoolTable;
 
-/// Waits for a call to the store and records its duration; gives the reply and the seconds. A reply
+/// Waits for a call to the store and records its duration. A reply
 /// that is there at once, as the embedded store's nearly always is, counts as no time: reading the
 /// clock would take longer.
 ///
@@ -47,7 +47,7 @@ macro_rules! timed {
             }
         };
         $engine.note_call($operation, seconds, reply.is_ok());
-        (reply, seconds)
+        reply
     }};
 }
 
@@ -91,8 +91,8 @@ pub struct Engine<S, T> {
     /// The term that this instance last led in, and the store in which it began.
     pub(crate) led: Mutex<Option<(Term, StoreIdentity)>>,
     /// Set when the jobs of an earlier incarnation are resumed.
-    recovered: SetOnce<()>,
-    stopping: AtomicBool,
+    pub(crate) recovered: SetOnce<()>,
+    pub(crate) stopping: AtomicBool,
     rng: Mutex<ChaCha8Rng>,
 }
 
@@ -165,19 +165,6 @@ impl<S: Store, T: Timer> Engine<S, T> {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn set_recovered(&self) {
-        self.recovered.set(()).ok();
-    }
-
-    /// Waits until old jobs are resumed: before, new ones could be taken for old ones.
-    pub(crate) async fn recovered(&self) {
-        self.recovered.wait().await;
     }
 
     /// Closes a node's connection, if it is still this epoch's; its jobs are retried at once.

@@ -120,11 +120,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
         let engine = self.handle();
         self.spawn_background(async move {
-            tokio::select! {
-                biased;
-                () = ticket.wait() => {}
-                () = engine.timer.sleep(SEND_TICKET_MS) => {}
-            }
+            engine.timer.within(SEND_TICKET_MS, ticket.wait()).await;
             engine.send_assignment(&owner, &node, assignment);
             drop(ticket);
         });
@@ -155,21 +151,23 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
     }
 
-    /// Sends more audio to a node of another instance.
+    /// Sends audio from byte `at` on to a node of another instance. `total` is the length of all
+    /// audio, if this is the last.
     pub(crate) fn send_audio_elsewhere(
         &self,
         grant: &Grant,
         key: LeaseKey,
         at: usize,
         audio: &[Bytes],
+        total: Option<usize>,
     ) {
-        let head = Head::Audio { node: Text(grant.node.clone()), key: key.into(), at };
-        self.send(&grant.via, BusMessage { head, blobs: vec![audio.concat().into()] });
-    }
-
-    /// Tells a node of another instance that the audio is complete.
-    pub(crate) fn send_audio_end_elsewhere(&self, grant: &Grant, key: LeaseKey, bytes: usize) {
-        let node = Text(grant.node.clone());
-        self.send(&grant.via, Head::AudioEnd { node, key: key.into(), bytes });
+        let (node, key) = (Text(grant.node.clone()), key.into());
+        if !audio.is_empty() {
+            let head = Head::Audio { node: node.clone(), key, at };
+            self.send(&grant.via, BusMessage { head, blobs: vec![audio.concat().into()] });
+        }
+        if let Some(bytes) = total {
+            self.send(&grant.via, Head::AudioEnd { node, key, bytes });
+        }
     }
 }

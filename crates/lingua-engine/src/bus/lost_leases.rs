@@ -4,6 +4,8 @@
 //! notices that one is gone finds lost leases of all instances' jobs. It tells the owners; jobs of
 //! a dead owner are found by the instance that takes them over.
 
+use std::collections::BTreeMap;
+
 use lingua_core::InstanceId;
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
@@ -51,16 +53,14 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 self.bus.lost_leases_added.notified().await;
                 continue;
             }
-            let mut by_owner: Vec<(InstanceId, Vec<AttemptKey>)> = vec![];
+            let mut by_owner: BTreeMap<InstanceId, Vec<AttemptKey>> = BTreeMap::new();
             for (at, &key) in keys.iter().enumerate() {
                 match self.other_owner(key).await {
-                    Ok(Some(owner)) => match by_owner.iter_mut().find(|(to, _)| *to == owner) {
-                        Some((_, keys)) => keys.push(key.into()),
-                        None => by_owner.push((owner, vec![key.into()])),
-                    },
+                    Ok(Some(owner)) => by_owner.entry(owner).or_default().push(key.into()),
                     Ok(None) => {}
                     Err(_) => {
-                        self.put_back(&keys[at..]);
+                        let unreported = keys[at..].iter().rev();
+                        unreported.for_each(|&key| self.bus.lost_leases.lock().push_front(key));
                         self.timer.sleep(PAUSE_MS).await;
                         break;
                     }
@@ -70,11 +70,6 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 self.send_and_wait(&owner, Head::LeasesLost { keys }).await;
             }
         }
-    }
-
-    fn put_back(&self, keys: &[LeaseKey]) {
-        let mut lost = self.bus.lost_leases.lock();
-        keys.iter().rev().for_each(|&key| lost.push_front(key));
     }
 
     /// The other instance that runs the job of this lease, if the job is open.

@@ -82,7 +82,7 @@ impl Bus {
 
 impl<S: Store, T: Timer> Engine<S, T> {
     /// Queues a message for another instance; says whether there was room.
-    pub(super) fn send(&self, to: &InstanceId, message: impl Into<BusMessage>) -> bool {
+    pub(crate) fn send(&self, to: &InstanceId, message: impl Into<BusMessage>) -> bool {
         self.enqueue(to, message.into(), None)
     }
 

@@ -7,7 +7,6 @@ use lingua_core::{InstanceId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::{Envelope, LeaseKey};
 
-use super::PeerReply;
 use super::message::{self, BusMessage, Head};
 use crate::clock::Timer;
 use crate::live_jobs::{JobMessage, PartialText};
@@ -101,7 +100,9 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 to_job(job, JobMessage::NotSent(attempt));
             }
             Head::Report { id, source, kind } => self.on_report(from, id, source, kind),
-            Head::Verdict { id, verdict } => self.on_reply(id, |_| PeerReply::Verdict(verdict)),
+            Head::Verdict { id, .. } | Head::Progress { id, .. } | Head::PollReply { id, .. } => {
+                self.on_reply(id, head);
+            }
             Head::Partial { source, text } => {
                 let (job, report) = source.into_report();
                 to_job(
@@ -117,9 +118,6 @@ impl<S: Store, T: Timer> Engine<S, T> {
             Head::Watch { id, job, ended, wait_ms } => {
                 self.on_watch(from, id, job.0, ended, wait_ms);
             }
-            Head::Progress { id, progress } => {
-                self.on_reply(id, |_| PeerReply::Progress(progress));
-            }
             Head::CancelJob { job } => to_job(job.0, JobMessage::Cancel),
             Head::Subscribe { for_ms } => self.on_subscribe(from, for_ms),
             Head::Event(event) => {
@@ -132,9 +130,6 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 if let Some(pending) = self.bus.pending.lock().get_mut(&id) {
                     pending.parts.push(BusMessage { head, blobs });
                 }
-            }
-            Head::PollReply { id, jobs } => {
-                self.on_reply(id, |parts| PeerReply::Polled(jobs.map(|_| parts)));
             }
         }
     }

@@ -8,8 +8,8 @@ use lingua_core::{InstanceId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::NodeRecord;
 
+use super::assign;
 use super::message::{BusMessage, Head, Text};
-use super::{PeerReply, assign};
 use crate::clock::Timer;
 use crate::error::NodeError;
 use crate::handle::{HeartbeatResult, NodeHeartbeat, changed_profile};
@@ -67,7 +67,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let wait_ms = wait_ms.min(POLL_MS_MAX);
         let request = |id| Head::Poll { id, node: Text(node.clone()), wait_ms }.into();
         let reply = self.request(&record.via, wait_ms + LATE_MS, request).await;
-        let Some(PeerReply::Polled(Some(parts))) = reply else {
+        let Some((Head::PollReply { jobs: Some(_), .. }, parts)) = reply else {
             return Err(NodeError::NotRegistered);
         };
         let now_ms = self.now_ms();

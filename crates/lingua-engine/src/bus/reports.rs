@@ -9,7 +9,6 @@ use lingua_core::{Attempt, InstanceId, JobId};
 use lingua_store::Store;
 use lingua_store::contract::{JobRecord, LeaseKey};
 
-use super::PeerReply;
 use super::message::{Head, PeerVerdict, ReportSource, Text};
 use super::remote_jobs::RemoteJob;
 use crate::clock::Timer;
@@ -159,7 +158,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
     ) -> Option<PeerVerdict> {
         let request = |id| report_head(id, job, report).into();
         match self.request(to, VERDICT_MS, request).await? {
-            PeerReply::Verdict(verdict) => Some(verdict),
+            (Head::Verdict { verdict, .. }, _) => Some(verdict),
             _ => None,
         }
     }
@@ -177,9 +176,9 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let Some(local) = self.nodes.get(&report.report.node) else { return };
         match (&report.kind, remote) {
             (ReportKind::Done { .. }, Some(remote)) => {
-                local.learn(self.now_ms().saturating_sub(remote.sent_ms), remote.used);
+                local.cost.lock().learn(self.now_ms().saturating_sub(remote.sent_ms), remote.used);
             }
-            (ReportKind::Failed { .. }, _) => local.failed(),
+            (ReportKind::Failed { .. }, _) => local.cost.lock().failed(),
             _ => {}
         }
         if !matches!(report.kind, ReportKind::Acked) {
@@ -239,12 +238,4 @@ impl<S: Store, T: Timer> Engine<S, T> {
 fn report_head(id: u64, job: JobId, report: &NodeReport) -> Head {
     let source = ReportSource::new(job, &report.report);
     Head::Report { id, source, kind: report.kind.clone() }
-}
-
-impl<S: Store, T: Timer> Engine<S, T> {
-    /// Tells another instance whether its node's report counted.
-    pub(crate) fn reply_to_peer(&self, to: &InstanceId, id: u64, counted: Result<(), Refusal>) {
-        // If this message is lost, the report comes again.
-        self.send(to, Head::Verdict { id, verdict: counted.into() });
-    }
 }

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use lingua_core::{InstanceId, JobId};
 use lingua_store::Store;
 
-use super::PeerReply;
 use super::message::{Head, JobEventHead, RemoteProgress, Text};
 use crate::clock::Timer;
 use crate::events::EngineEvent;
@@ -23,6 +22,9 @@ const LATE_MS: u64 = 500;
 
 /// Most instances that get the events of this one.
 const WATCHERS_MAX: usize = 64;
+
+/// How often the subscriptions to the events of other instances are renewed.
+const SUBSCRIBE_EVERY_MS: u64 = 1_000;
 
 /// How long a subscription to events lasts.
 const SUBSCRIPTION_MS: u64 = 9_000;
@@ -41,7 +43,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let ended = until == Milestone::Ended;
         let request = |id| Head::Watch { id, job: Text(job), ended, wait_ms }.into();
         match self.request(owner, wait_ms + LATE_MS, request).await? {
-            PeerReply::Progress(progress) => Some(progress),
+            (Head::Progress { progress, .. }, _) => Some(progress),
             _ => None,
         }
     }
@@ -56,11 +58,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let until = if ended { Milestone::Ended } else { Milestone::Sent };
         let to = to.clone();
         self.spawn_background(async move {
-            tokio::select! {
-                biased;
-                _ = live.wait_reached(until) => {}
-                () = engine.timer.sleep(wait_ms) => {}
-            }
+            engine.timer.within(wait_ms, live.wait_reached(until)).await;
             let progress = Some(RemoteProgress::of(&live.progress()));
             engine.send(&to, Head::Progress { id, progress });
         });
@@ -71,14 +69,16 @@ impl<S: Store, T: Timer> Engine<S, T> {
         self.send_and_wait(owner, Head::CancelJob { job: Text(job) }).await
     }
 
-    /// Subscribes to the events of the other instances, if a client watches here.
-    pub(crate) fn subscribe_elsewhere(&self) {
-        if self.events.receiver_count() == 0 {
-            return;
-        }
-        let others = self.alive.lock().clone();
-        for other in others.iter().filter(|other| **other != self.options.instance) {
-            self.send(other, Head::Subscribe { for_ms: SUBSCRIPTION_MS });
+    /// Subscribes to the events of the other instances while a client watches here, for ever.
+    pub(crate) async fn subscribe_elsewhere(&self) {
+        loop {
+            if self.events.receiver_count() > 0 {
+                let others = self.alive.lock().clone();
+                for other in others.iter().filter(|other| **other != self.options.instance) {
+                    self.send(other, Head::Subscribe { for_ms: SUBSCRIPTION_MS });
+                }
+            }
+            self.timer.sleep(SUBSCRIBE_EVERY_MS).await;
         }
     }
 }

@@ -72,19 +72,9 @@ impl<S: Store, T: Timer> Engine<S, T> {
         wait_ms: u64,
     ) -> Result<Waited, SubmitError> {
         let id = request.id;
-        let Some(live) = self.accept(request).await? else {
-            return Box::pin(self.wait_ended(id, wait_ms)).await;
-        };
-        let has_ended = tokio::select! {
-            biased;
-            has_ended = live.wait_reached(Milestone::Ended) => Some(has_ended),
-            () = self.timer.sleep(wait_ms) => None,
-        };
-        match has_ended {
-            Some(true) => Ok(Waited::Reached(self.status_of(&live, live.progress()))),
-            // It was abandoned: its new owner writes how it ended.
-            Some(false) => Box::pin(self.wait_elsewhere(id, wait_ms, Milestone::Ended)).await,
-            None => Ok(Waited::NotYet(self.status_of(&live, live.progress()))),
+        match self.accept(request).await? {
+            Some(live) => self.wait_live(&live, wait_ms, Milestone::Ended).await,
+            None => Box::pin(self.wait_ended(id, wait_ms)).await,
         }
     }
 
@@ -97,7 +87,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
         if self.live.len() >= limit {
             return Err(SubmitError::Overloaded { limit });
         }
-        self.recovered().await;
+        // Before old jobs are resumed, new ones could be taken for old ones.
+        self.recovered.wait().await;
         let accepted_ms = self.now_ms();
         // Asked before the store, which may have forgotten a job that runs.
         if self.live.get(request.id).is_some() {
@@ -105,7 +96,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
         let Some(handing_in) = self.reconciler.begin_submit(request.id) else { return Ok(None) };
         let new = self.new_job(&request, accepted_ms);
-        let (created, _) = timed!(self, "create_job", self.store.create_job(new));
+        let created = timed!(self, "create_job", self.store.create_job(new));
         // Only if nobody knows what the store did, the job has to be searched for there.
         if !matches!(created, Err(lingua_store::StoreError::TimedOut { .. })) {
             handing_in.settled();
@@ -169,22 +160,24 @@ impl<S: Store, T: Timer> Engine<S, T> {
         wait_ms: u64,
         milestone: Milestone,
     ) -> Result<Waited, SubmitError> {
-        if let Some(live) = self.live.get(id) {
-            let is_reached = tokio::select! {
-                biased;
-                is_reached = live.wait_reached(milestone) => is_reached,
-                () = self.timer.sleep(wait_ms) => false,
-            };
-            let progress = live.progress();
-            let is_open = !progress.state.is_terminal() && self.live.get(id).is_some();
-            let status = self.status_of(&live, progress);
-            match is_reached {
-                true => return Ok(Waited::Reached(status)),
-                false if is_open => return Ok(Waited::NotYet(status)),
-                false => {}
-            }
+        match self.live.get(id) {
+            Some(live) => self.wait_live(&live, wait_ms, milestone).await,
+            None => self.wait_elsewhere(id, wait_ms, milestone).await,
         }
-        self.wait_elsewhere(id, wait_ms, milestone).await
+    }
+
+    async fn wait_live(
+        &self,
+        live: &LiveJob,
+        wait_ms: u64,
+        milestone: Milestone,
+    ) -> Result<Waited, SubmitError> {
+        match self.timer.within(wait_ms, live.wait_reached(milestone)).await {
+            Some(true) => Ok(Waited::Reached(self.status_of(live, live.progress()))),
+            None => Ok(Waited::NotYet(self.status_of(live, live.progress()))),
+            // It was abandoned: its new owner writes how it ended.
+            Some(false) => Box::pin(self.wait_elsewhere(live.request.id, wait_ms, milestone)).await,
+        }
     }
 
     /// Waits for a job that does not run here: its owner says when to read its record. If the owner
@@ -254,7 +247,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
     /// Tells a job that its speech has grown or is complete.
     pub fn sound_came(&self, id: JobId) {
         if let Some(live) = self.live.get(id) {
-            live.signal_slot_freed();
+            live.wake();
         }
     }
 

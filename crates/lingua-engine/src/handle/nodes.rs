@@ -104,7 +104,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let incarnation = Incarnation(self.random_u64());
         let assign = AssignRequest { node: node.clone(), incarnation, class: class_of(&profile) };
         let place = self.store.assign(assign).await?;
-        let cost_ms = self.nodes.get(&node).map(|node| node.cost_ms());
+        let cost_ms = self.nodes.get(&node).map(|node| node.cost.lock().ms());
         self.store_registration(RegisterRequest {
             place,
             node: node.clone(),
@@ -126,7 +126,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 
     async fn store_registration(&self, request: RegisterRequest) -> Result<(), NodeError> {
-        match timed!(self, "register", self.store.register(request)).0? {
+        match timed!(self, "register", self.store.register(request))? {
             RegisterReply::Registered { lost } => self.leases_lost(lost),
             RegisterReply::Stale { current } => return Err(NodeError::StaleEpoch { current }),
         }
@@ -149,7 +149,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let place = node.place;
         self.check_epoch(&heartbeat, place)?;
         if let Some(health) = heartbeat.health {
-            node.set_health(health);
+            *node.health.lock() = health;
         }
         if self.compare_store().await?.is_some()
             && self.store.locate(&heartbeat.node).await? != Some(place)
@@ -159,14 +159,18 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
         if let Some(profile) = changed_profile(&heartbeat, &node.profile()) {
             let record = self.record_of(&heartbeat.node).await?.ok_or(NodeError::NotRegistered)?;
-            let (health, cost_ms) = (node.health(), node.cost_ms());
+            let (health, cost_ms) = (*node.health.lock(), node.cost.lock().ms());
             let record = NodeRecord { health, cost_ms, ..record };
             self.change_profile(&record, Arc::clone(&profile)).await?;
             node.set_profile(profile);
         }
-        node.forgive();
-        let cost_ms = Some(node.cost_ms());
-        let mut ack = self.store_heartbeat(place, cost_ms, &node.profile(), heartbeat).await?;
+        let cost_ms = {
+            let mut cost = node.cost.lock();
+            cost.forgive();
+            cost.ms()
+        };
+        let mut ack =
+            self.store_heartbeat(place, Some(cost_ms), &node.profile(), heartbeat).await?;
         if let Some(mailbox) = &node.mailbox {
             ack.cancel.extend(mailbox.take_cancelled());
         }
@@ -217,7 +221,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             fresh_ms: self.options.times.stale_ms,
             lease_ms: self.options.times.run_lease_ms,
         };
-        match timed!(self, "heartbeat", self.store.heartbeat(request)).0? {
+        match timed!(self, "heartbeat", self.store.heartbeat(request))? {
             HeartbeatReply::Accepted { drain, unknown } => {
                 let mut cancel = match planted::is(Bug::RunWithoutLease) {
                     true => vec![],
@@ -326,9 +330,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         &self,
         node: &NodeId,
     ) -> lingua_store::Result<Option<NodeRecord>> {
-        let Some(place) = self.store.locate(node).await? else { return Ok(None) };
-        let view = self.store.view(place.cell).await?;
-        Ok(view.nodes.into_iter().find(|known| known.node == *node))
+        Ok(self.timed_record_of(node).await?.map(|(_, record)| record))
     }
 }
 

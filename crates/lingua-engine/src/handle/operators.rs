@@ -54,6 +54,13 @@ impl<S: Store, T: Timer> Engine<S, T> {
 
     /// One node, and the store's time; `None` if it is not registered.
     pub async fn node(&self, node: &NodeId) -> Result<Option<(u64, NodeRecord)>, SubmitError> {
+        Ok(self.timed_record_of(node).await?)
+    }
+
+    pub(super) async fn timed_record_of(
+        &self,
+        node: &NodeId,
+    ) -> lingua_store::Result<Option<(u64, NodeRecord)>> {
         let Some(place) = self.store.locate(node).await? else { return Ok(None) };
         let cell = self.store.view(place.cell).await?;
         let found = cell.nodes.into_iter().find(|known| known.node == *node);

@@ -78,8 +78,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 let Some(cell) = self.machine.grant().map(|grant| grant.cell) else { return };
                 let (key, lease_ms) = (self.key(), self.engine.options.times.run_lease_ms);
                 let store = &self.engine.store;
-                let (committed, _) =
-                    timed!(self.engine, "commit", store.commit(cell, key, lease_ms));
+                let committed = timed!(self.engine, "commit", store.commit(cell, key, lease_ms));
                 if matches!(committed, Ok(CommitReply::Gone | CommitReply::Stale)) {
                     // The node runs it without a lease, so another attempt takes its place.
                     self.engine.metrics.node_rejected.count("late_ack");
@@ -100,7 +99,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Effect::Release { grant, attempt } => {
                 let key = LeaseKey { job: self.id(), attempt: *attempt };
                 let store = &self.engine.store;
-                let (freed, _) = timed!(self.engine, "finish", store.finish(grant.cell, key));
+                let freed = timed!(self.engine, "finish", store.finish(grant.cell, key));
                 // If the store did not answer, the lease expires by itself.
                 if let Ok(Some(_)) = freed {
                     self.engine.routes.freed(self.spec.pair, grant.cell);

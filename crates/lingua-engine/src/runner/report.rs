@@ -10,6 +10,7 @@ use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 
 use super::Runner;
+use crate::bus::message::Head;
 use crate::clock::Timer;
 use crate::events;
 use crate::live_jobs::{NodeReport, PartialText, ReportKind, ReportVerdict, VerdictTo};
@@ -51,13 +52,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 self.end.result = Some(result.clone());
                 self.engine.metrics.stage("run", took_ms);
                 if let Some(node) = node {
-                    node.learn(took_ms, self.used);
+                    node.cost.lock().learn(took_ms, self.used);
                 }
                 None
             }
             ReportKind::Failed { reason, retryable } => {
                 if let Some(node) = node {
-                    node.failed();
+                    node.cost.lock().failed();
                 }
                 if !retryable {
                     self.end.detail = Some(reason.clone());
@@ -91,7 +92,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
         match to {
             // A caller that has gone away does not need it.
             Some(VerdictTo::Caller(caller)) => drop(caller.send(verdict)),
-            Some(VerdictTo::Peer { to, id }) => self.engine.reply_to_peer(&to, id, verdict),
+            // If this message is lost, the report comes again.
+            Some(VerdictTo::Peer { to, id }) => {
+                self.engine.send(&to, Head::Verdict { id, verdict: verdict.into() });
+            }
             None if report.is_last() => {
                 if let Some(node) = self.connection_of(&report.report.node) {
                     let key = LeaseKey { job: self.id(), attempt };

@@ -16,7 +16,7 @@ use super::Runner;
 use super::stream::StreamState;
 use crate::clock::Timer;
 use crate::live_jobs::{JobMessage, JobSignal};
-use crate::queue::{Wake, Want};
+use crate::queue::Want;
 use crate::state::timed;
 
 /// Why the search for a slot ended without one.
@@ -74,8 +74,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let (pair, priority) = (self.spec.pair, self.spec.priority);
         let want = Want { pair, needs: self.spec.needs, public: self.spec.public };
         let engine = Arc::clone(&self.engine);
-        let waker: Arc<dyn Wake> = Arc::clone(&self.live) as Arc<dyn Wake>;
-        let (ticket, is_first) = engine.queue.park(want, priority, waker);
+        let (ticket, is_first) = engine.queue.park(want, priority, Arc::clone(&self.live));
         engine.metrics.queue_jobs.set(engine.queue.len() as i64);
         // Search after joining the queue: a slot that came free before is found now, and one that
         // comes free later wakes the job.
@@ -312,7 +311,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             random: self.engine.random(),
         };
         let store = &self.engine.store;
-        let (reply, _) = timed!(self.engine, "reserve", store.reserve(cell, request));
+        let reply = timed!(self.engine, "reserve", store.reserve(cell, request));
         let reply = reply.map_err(|_| store_down())?;
         self.engine.leases_lost(reply.expired.iter().map(|expired| expired.key));
         self.engine.metrics.reserve.count(outcome_name(&reply.outcome));

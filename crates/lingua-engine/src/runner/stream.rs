@@ -9,7 +9,6 @@ use std::sync::Arc;
 use lingua_core::SlotSet;
 use lingua_core::job::JobEvent;
 use lingua_store::Store;
-use lingua_store::contract::LeaseKey;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::Runner;
@@ -89,44 +88,31 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if self.stream.is_complete {
             return;
         }
-        let key = self.key();
-        let Some(node) = self.connection.clone() else {
-            return self.send_speech_elsewhere(&speech);
+        let (key, at) = (self.key(), self.stream.sent);
+        let (sound, is_complete) = speech.since(at);
+        let bytes = at + sound.iter().map(bytes::Bytes::len).sum::<usize>();
+        let sent = match (&self.connection, self.machine.grant()) {
+            (Some(node), _) => {
+                let sound = (!sound.is_empty()).then_some(ToNode::Sound { key, sound });
+                let end = is_complete.then_some(ToNode::SoundEnd { key, bytes });
+                sound.into_iter().chain(end).try_for_each(|message| node.outbox.try_send(message))
+            }
+            // If a part is lost on the way, the node finds the audio incomplete at its end and
+            // fails the attempt.
+            (None, Some(grant)) => {
+                let total = is_complete.then_some(bytes);
+                self.engine.send_audio_elsewhere(grant, key, at, &sound, total);
+                Ok(())
+            }
+            (None, None) => return,
         };
-        let (sound, is_whole) = speech.since(self.stream.sent);
-        let bytes = self.stream.sent + sound.iter().map(bytes::Bytes::len).sum::<usize>();
-        let LeaseKey { job, attempt } = key;
-        let sound = match sound.is_empty() {
-            true => Ok(()),
-            false => node.outbox.try_send(ToNode::Sound { key: LeaseKey { job, attempt }, sound }),
-        };
-        let sent = match (sound, is_whole) {
-            (Ok(()), true) => node.outbox.try_send(ToNode::SoundEnd { key, bytes }),
-            (sent, _) => sent,
-        };
-        match sent {
-            Ok(()) => (self.stream.sent, self.stream.is_complete) = (bytes, is_whole),
-            Err(TrySendError::Full(_)) => {
+        match (sent, &self.connection) {
+            (Ok(()), _) => (self.stream.sent, self.stream.is_complete) = (bytes, is_complete),
+            (Err(TrySendError::Full(_)), Some(node)) => {
                 self.engine.disconnect_slow(&node.node, node.place.epoch).await;
             }
             // The node is gone, and a message about that is under way.
-            Err(TrySendError::Closed(_)) => {}
+            (Err(_), _) => {}
         }
-    }
-
-    /// The same for a node of another instance. If a part is lost on the way, the node finds the
-    /// audio incomplete at its end and fails the attempt.
-    fn send_speech_elsewhere(&mut self, speech: &Speech) {
-        let Some(grant) = self.machine.grant().cloned() else { return };
-        let key = self.key();
-        let (sound, is_whole) = speech.since(self.stream.sent);
-        let bytes = self.stream.sent + sound.iter().map(bytes::Bytes::len).sum::<usize>();
-        if !sound.is_empty() {
-            self.engine.send_audio_elsewhere(&grant, key, self.stream.sent, &sound);
-        }
-        if is_whole {
-            self.engine.send_audio_end_elsewhere(&grant, key, bytes);
-        }
-        (self.stream.sent, self.stream.is_complete) = (bytes, is_whole);
     }
 }

@@ -16,7 +16,7 @@ async fn a_refused_job_is_not_searched_for_in_the_store() {
     let options = EngineOptions::new(InstanceId::new("a").unwrap(), 1);
     let service = EngineService::new(options, store, timer, &mut Registry::default());
     let handle = service.handle();
-    handle.set_recovered();
+    handle.recovered.set(()).ok();
     let job = |n| {
         let payload = Payload::AudioRef("blob://1".into());
         let spec = JobSpec::new("zh:en".parse().unwrap(), payload);
