@@ -1,6 +1,6 @@
 //! The bus between instances: it joins a job of one instance to a node of another.
 //!
-//! Start at `Engine::send` in `outbound.rs` for what leaves and at `Handle::receive_messages`
+//! Start at `Engine::send` in `outbound.rs` for what leaves and at `Engine::receive_messages`
 //! in `receive.rs` for what arrives. The store carries messages from inbox to inbox, at least once;
 //! receivers are idempotent by (job, attempt).
 //!
@@ -40,11 +40,11 @@ use lingua_store::contract::LeaseKey;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::clock::Timer;
-use crate::state::Engine;
 use message::{BusMessage, Head};
 use outbound::OutboundQueue;
 use remote_jobs::RemoteJobs;
+
+use crate::{Engine, Timer};
 pub(crate) use reports::not_live;
 
 /// Most requests that wait for a reply.

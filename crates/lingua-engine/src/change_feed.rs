@@ -8,10 +8,9 @@ use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::Change;
 
-use crate::clock::Timer;
 use crate::events::EngineEvent;
-use crate::state::Engine;
 use crate::table::PoolTable;
+use crate::{Engine, Timer};
 
 /// Changes that are read at a time.
 const FEED_LIMIT: usize = 256;

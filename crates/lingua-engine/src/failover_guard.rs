@@ -13,8 +13,7 @@ use lingua_store::Store;
 use lingua_store::contract::StoreIdentity;
 use parking_lot::Mutex;
 
-use crate::clock::Timer;
-use crate::state::Engine;
+use crate::{Engine, Timer};
 
 /// How much longer than a heartbeat counts the guard lasts.
 const MARGIN_MS: u64 = 1_000;

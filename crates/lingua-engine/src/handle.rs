@@ -12,10 +12,8 @@ use std::sync::Arc;
 use lingua_store::Store;
 use tokio::sync::broadcast;
 
-use crate::clock::Timer;
 use crate::events::EngineEvent;
-use crate::options::EngineOptions;
-use crate::state::Engine;
+use crate::{Engine, EngineOptions, Timer};
 
 pub use jobs::{Submitted, Waited};
 pub(crate) use nodes::changed_profile;

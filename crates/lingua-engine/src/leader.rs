@@ -7,9 +7,8 @@ use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{ElectReply, ElectRequest, PublishReply, PublishRequest};
 
-use crate::clock::Timer;
-use crate::state::Engine;
 use crate::table;
+use crate::{Engine, Timer};
 
 impl<S: Store, T: Timer> Engine<S, T> {
     /// Renews the leadership, or takes it if there is no leader; the leader publishes the table if

@@ -44,6 +44,8 @@ pub(crate) enum JobMessage {
     /// Another instance has taken the job over.
     NotOwner,
     Cancel,
+    /// A slot may be free, or there is more audio. It takes no room in the inbox.
+    Wake,
 }
 
 /// The text that a node has recognised so far.
@@ -127,25 +129,15 @@ pub(crate) struct LiveJob {
 #[derive(Debug, Default)]
 struct JobInbox {
     messages: VecDeque<JobMessage>,
-    /// A slot may be free.
-    slot_freed: bool,
+    is_woken: bool,
     is_closed: bool,
 }
 
 impl JobInbox {
-    fn take(&mut self) -> Option<JobSignal> {
-        let message = self.messages.pop_front().map(JobSignal::Message);
-        let slot_freed = || std::mem::take(&mut self.slot_freed).then_some(JobSignal::SlotFreed);
-        message.or_else(slot_freed)
+    fn take(&mut self) -> Option<JobMessage> {
+        let wake = || std::mem::take(&mut self.is_woken).then_some(JobMessage::Wake);
+        self.messages.pop_front().or_else(wake)
     }
-}
-
-/// What the runner receives.
-#[derive(Debug)]
-pub(crate) enum JobSignal {
-    Message(JobMessage),
-    /// A slot may be free.
-    SlotFreed,
 }
 
 impl LiveJob {
@@ -182,18 +174,18 @@ impl LiveJob {
         Ok(())
     }
 
-    /// Tells the runner that a slot may be free, or that there is more audio. No wake is lost while the
-    /// runner is awake.
+    /// Tells the runner that a slot may be free, or that there is more audio. A wake that comes
+    /// while the runner is busy is not lost.
     pub(crate) fn wake(&self) {
-        self.inbox.lock().slot_freed = true;
+        self.inbox.lock().is_woken = true;
         self.arrived.notify_one();
     }
 
-    /// The next message or signal. Only the runner calls this.
-    pub(crate) async fn next(&self) -> JobSignal {
+    /// The next message. Only the runner calls this.
+    pub(crate) async fn next(&self) -> JobMessage {
         loop {
-            if let Some(signal) = self.inbox.lock().take() {
-                return signal;
+            if let Some(message) = self.inbox.lock().take() {
+                return message;
             }
             self.arrived.notified().await;
         }
@@ -325,12 +317,12 @@ mod tests {
     async fn a_wake_before_the_wait_is_not_lost() {
         let live = LiveJob::at_start(2);
         live.wake();
-        assert!(matches!(live.next().await, JobSignal::SlotFreed));
+        assert!(matches!(live.next().await, JobMessage::Wake));
         live.send(JobMessage::Cancel).unwrap();
         live.wake();
         let first = live.next().await;
-        assert!(matches!(first, JobSignal::Message(JobMessage::Cancel)), "messages go first");
-        assert!(matches!(live.next().await, JobSignal::SlotFreed));
+        assert!(matches!(first, JobMessage::Cancel), "messages go first");
+        assert!(matches!(live.next().await, JobMessage::Wake));
     }
 
     #[tokio::test(start_paused = true)]

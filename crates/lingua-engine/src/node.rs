@@ -89,7 +89,7 @@ pub(crate) struct LocalNode {
     pub(crate) outbox: Outbox,
     /// Of a node without WebSocket.
     pub(crate) mailbox: Option<Arc<Mailbox>>,
-    profile: RwLock<Arc<Profile>>,
+    pub(crate) profile: RwLock<Arc<Profile>>,
     /// The health that the node last reported.
     pub(crate) health: Mutex<Health>,
     pub(crate) cost: Mutex<Cost>,
@@ -170,10 +170,6 @@ impl LocalNode {
 
     pub(crate) fn profile(&self) -> Arc<Profile> {
         Arc::clone(&self.profile.read())
-    }
-
-    pub(crate) fn set_profile(&self, profile: Arc<Profile>) {
-        *self.profile.write() = profile;
     }
 
     fn close(&self) {

@@ -45,13 +45,8 @@ struct PairQueue {
 }
 
 impl PairQueue {
-    /// The first job that was not woken and that this is for.
-    fn asleep(&self, is_for: impl Fn(&Want) -> bool) -> Option<QueuePosition> {
-        self.asleep_before(None, is_for)
-    }
-
-    /// The same among the jobs before this position.
-    fn asleep_before(
+    /// The first job before this position that was not woken and that this is for.
+    fn asleep(
         &self,
         limit: Option<QueuePosition>,
         is_for: impl Fn(&Want) -> bool,
@@ -144,7 +139,7 @@ impl Queue {
     pub(crate) fn wake_heads(&self) {
         let mut queues = self.queues.lock();
         for queue in queues.by_pair.values_mut() {
-            if let Some(position) = queue.asleep(|_| true) {
+            if let Some(position) = queue.asleep(None, |_| true) {
                 queue.wake(position);
             }
         }
@@ -161,7 +156,7 @@ impl Queue {
         let mut next: Option<(QueuePosition, &mut PairQueue)> = None;
         for queue in queues.by_pair.values_mut() {
             let limit = next.as_ref().map(|(position, _)| *position);
-            if let Some(position) = queue.asleep_before(limit, &serves) {
+            if let Some(position) = queue.asleep(limit, &serves) {
                 next = Some((position, queue));
             }
         }
@@ -206,7 +201,7 @@ impl Drop for Ticket {
         // another job was woken: that one searches anyway, and passes on what is left then.
         if (left.woken || self.leaves_slots && queue.woken == 0)
             && !planted::is(Bug::LostWake)
-            && let Some(position) = queue.asleep(|_| true)
+            && let Some(position) = queue.asleep(None, |_| true)
         {
             queue.wake(position);
         }

@@ -21,10 +21,9 @@ use lingua_store::contract::{
 };
 use parking_lot::Mutex;
 
-use crate::clock::Timer;
 use crate::job_spec_codec;
 use crate::request::JobRequest;
-use crate::state::Engine;
+use crate::{Engine, Timer};
 
 /// Most ends that are remembered in case the store forgets them.
 const ENDS_MAX: usize = 4096;

@@ -27,11 +27,10 @@ use lingua_store::contract::{LeaseKey, Place};
 use tokio::sync::mpsc::error::TrySendError;
 use tracing::Instrument;
 
-use crate::clock::Timer;
-use crate::live_jobs::{JobMessage, JobSignal, LiveJob};
+use crate::live_jobs::{JobMessage, LiveJob};
 use crate::node::{Assignment, LocalNode, ToNode};
 use crate::request::{AttemptRecord, JobEnd, JobRequest};
-use crate::state::Engine;
+use crate::{Engine, Timer};
 
 mod effects;
 mod record;
@@ -309,19 +308,17 @@ impl<S: Store, T: Timer> Runner<S, T> {
             true => (limit_ms, timeout),
             false => (self.deadline_ms, JobEvent::DeadlinePassed),
         };
-        let signal = tokio::select! {
+        let message = tokio::select! {
             biased;
-            signal = self.live.next() => signal,
+            message = self.live.next() => message,
             () = self.sleep_until(limit_ms) => return self.on_timeout(timeout).await,
         };
-        match signal {
-            // It has a slot.
-            JobSignal::SlotFreed => {}
+        match message {
             // A node that sends partial texts without end does not postpone the timeout.
-            JobSignal::Message(JobMessage::Partial(_)) if self.engine.now_ms() >= limit_ms => {
+            JobMessage::Partial(_) if self.engine.now_ms() >= limit_ms => {
                 self.on_timeout(timeout).await;
             }
-            JobSignal::Message(message) => self.on_message(message).await,
+            message => self.on_message(message).await,
         }
     }
 
@@ -338,6 +335,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
             // About an earlier attempt.
             JobMessage::NodeLost(_) | JobMessage::NotSent(_) => {}
+            // It has a slot.
+            JobMessage::Wake => {}
             // The new owner has the slot as well.
             JobMessage::NotOwner => self.is_abandoned = true,
             JobMessage::Report(report, verdict_to) => self.on_report(report, verdict_to).await,

@@ -7,12 +7,9 @@ use lingua_core::Term;
 use lingua_store::Store;
 use prometheus_client::registry::Registry;
 
-use crate::clock::Timer;
-use crate::handle::Handle;
 use crate::metrics::EngineMetrics;
 use crate::node::ToNode;
-use crate::options::EngineOptions;
-use crate::state::Engine;
+use crate::{Engine, EngineOptions, Handle, Timer};
 
 /// An instance that is ready to run.
 #[derive(Debug)]

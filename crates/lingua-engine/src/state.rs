@@ -13,20 +13,17 @@ use tokio::sync::{Notify, SetOnce, broadcast};
 
 use crate::binding::Bindings;
 use crate::bus::Bus;
-use crate::clock::Timer;
-use crate::error::NodeError;
 use crate::events::EngineEvent;
 use crate::failover_guard::FailoverGuard;
-use crate::handle::Handle;
 use crate::live_jobs::LiveJobs;
 use crate::metrics::EngineMetrics;
 use crate::node::Nodes;
 use crate::one_way_nodes::OneWayNodes;
-use crate::options::EngineOptions;
 use crate::queue::Queue;
 use crate::reconcile::Reconciler;
 use crate::routes::Routes;
 use crate::table::PoolTable;
+use crate::{EngineOptions, Handle, NodeError, Timer};
 
 /// Waits for a call to the store and records its duration. A reply
 /// that is there at once, as the embedded store's nearly always is, counts as no time: reading the

@@ -11,11 +11,10 @@ use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{AdvanceRequest, AnnounceRequest, JobRecord, NodeCommand};
 
-use crate::clock::Timer;
 use crate::job_spec_codec;
 use crate::live_jobs::JobMessage;
 use crate::request::JobRequest;
-use crate::state::Engine;
+use crate::{Engine, Timer};
 
 /// Leases that are ended in one cell at a time.
 const REAP_LIMIT: usize = 256;

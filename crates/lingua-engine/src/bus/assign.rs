@@ -14,13 +14,12 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use super::message::{AssignHead, BusMessage, Head, Text};
 use super::remote_jobs::RemoteJob;
-use crate::clock::Timer;
 use crate::job_spec_codec;
 use crate::node::{Assignment, LocalNode, ToNode};
 use crate::request::JobRequest;
 use crate::runner::SEND_TICKET_MS;
 use crate::speech::Speech;
-use crate::state::Engine;
+use crate::{Engine, Timer};
 
 /// Writes an assignment for a node.
 pub(super) fn encode(

@@ -11,8 +11,7 @@ use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 
 use super::message::{AttemptKey, Head};
-use crate::clock::Timer;
-use crate::state::Engine;
+use crate::{Engine, Timer};
 
 /// Most lost leases that wait for their owner.
 const LOST_MAX: usize = 16_384;

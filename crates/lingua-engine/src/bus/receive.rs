@@ -8,10 +8,9 @@ use lingua_store::Store;
 use lingua_store::contract::{Envelope, LeaseKey};
 
 use super::message::{self, BusMessage, Head};
-use crate::clock::Timer;
 use crate::live_jobs::{JobMessage, PartialText};
 use crate::node::ToNode;
-use crate::state::Engine;
+use crate::{Engine, Timer};
 
 /// Batches read at a time.
 const BATCHES_MAX: usize = 64;

@@ -10,11 +10,9 @@ use lingua_store::contract::NodeRecord;
 
 use super::assign;
 use super::message::{BusMessage, Head, Text};
-use crate::clock::Timer;
-use crate::error::NodeError;
 use crate::handle::{HeartbeatResult, NodeHeartbeat, changed_profile};
 use crate::node::Assignment;
-use crate::state::Engine;
+use crate::{Engine, NodeError, Timer};
 
 /// Longest poll that is passed on at a time.
 const POLL_MS_MAX: u64 = 30_000;
@@ -27,19 +25,14 @@ impl<S: Store, T: Timer> Engine<S, T> {
     pub(crate) async fn node_elsewhere(&self, node: &NodeId) -> Result<NodeRecord, NodeError> {
         let record = self.record_of(node).await?.ok_or(NodeError::NotRegistered)?;
         let is_elsewhere = record.via != self.options.instance;
-        match is_elsewhere && self.is_alive(&record.via).await? {
+        let is_alive = || self.alive.lock().contains(&record.via);
+        if is_elsewhere && !is_alive() {
+            self.refresh_instances().await?;
+        }
+        match is_elsewhere && is_alive() {
             true => Ok(record),
             false => Err(NodeError::NotRegistered),
         }
-    }
-
-    /// Whether an instance is alive; looks again if it was not known to be.
-    async fn is_alive(&self, instance: &InstanceId) -> Result<bool, NodeError> {
-        let is_known = || self.alive.lock().contains(instance);
-        if !is_known() {
-            self.refresh_instances().await?;
-        }
-        Ok(is_known())
     }
 
     /// Handles a heartbeat of a node that registered at another instance.

@@ -11,11 +11,9 @@ use lingua_store::contract::{JobRecord, LeaseKey};
 
 use super::message::{Head, PeerVerdict, ReportSource, Text};
 use super::remote_jobs::RemoteJob;
-use crate::clock::Timer;
-use crate::error::NodeError;
 use crate::live_jobs::{InboxError, JobMessage, NodeReport, PartialText, ReportKind, VerdictTo};
 use crate::node::ToNode;
-use crate::state::Engine;
+use crate::{Engine, NodeError, Timer};
 
 /// How long a report is forwarded: longer than it takes to take over the jobs of a dead instance.
 const FORWARD_MS: u64 = 30_000;

@@ -9,10 +9,9 @@ use lingua_core::{InstanceId, JobId};
 use lingua_store::Store;
 
 use super::message::{Head, JobEventHead, RemoteProgress, Text};
-use crate::clock::Timer;
 use crate::events::EngineEvent;
 use crate::live_jobs::Milestone;
-use crate::state::Engine;
+use crate::{Engine, Timer};
 
 /// Longest wait of one request: if the owner dies, the next request goes to its successor.
 const WATCH_MS: u64 = 5_000;

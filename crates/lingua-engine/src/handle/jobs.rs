@@ -10,14 +10,12 @@ use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{CreateReply, JobFilter, JobRecord};
 
-use crate::clock::Timer;
-use crate::error::SubmitError;
 use crate::job_spec_codec;
 use crate::live_jobs::{JobMessage, LiveJob, Milestone};
 use crate::request::{JobEnd, JobRequest, JobStatus, Progress};
 use crate::runner;
-use crate::state::Engine;
 use crate::state::timed;
+use crate::{Engine, SubmitError, Timer};
 
 #[cfg(test)]
 mod tests;
@@ -94,12 +92,12 @@ impl<S: Store, T: Timer> Engine<S, T> {
         if self.live.get(request.id).is_some() {
             return Ok(None);
         }
-        let Some(handing_in) = self.reconciler.begin_submit(request.id) else { return Ok(None) };
+        let Some(submission) = self.reconciler.begin_submit(request.id) else { return Ok(None) };
         let new = self.new_job(&request, accepted_ms);
         let created = timed!(self, "create_job", self.store.create_job(new));
         // Only if nobody knows what the store did, the job has to be searched for there.
         if !matches!(created, Err(lingua_store::StoreError::TimedOut { .. })) {
-            handing_in.settled();
+            submission.settled();
         }
         match created? {
             CreateReply::Created => {

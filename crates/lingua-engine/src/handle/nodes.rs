@@ -14,12 +14,10 @@ use lingua_store::contract::{
 };
 use tokio::sync::mpsc;
 
-use crate::clock::Timer;
-use crate::error::NodeError;
 use crate::mailbox::Mailbox;
 use crate::node::{Assignment, LocalNode, Outbox, ToNode};
-use crate::state::Engine;
 use crate::state::timed;
+use crate::{Engine, NodeError, Timer};
 
 /// Jobs of other instances that are looked up at each heartbeat of a node.
 const CHECKED_MAX: usize = 32;
@@ -162,7 +160,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             let (health, cost_ms) = (*node.health.lock(), node.cost.lock().ms());
             let record = NodeRecord { health, cost_ms, ..record };
             self.change_profile(&record, Arc::clone(&profile)).await?;
-            node.set_profile(profile);
+            *node.profile.write() = profile;
         }
         let cost_ms = {
             let mut cost = node.cost.lock();

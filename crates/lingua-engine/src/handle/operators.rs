@@ -8,10 +8,8 @@ use lingua_core::{InstanceId, NodeId, Query, SlotSet, Term};
 use lingua_store::Store;
 use lingua_store::contract::{CellRecord, InstanceRecord, NodeRecord};
 
-use crate::clock::Timer;
-use crate::error::SubmitError;
-use crate::state::Engine;
 use crate::table::PoolTable;
+use crate::{Engine, SubmitError, Timer};
 
 /// What selection thinks of a node.
 #[derive(Debug, Clone)]

@@ -8,13 +8,11 @@ use lingua_store::Store;
 use tokio::sync::oneshot;
 
 use crate::bus::not_live;
-use crate::clock::Timer;
-use crate::error::NodeError;
 use crate::live_jobs::{
     InboxError, JobMessage, LiveJob, NodeReport, PartialText, ReportKind, VerdictTo,
 };
 use crate::request::ResultJson;
-use crate::state::Engine;
+use crate::{Engine, NodeError, Timer};
 
 /// Pause until a job whose inbox is full may have room.
 const FULL_PAUSE_MS: u64 = 5;
@@ -84,21 +82,12 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let Some(live) = self.live.get(job) else {
             return Box::pin(self.report_elsewhere(job, report, wait)).await;
         };
-        let (answer, counted) = match wait {
-            true => {
-                let (answer, counted) = oneshot::channel();
-                (Some(VerdictTo::Caller(answer)), Some(counted))
-            }
-            false => (None, None),
-        };
-        if self.send_to_job(&live, JobMessage::Report(report, answer)).await {
-            match counted {
-                None => return Ok(()),
-                Some(counted) => {
-                    if let Ok(counted) = counted.await {
-                        return Ok(counted?);
-                    }
-                }
+        let (answer, counted) = wait.then(oneshot::channel).unzip();
+        let message = JobMessage::Report(report, answer.map(VerdictTo::Caller));
+        if self.send_to_job(&live, message).await {
+            let Some(counted) = counted else { return Ok(()) };
+            if let Ok(counted) = counted.await {
+                return Ok(counted?);
             }
         }
         Err(not_live(self.store.job(job).await?))

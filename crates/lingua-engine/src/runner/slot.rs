@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use lingua_core::job::{Grant, JobEvent, JobFailure};
 use lingua_core::{CellId, LangPair, Needs, Query, RejectReason, Service, Slot, SlotSet, Source};
-use lingua_store::Store;
 use lingua_store::contract::{Pin, Place, ReserveOutcome, ReserveRequest};
+use lingua_store::{Store, StoreError};
 
 use super::Runner;
 use super::stream::StreamState;
 use crate::clock::Timer;
-use crate::live_jobs::{JobMessage, JobSignal};
+use crate::live_jobs::JobMessage;
 use crate::queue::Want;
 use crate::state::timed;
 
@@ -23,6 +23,12 @@ use crate::state::timed;
 pub(super) enum NoSlot {
     Failed(JobFailure, Option<String>),
     Interrupted(JobEvent),
+}
+
+impl From<StoreError> for NoSlot {
+    fn from(_: StoreError) -> Self {
+        Self::Failed(JobFailure::StoreDown, None)
+    }
 }
 
 /// A slot for the job.
@@ -98,41 +104,31 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     None => Err(NoSlot::Failed(JobFailure::NoSlot, None)),
                 };
             }
-            let signal = tokio::select! {
+            let message = tokio::select! {
                 biased;
-                signal = self.live.next() => signal,
+                message = self.live.next() => message,
                 () = self.sleep_until(give_up_ms) => continue,
             };
-            match signal {
-                JobSignal::SlotFreed => {
-                    ticket.take_wake();
-                    // Jobs that have waited may take the last slot of a node.
-                    search = Some(false);
-                }
-                JobSignal::Message(message) => {
-                    if let Some(event) = self.on_message_while_waiting(message) {
-                        return Err(NoSlot::Interrupted(event));
-                    }
-                }
+            if let JobMessage::Wake = message {
+                ticket.take_wake();
+                // Jobs that have waited may take the last slot of a node.
+                search = Some(false);
             }
+            self.on_message_while_waiting(message)?;
         }
     }
 
     /// Only a cancel counts: all reports are about earlier attempts.
-    pub(super) fn on_message_while_waiting(&mut self, message: JobMessage) -> Option<JobEvent> {
+    pub(super) fn on_message_while_waiting(&mut self, message: JobMessage) -> Result<(), NoSlot> {
         match message {
-            JobMessage::Cancel => Some(JobEvent::Cancel),
-            JobMessage::Report(report, verdict_to) => {
-                self.refuse_report(&report, verdict_to);
-                None
-            }
-            JobMessage::Partial(_) => {
-                self.count_stale_partial();
-                None
-            }
+            JobMessage::Cancel => return Err(NoSlot::Interrupted(JobEvent::Cancel)),
+            JobMessage::Report(report, verdict_to) => self.refuse_report(&report, verdict_to),
+            JobMessage::Partial(_) => self.count_stale_partial(),
             // The job holds no slot, and the next write finds out who owns it.
-            JobMessage::NodeLost(_) | JobMessage::NotSent(_) | JobMessage::NotOwner => None,
+            JobMessage::NodeLost(_) | JobMessage::NotSent(_) | JobMessage::NotOwner => {}
+            JobMessage::Wake => {}
         }
+        Ok(())
     }
 
     /// Asks the cells, once each. `Ok(None)` means that it is worth waiting.
@@ -205,7 +201,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let spec = Arc::clone(&self.spec);
         let first_try = self.machine.tried().is_empty();
         let (place, strict) = if let Some(node) = spec.preferred.as_ref().filter(|_| first_try) {
-            match self.engine.store.locate(node).await.map_err(|_| store_down())? {
+            match self.engine.store.locate(node).await? {
                 Some(place) => (place, spec.strict),
                 None => {
                     let detail = format!("the preferred node {node} is not registered");
@@ -248,7 +244,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     pub(super) async fn excluded_in(&self, cell: CellId) -> Result<SlotSet, NoSlot> {
         let mut slots = SlotSet::EMPTY;
         for node in &self.spec.exclude {
-            let place = self.engine.store.locate(node).await.map_err(|_| store_down())?;
+            let place = self.engine.store.locate(node).await?;
             if let Some(place) = place.filter(|place| place.cell == cell) {
                 slots.insert(place.slot);
             }
@@ -269,7 +265,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if let Some(known) = engine.one_way_nodes.get(&question, now_ms) {
             return Ok(known);
         }
-        let view = engine.store.view(cell).await.map_err(|_| store_down())?;
+        let view = engine.store.view(cell).await?;
         let rule = engine.options.rules.semantic;
         let lacks = view
             .nodes
@@ -290,10 +286,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     ) -> Result<Result<Found, ReserveOutcome>, NoSlot> {
         let exclude = match self.engine.is_after_failover() {
             false => exclude,
-            true => {
-                let unreported = Box::pin(self.engine.unreported_slots(cell)).await;
-                exclude | unreported.map_err(|_| store_down())?
-            }
+            true => exclude | Box::pin(self.engine.unreported_slots(cell)).await?,
         };
         let query = Query {
             pair: self.spec.pair,
@@ -311,8 +304,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             random: self.engine.random(),
         };
         let store = &self.engine.store;
-        let reply = timed!(self.engine, "reserve", store.reserve(cell, request));
-        let reply = reply.map_err(|_| store_down())?;
+        let reply = timed!(self.engine, "reserve", store.reserve(cell, request))?;
         self.engine.leases_lost(reply.expired.iter().map(|expired| expired.key));
         self.engine.metrics.reserve.count(outcome_name(&reply.outcome));
         Ok(match reply.outcome {
@@ -362,10 +354,6 @@ impl<S: Store, T: Timer> Runner<S, T> {
             false => lacks.join(", "),
         }
     }
-}
-
-fn store_down() -> NoSlot {
-    NoSlot::Failed(JobFailure::StoreDown, None)
 }
 
 fn outcome_name(outcome: &ReserveOutcome) -> &'static str {

@@ -14,7 +14,6 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::Runner;
 use super::slot::{Found, NoSlot};
 use crate::clock::Timer;
-use crate::live_jobs::JobSignal;
 use crate::node::ToNode;
 use crate::speech::Speech;
 
@@ -46,18 +45,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         self.stream = StreamState::default();
         while !speech.is_complete() {
-            let signal = tokio::select! {
+            let message = tokio::select! {
                 biased;
-                signal = self.live.next() => signal,
+                message = self.live.next() => message,
                 () = self.sleep_until(self.deadline_ms) => {
                     return Err(NoSlot::Interrupted(JobEvent::DeadlinePassed));
                 }
             };
-            if let JobSignal::Message(message) = signal
-                && let Some(event) = self.on_message_while_waiting(message)
-            {
-                return Err(NoSlot::Interrupted(event));
-            }
+            self.on_message_while_waiting(message)?;
         }
         Ok(None)
     }

@@ -21,9 +21,8 @@ use super::options::SessionRefusal;
 use super::record::{SegmentRecord, StoredSession};
 use super::registry::{NewSession, SessionRegistry};
 use super::state::{KEPT_DELIVERIES, OpenSpeech, QueuedOutcome, SegmentJob, SessionState};
-use crate::clock::Timer;
-use crate::handle::Handle;
 use crate::speech::Speech;
+use crate::{Handle, Timer};
 
 /// How long after a takeover to wait for jobs that the store does not know: the instance that had
 /// the session may be about to write them.

@@ -18,8 +18,7 @@ use super::connection::{ClientConnection, CloseReason};
 use super::live::LiveSession;
 use super::options::{SessionOptions, SessionRefusal};
 use super::record::StoredSession;
-use crate::clock::Timer;
-use crate::handle::Handle;
+use crate::{Handle, Timer};
 
 /// How often to try to resume a session while others resume it at the same moment.
 const RESUME_ATTEMPTS: u32 = 4;
