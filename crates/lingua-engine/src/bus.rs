@@ -1,6 +1,6 @@
 //! The bus between instances: it joins a job of one instance to a node of another.
 //!
-//! Start at `EngineState::send` in `outbound.rs` for what leaves and at `Handle::receive_messages`
+//! Start at `Engine::send` in `outbound.rs` for what leaves and at `Engine::receive_messages`
 //! in `receive.rs` for what arrives. The store carries messages from inbox to inbox, at least once;
 //! receivers are idempotent by (job, attempt).
 //!
@@ -31,7 +31,6 @@ mod reports;
 mod watch;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
@@ -41,11 +40,11 @@ use lingua_store::contract::LeaseKey;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::clock::Timer;
-use crate::state::EngineState;
-use message::{BusMessage, PeerVerdict, RemoteProgress};
+use message::{BusMessage, Head};
 use outbound::OutboundQueue;
 use remote_jobs::RemoteJobs;
+
+use crate::{Engine, Timer};
 pub(crate) use reports::not_live;
 
 /// Most requests that wait for a reply.
@@ -54,15 +53,8 @@ const PENDING_MAX: usize = 65_536;
 /// Most background tasks of the bus at a time.
 const BACKGROUND_MAX: usize = 16_384;
 
-/// A reply from another instance.
-#[derive(Debug)]
-pub(crate) enum PeerReply {
-    Verdict(PeerVerdict),
-    /// `None` if the job does not run there.
-    Progress(Option<RemoteProgress>),
-    /// One message for each job; `None` if the node does not poll there.
-    Polled(Option<Vec<BusMessage>>),
-}
+/// The reply of another instance, and the messages that came before it and belong to it.
+type PeerReply = (Head, Vec<BusMessage>);
 
 #[derive(Debug)]
 struct PendingRequest {
@@ -104,11 +96,11 @@ impl Bus {
     }
 }
 
-impl<S: Store, T: Timer> EngineState<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Sends a request to another instance and waits for the reply. `None` if the instance does not
     /// exist or does not reply in time.
     async fn request(
-        self: &Arc<Self>,
+        &self,
         to: &InstanceId,
         wait_ms: u64,
         request: impl FnOnce(u64) -> BusMessage,
@@ -126,32 +118,28 @@ impl<S: Store, T: Timer> EngineState<S, T> {
         if !self.send_and_wait(to, request(id)).await {
             return None;
         }
-        tokio::select! {
-            biased;
-            reply = replied => reply.ok(),
-            () = self.timer.sleep(wait_ms) => None,
-        }
+        self.timer.within(wait_ms, replied).await?.ok()
     }
 
     /// Completes the request that this reply belongs to.
-    fn on_reply(&self, id: u64, reply: impl FnOnce(Vec<BusMessage>) -> PeerReply) {
+    fn on_reply(&self, id: u64, head: Head) {
         let pending = self.bus.pending.lock().remove(&id);
-        if let Some(PendingRequest { reply: waiter, parts }) = pending {
-            waiter.send(reply(parts)).ok();
+        if let Some(PendingRequest { reply, parts }) = pending {
+            reply.send((head, parts)).ok();
         }
     }
 
     /// Runs a task in the background, unless too many run already; says whether it runs.
-    fn spawn_background(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) -> bool {
+    fn spawn_background(&self, task: impl Future<Output = ()> + Send + 'static) -> bool {
         if self.bus.background.fetch_add(1, Ordering::Relaxed) >= BACKGROUND_MAX {
             self.bus.background.fetch_sub(1, Ordering::Relaxed);
             self.metrics.bus.count("dropped");
             return false;
         }
-        let shared = Arc::clone(self);
+        let engine = self.handle();
         tokio::spawn(async move {
             task.await;
-            shared.bus.background.fetch_sub(1, Ordering::Relaxed);
+            engine.bus.background.fetch_sub(1, Ordering::Relaxed);
         });
         true
     }

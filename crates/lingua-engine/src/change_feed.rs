@@ -1,6 +1,6 @@
 //! Follows the store's change feed: nodes, leaders, pool tables.
 //!
-//! Start at [`Handle::follow_changes`]. After a gap or an error everything is loaded again.
+//! Start at [`Engine::follow_changes`]. After a gap or an error everything is loaded again.
 
 use std::sync::Arc;
 
@@ -8,10 +8,9 @@ use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::Change;
 
-use crate::clock::Timer;
 use crate::events::EngineEvent;
-use crate::handle::Handle;
 use crate::table::PoolTable;
+use crate::{Engine, Timer};
 
 /// Changes that are read at a time.
 const FEED_LIMIT: usize = 256;
@@ -19,7 +18,7 @@ const FEED_LIMIT: usize = 256;
 /// Pause after the store did not answer.
 const PAUSE_MS: u64 = 500;
 
-impl<S: Store, T: Timer> Handle<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Follows the change feed for ever.
     pub(crate) async fn follow_changes(&self) {
         let mut after = None;
@@ -31,9 +30,9 @@ impl<S: Store, T: Timer> Handle<S, T> {
             after = match read {
                 Ok(next) => next,
                 Err(error) => {
-                    self.shared.metrics.store_up.set(0);
+                    self.metrics.store_up.set(0);
                     tracing::warn!(%error, "cannot read the change feed; trying again");
-                    self.shared.timer.sleep(PAUSE_MS).await;
+                    self.timer.sleep(PAUSE_MS).await;
                     // After a failover the numbers mean something else.
                     None
                 }
@@ -44,7 +43,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Handles the changes after this number. Returns the number to go on from; `None` if changes
     /// are missing.
     async fn read_changes(&self, from: u64) -> lingua_store::Result<Option<u64>> {
-        let changes = self.shared.store.changes(from, FEED_LIMIT).await?;
+        let changes = self.store.changes(from, FEED_LIMIT).await?;
         if changes.gap {
             return Ok(None);
         }
@@ -55,16 +54,15 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     async fn load_all(&self) -> lingua_store::Result<u64> {
-        let head = self.shared.store.feed_head().await?;
-        self.shared.routes.reset(self.shared.store.cells().await?);
+        let head = self.store.feed_head().await?;
+        self.routes.reset(self.store.cells().await?);
         self.load_table().await?;
-        self.shared.table_changed.notify_one();
+        self.table_changed.notify_one();
         Ok(head)
     }
 
     async fn load_table(&self) -> lingua_store::Result<()> {
-        let shared = &self.shared;
-        let Some(published) = shared.store.table().await? else { return Ok(()) };
+        let Some(published) = self.store.table().await? else { return Ok(()) };
         let mut table = match serde_json::from_slice::<PoolTable>(&published.table) {
             Ok(table) => table,
             Err(error) => {
@@ -74,36 +72,35 @@ impl<S: Store, T: Timer> Handle<S, T> {
         };
         (table.term, table.version) = (published.term.0, published.version);
         let age = |table: &PoolTable| (table.term, table.version);
-        let current = shared.table.lock().as_deref().map(age);
+        let current = self.table.lock().as_deref().map(age);
         if current > Some(age(&table)) && !planted::is(Bug::OldTableReplacesNew) {
             // The store lost its last writes: the leader will publish anew.
             return Ok(());
         }
-        let lag_ms = shared.now_ms().saturating_sub(published.published_ms);
-        shared.metrics.show_pools(&table);
-        shared.metrics.table_lag_seconds.set(lag_ms as f64 / 1000.0);
-        shared.metrics.table_version.set(published.version as i64);
-        *shared.table.lock() = Some(Arc::new(table));
+        let lag_ms = self.now_ms().saturating_sub(published.published_ms);
+        self.metrics.show_pools(&table);
+        self.metrics.table_lag_seconds.set(lag_ms as f64 / 1000.0);
+        self.metrics.table_version.set(published.version as i64);
+        *self.table.lock() = Some(Arc::new(table));
         Ok(())
     }
 
     async fn on_change(&self, change: Change) {
-        let shared = &self.shared;
         match change {
             Change::Node { cell, node, epoch, .. } => {
-                shared.nodes.supersede(&node, epoch);
-                shared.queue.wake_heads();
-                shared.routes.changed(cell);
-                shared.table_changed.notify_one();
-                shared.publish(|| EngineEvent::Node { node, epoch });
+                self.nodes.supersede(&node, epoch);
+                self.queue.wake_heads();
+                self.routes.changed(cell);
+                self.table_changed.notify_one();
+                self.publish(|| EngineEvent::Node { node, epoch });
             }
             Change::Leader(term) => {
-                shared.metrics.leader_changes.inc();
-                shared.publish(|| EngineEvent::Leader { term });
+                self.metrics.leader_changes.inc();
+                self.publish(|| EngineEvent::Leader { term });
             }
             Change::Table(version) => {
                 self.load_table().await.ok();
-                shared.publish(|| EngineEvent::Pools { version });
+                self.publish(|| EngineEvent::Pools { version });
             }
             Change::Instance(_) => {}
         }

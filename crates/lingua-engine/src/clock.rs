@@ -10,6 +10,21 @@ use tokio::time::Instant;
 pub trait Timer: Clock + Clone {
     /// Waits for this long.
     fn sleep(&self, ms: u64) -> impl Future<Output = ()> + Send;
+
+    /// Waits for this future, at most for so long; `None` if the time was up before.
+    fn within<F: Future<Output: Send> + Send>(
+        &self,
+        ms: u64,
+        future: F,
+    ) -> impl Future<Output = Option<F::Output>> + Send {
+        async move {
+            tokio::select! {
+                biased;
+                output = future => Some(output),
+                () = self.sleep(ms) => None,
+            }
+        }
+    }
 }
 
 /// Tokio's clock, which tests can pause and advance: the wall time at the start plus the time

@@ -1,6 +1,6 @@
 //! Keeps jobs away from nodes whose leases the store may have forgotten.
 //!
-//! Start at [`EngineState::unreported_slots`]. After a failover of the store leases may be lost. A
+//! Start at [`Engine::unreported_slots`]. After a failover of the store leases may be lost. A
 //! node gets no job until it has sent a heartbeat since then: the heartbeat names what it runs
 //! without a lease. Nodes whose last heartbeat is too old are not chosen anyway, so the guard ends
 //! by itself.
@@ -13,8 +13,7 @@ use lingua_store::Store;
 use lingua_store::contract::StoreIdentity;
 use parking_lot::Mutex;
 
-use crate::clock::Timer;
-use crate::state::EngineState;
+use crate::{Engine, Timer};
 
 /// How much longer than a heartbeat counts the guard lasts.
 const MARGIN_MS: u64 = 1_000;
@@ -38,7 +37,7 @@ impl FailoverGuard {
     }
 }
 
-impl<S: Store, T: Timer> EngineState<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Whether the store failed over so recently that some nodes may not get jobs.
     pub(crate) fn is_after_failover(&self) -> bool {
         let last = *self.failover_guard.0.lock();

@@ -6,8 +6,8 @@
 //! | **entry** | |
 //! | [`options`] | [`EngineOptions`]: the settings of an instance |
 //! | [`service`] | [`EngineService`]: the background work, made together with its [`Handle`] |
-//! | [`handle`] | [`Handle`]: the calls for clients, nodes and operators |
-//! | `state` | what all parts of an instance share |
+//! | [`handle`] | the calls for clients, nodes and operators |
+//! | [`state`] | [`Engine`]: what all parts of an instance share |
 //! | **jobs** | |
 //! | [`request`] | a job request, its progress and its end |
 //! | `job_spec_codec` | the bytes of a job's spec, with a version |
@@ -33,8 +33,8 @@
 //! | **watching** | |
 //! | [`events`], [`metrics`] | events and metrics |
 //!
-//! Start at [`handle::Handle::submit`], then `runner`. What happens when a node dies is in
-//! [`handle::Handle::disconnect`] (its connection closed) and `upkeep` (its heartbeats stopped).
+//! Start at [`Engine::submit`], then `runner`. What happens when a node dies is in
+//! [`Engine::disconnect`] (its connection closed) and `upkeep` (its heartbeats stopped).
 //!
 //! Architecture invariants: the engine knows the [`Store`](lingua_store::Store) contract and no
 //! store in particular; time comes from a [`Timer`]; it does not know the wire format. A job's
@@ -65,7 +65,7 @@ mod runner;
 pub mod service;
 pub mod session;
 pub mod speech;
-mod state;
+pub mod state;
 pub mod table;
 mod upkeep;
 
@@ -74,3 +74,4 @@ pub use error::{NodeError, SubmitError};
 pub use handle::Handle;
 pub use options::EngineOptions;
 pub use service::EngineService;
+pub use state::Engine;

@@ -17,7 +17,6 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
-use crate::queue::Wake;
 use crate::request::{AttemptRecord, JobRequest, Progress, ResultJson};
 
 /// Whether a node's report counted.
@@ -45,6 +44,8 @@ pub(crate) enum JobMessage {
     /// Another instance has taken the job over.
     NotOwner,
     Cancel,
+    /// A slot may be free, or there is more audio. It takes no room in the inbox.
+    Wake,
 }
 
 /// The text that a node has recognised so far.
@@ -99,7 +100,7 @@ impl Milestone {
     }
 }
 
-/// RejectReason a message did not get into a job's inbox.
+/// Why a message did not get into a job's inbox.
 #[derive(Debug)]
 pub(crate) enum InboxError {
     /// The job has ended.
@@ -128,25 +129,15 @@ pub(crate) struct LiveJob {
 #[derive(Debug, Default)]
 struct JobInbox {
     messages: VecDeque<JobMessage>,
-    /// A slot may be free.
-    slot_freed: bool,
+    is_woken: bool,
     is_closed: bool,
 }
 
 impl JobInbox {
-    fn take(&mut self) -> Option<JobSignal> {
-        let message = self.messages.pop_front().map(JobSignal::Message);
-        let slot_freed = || std::mem::take(&mut self.slot_freed).then_some(JobSignal::SlotFreed);
-        message.or_else(slot_freed)
+    fn take(&mut self) -> Option<JobMessage> {
+        let wake = || std::mem::take(&mut self.is_woken).then_some(JobMessage::Wake);
+        self.messages.pop_front().or_else(wake)
     }
-}
-
-/// What the runner receives.
-#[derive(Debug)]
-pub(crate) enum JobSignal {
-    Message(JobMessage),
-    /// A slot may be free.
-    SlotFreed,
 }
 
 impl LiveJob {
@@ -183,17 +174,18 @@ impl LiveJob {
         Ok(())
     }
 
-    /// Tells the runner that a slot may be free.
-    pub(crate) fn signal_slot_freed(&self) {
-        self.inbox.lock().slot_freed = true;
+    /// Tells the runner that a slot may be free, or that there is more audio. A wake that comes
+    /// while the runner is busy is not lost.
+    pub(crate) fn wake(&self) {
+        self.inbox.lock().is_woken = true;
         self.arrived.notify_one();
     }
 
-    /// The next message or signal. Only the runner calls this.
-    pub(crate) async fn next(&self) -> JobSignal {
+    /// The next message. Only the runner calls this.
+    pub(crate) async fn next(&self) -> JobMessage {
         loop {
-            if let Some(signal) = self.inbox.lock().take() {
-                return signal;
+            if let Some(message) = self.inbox.lock().take() {
+                return message;
             }
             self.arrived.notified().await;
         }
@@ -266,12 +258,6 @@ impl LiveJob {
     }
 }
 
-impl Wake for LiveJob {
-    fn wake(&self) {
-        self.signal_slot_freed();
-    }
-}
-
 /// All jobs that run here, by id.
 #[derive(Debug, Default)]
 pub(crate) struct LiveJobs {
@@ -319,27 +305,29 @@ mod tests {
 
     use super::*;
 
-    fn live(inbox_max: usize) -> LiveJob {
-        let spec = JobSpec::new("zh:en".parse().unwrap(), Payload::Absent);
-        let progress = Progress::at(JobMachine::new().stage());
-        LiveJob::new(JobRequest::new(JobId::new(1), spec), 0, progress, inbox_max)
+    impl LiveJob {
+        pub(crate) fn at_start(inbox_max: usize) -> Self {
+            let spec = JobSpec::new("zh:en".parse().unwrap(), Payload::Absent);
+            let progress = Progress::at(JobMachine::new().stage());
+            Self::new(JobRequest::new(JobId::new(1), spec), 0, progress, inbox_max)
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_wake_before_the_wait_is_not_lost() {
-        let live = live(2);
+        let live = LiveJob::at_start(2);
         live.wake();
-        assert!(matches!(live.next().await, JobSignal::SlotFreed));
+        assert!(matches!(live.next().await, JobMessage::Wake));
         live.send(JobMessage::Cancel).unwrap();
         live.wake();
         let first = live.next().await;
-        assert!(matches!(first, JobSignal::Message(JobMessage::Cancel)), "messages go first");
-        assert!(matches!(live.next().await, JobSignal::SlotFreed));
+        assert!(matches!(first, JobMessage::Cancel), "messages go first");
+        assert!(matches!(live.next().await, JobMessage::Wake));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_inbox_is_bounded_and_closes() {
-        let live = live(2);
+        let live = LiveJob::at_start(2);
         live.send(JobMessage::Cancel).unwrap();
         live.send(JobMessage::Cancel).unwrap();
         let third = live.send(JobMessage::Cancel);

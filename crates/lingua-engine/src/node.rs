@@ -89,9 +89,10 @@ pub(crate) struct LocalNode {
     pub(crate) outbox: Outbox,
     /// Of a node without WebSocket.
     pub(crate) mailbox: Option<Arc<Mailbox>>,
-    profile: RwLock<Arc<Profile>>,
-    health: Mutex<Health>,
-    cost: Mutex<Cost>,
+    pub(crate) profile: RwLock<Arc<Profile>>,
+    /// The health that the node last reported.
+    pub(crate) health: Mutex<Health>,
+    pub(crate) cost: Mutex<Cost>,
     /// Another connection has taken over, or the node is gone.
     is_closed: AtomicBool,
     /// Fences of assignments that are reserved and not sent yet.
@@ -169,35 +170,6 @@ impl LocalNode {
 
     pub(crate) fn profile(&self) -> Arc<Profile> {
         Arc::clone(&self.profile.read())
-    }
-
-    pub(crate) fn set_profile(&self, profile: Arc<Profile>) {
-        *self.profile.write() = profile;
-    }
-
-    /// The health that the node last reported.
-    pub(crate) fn health(&self) -> Health {
-        *self.health.lock()
-    }
-
-    pub(crate) fn set_health(&self, health: Health) {
-        *self.health.lock() = health;
-    }
-
-    pub(crate) fn learn(&self, took_ms: u64, used: u16) {
-        self.cost.lock().learn(took_ms, used);
-    }
-
-    pub(crate) fn failed(&self) {
-        self.cost.lock().failed();
-    }
-
-    pub(crate) fn forgive(&self) {
-        self.cost.lock().forgive();
-    }
-
-    pub(crate) fn cost_ms(&self) -> u32 {
-        self.cost.lock().ms()
     }
 
     fn close(&self) {

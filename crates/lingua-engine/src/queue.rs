@@ -10,12 +10,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use lingua_core::planted::{self, Bug};
 use lingua_core::{LangPair, Needs, Profile, SemanticRule};
 use parking_lot::Mutex;
+
+use crate::live_jobs::LiveJob;
 
 /// What a waiting job needs of a node.
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +26,6 @@ pub(crate) struct Want {
     pub(crate) public: bool,
 }
 
-/// A waiting job. It must not lose a wake that comes while it is awake.
-pub(crate) trait Wake: Debug + Send + Sync {
-    /// A slot may be free.
-    fn wake(&self);
-}
-
 /// The order of service within a pair: by priority, then by arrival.
 type QueuePosition = (Reverse<i32>, u64);
 
@@ -38,7 +33,7 @@ type QueuePosition = (Reverse<i32>, u64);
 struct Waiter {
     want: Want,
     woken: bool,
-    waker: Arc<dyn Wake>,
+    job: Arc<LiveJob>,
 }
 
 /// The jobs that wait for one pair.
@@ -50,13 +45,8 @@ struct PairQueue {
 }
 
 impl PairQueue {
-    /// The first job that was not woken and that this is for.
-    fn asleep(&self, is_for: impl Fn(&Want) -> bool) -> Option<QueuePosition> {
-        self.asleep_before(None, is_for)
-    }
-
-    /// The same among the jobs before this position.
-    fn asleep_before(
+    /// The first job before this position that was not woken and that this is for.
+    fn asleep(
         &self,
         limit: Option<QueuePosition>,
         is_for: impl Fn(&Want) -> bool,
@@ -73,7 +63,7 @@ impl PairQueue {
         if let Some(waiter) = self.waiters.get_mut(&position) {
             waiter.woken = true;
             self.woken += 1;
-            waiter.waker.wake();
+            waiter.job.wake();
         }
     }
 }
@@ -115,13 +105,13 @@ impl Queue {
         self: &Arc<Self>,
         want: Want,
         priority: i32,
-        waker: Arc<dyn Wake>,
+        job: Arc<LiveJob>,
     ) -> (Ticket, bool) {
         let mut queues = self.queues.lock();
         queues.next += 1;
         queues.waiting += 1;
         let position = (Reverse(priority), queues.next);
-        let waiter = Waiter { want, woken: false, waker };
+        let waiter = Waiter { want, woken: false, job };
         let waiters = &mut queues.by_pair.entry(want.pair).or_default().waiters;
         waiters.insert(position, waiter);
         let is_first = waiters.first_key_value().is_some_and(|(first, _)| *first == position);
@@ -149,7 +139,7 @@ impl Queue {
     pub(crate) fn wake_heads(&self) {
         let mut queues = self.queues.lock();
         for queue in queues.by_pair.values_mut() {
-            if let Some(position) = queue.asleep(|_| true) {
+            if let Some(position) = queue.asleep(None, |_| true) {
                 queue.wake(position);
             }
         }
@@ -166,7 +156,7 @@ impl Queue {
         let mut next: Option<(QueuePosition, &mut PairQueue)> = None;
         for queue in queues.by_pair.values_mut() {
             let limit = next.as_ref().map(|(position, _)| *position);
-            if let Some(position) = queue.asleep_before(limit, &serves) {
+            if let Some(position) = queue.asleep(limit, &serves) {
                 next = Some((position, queue));
             }
         }
@@ -211,7 +201,7 @@ impl Drop for Ticket {
         // another job was woken: that one searches anyway, and passes on what is left then.
         if (left.woken || self.leaves_slots && queue.woken == 0)
             && !planted::is(Bug::LostWake)
-            && let Some(position) = queue.asleep(|_| true)
+            && let Some(position) = queue.asleep(None, |_| true)
         {
             queue.wake(position);
         }
@@ -238,15 +228,8 @@ mod tests {
         Want { pair: pair.parse().unwrap(), needs: Needs::SPEECH_TO_TEXT, public: true }
     }
 
-    #[derive(Debug)]
-    struct NoWaker;
-
-    impl Wake for NoWaker {
-        fn wake(&self) {}
-    }
-
-    fn waker() -> Arc<dyn Wake> {
-        Arc::new(NoWaker)
+    fn job() -> Arc<LiveJob> {
+        Arc::new(LiveJob::at_start(1))
     }
 
     fn queue() -> Arc<Queue> {
@@ -261,9 +244,9 @@ mod tests {
     #[test]
     fn the_longest_waiting_job_that_the_node_can_serve_is_woken() {
         let queue = queue();
-        let (french, _) = queue.park(want("fr:en"), 0, waker());
-        let (first, _) = queue.park(want("zh:en"), 0, waker());
-        let (second, _) = queue.park(want("zh:en"), 0, waker());
+        let (french, _) = queue.park(want("fr:en"), 0, job());
+        let (first, _) = queue.park(want("zh:en"), 0, job());
+        let (second, _) = queue.park(want("zh:en"), 0, job());
         queue.wake_for(&node("zh en"));
         assert!(is_woken(&first) && !is_woken(&second) && !is_woken(&french));
         queue.wake_for(&node("zh en fr"));
@@ -274,9 +257,9 @@ mod tests {
     #[test]
     fn a_higher_priority_goes_first() {
         let queue = queue();
-        let (usual, usual_is_first) = queue.park(want("zh:en"), 0, waker());
-        let (urgent, urgent_is_first) = queue.park(want("zh:en"), 5, waker());
-        let (late, late_is_first) = queue.park(want("zh:en"), 5, waker());
+        let (usual, usual_is_first) = queue.park(want("zh:en"), 0, job());
+        let (urgent, urgent_is_first) = queue.park(want("zh:en"), 5, job());
+        let (late, late_is_first) = queue.park(want("zh:en"), 5, job());
         assert!(usual_is_first && urgent_is_first && !late_is_first);
         drop(late);
         assert!(queue.has_waiter_ahead(usual.pair, 5) && !queue.has_waiter_ahead(usual.pair, 6));
@@ -287,8 +270,8 @@ mod tests {
     #[test]
     fn an_unused_wake_is_passed_on() {
         let queue = queue();
-        let (first, _) = queue.park(want("zh:en"), 0, waker());
-        let (second, _) = queue.park(want("zh:en"), 0, waker());
+        let (first, _) = queue.park(want("zh:en"), 0, job());
+        let (second, _) = queue.park(want("zh:en"), 0, job());
         queue.wake_for(&node("zh en"));
         drop(first);
         assert!(is_woken(&second));
@@ -299,8 +282,8 @@ mod tests {
     #[test]
     fn a_used_wake_is_not_passed_on() {
         let queue = queue();
-        let (first, _) = queue.park(want("zh:en"), 0, waker());
-        let (second, _) = queue.park(want("zh:en"), 0, waker());
+        let (first, _) = queue.park(want("zh:en"), 0, job());
+        let (second, _) = queue.park(want("zh:en"), 0, job());
         queue.wake_for(&node("zh en"));
         first.take_wake();
         drop(first);
@@ -310,10 +293,10 @@ mod tests {
     #[test]
     fn slots_that_are_left_free_are_passed_on_once() {
         let queue = queue();
-        let (first, _) = queue.park(want("zh:en"), 0, waker());
-        let (second, _) = queue.park(want("zh:en"), 0, waker());
-        let (third, _) = queue.park(want("zh:en"), 0, waker());
-        let (fourth, _) = queue.park(want("zh:en"), 0, waker());
+        let (first, _) = queue.park(want("zh:en"), 0, job());
+        let (second, _) = queue.park(want("zh:en"), 0, job());
+        let (third, _) = queue.park(want("zh:en"), 0, job());
+        let (fourth, _) = queue.park(want("zh:en"), 0, job());
         first.leave_with_slots_free();
         assert!(is_woken(&second) && !is_woken(&third));
         fourth.leave_with_slots_free();

@@ -1,7 +1,7 @@
 //! Reconciles this instance with the store: jobs that the store has under this instance's name and
 //! that have no runner, and ends that the store has forgotten.
 //!
-//! Start at [`Handle::reconcile`]. A reply may be lost after the store did its work, a runner may
+//! Start at [`Engine::reconcile`]. A reply may be lost after the store did its work, a runner may
 //! have released its job while the store was away, a client may disconnect in the middle of a
 //! submit, and a failover may lose confirmed writes. Each of these requests a scan, and the next
 //! clean-up does it.
@@ -21,11 +21,9 @@ use lingua_store::contract::{
 };
 use parking_lot::Mutex;
 
-use crate::clock::Timer;
-use crate::handle::Handle;
 use crate::job_spec_codec;
 use crate::request::JobRequest;
-use crate::state::EngineState;
+use crate::{Engine, Timer};
 
 /// Most ends that are remembered in case the store forgets them.
 const ENDS_MAX: usize = 4096;
@@ -157,7 +155,7 @@ impl Drop for Submission<'_> {
     }
 }
 
-impl<S: Store, T: Timer> EngineState<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Whether the job neither runs here nor is being submitted here.
     pub(crate) fn is_unowned(&self, id: JobId) -> bool {
         self.live.get(id).is_none() && !self.reconciler.submitting.lock().contains(&id)
@@ -175,11 +173,11 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     }
 }
 
-impl<S: Store, T: Timer> Handle<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Restores ends after a failover, and scans for jobs without a runner if that was requested.
     pub(crate) async fn reconcile(&self) -> lingua_store::Result<()> {
-        let reconciler = &self.shared.reconciler;
-        let identity = self.shared.store.identity();
+        let reconciler = &self.reconciler;
+        let identity = self.store.identity();
         if *reconciler.identity.lock() != identity {
             reconciler.request_scan();
             self.restore_ends().await?;
@@ -198,41 +196,39 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Writes jobs that their runners have released to the store, and runs them again.
     async fn write_released(&self) -> lingua_store::Result<()> {
-        let shared = &self.shared;
         loop {
-            let released = shared.reconciler.released.lock().last().cloned();
+            let released = self.reconciler.released.lock().last().cloned();
             let Some((request, accepted_ms)) = released else { return Ok(()) };
             let id = request.id;
-            let created = shared.store.create_job(shared.new_job(&request, accepted_ms)).await?;
+            let created = self.store.create_job(self.new_job(&request, accepted_ms)).await?;
             if created == CreateReply::Created
-                && shared.is_unowned(id)
-                && !shared.reconciler.has_ended(id)
+                && self.is_unowned(id)
+                && !self.reconciler.has_ended(id)
             {
                 self.start(request, JobMachine::new(), accepted_ms, None);
             }
-            shared.reconciler.released.lock().retain(|(released, _)| released.id != id);
+            self.reconciler.released.lock().retain(|(released, _)| released.id != id);
         }
     }
 
     /// Runs the jobs that the store has under this instance's name and that have no runner.
     pub(crate) async fn resume_own_jobs(&self) -> lingua_store::Result<()> {
-        let shared = &self.shared;
         // All pages before the first job is resumed: from then on they move.
         let (mut open, mut after) = (vec![], None);
         loop {
-            let open_of = Some(shared.options.instance.clone());
+            let open_of = Some(self.options.instance.clone());
             let filter = JobFilter { open_of, after, limit: usize::MAX, ..Default::default() };
-            let page = shared.store.jobs(filter).await?;
+            let page = self.store.jobs(filter).await?;
             open.extend(page.jobs);
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
-        for listed in open.into_iter().filter(|listed| shared.is_unowned(listed.id)) {
+        for listed in open.into_iter().filter(|listed| self.is_unowned(listed.id)) {
             // It may have ended since it was listed.
-            let now_ms = shared.store.now_ms().await?;
-            let record = shared.store.job(listed.id).await?;
+            let now_ms = self.store.now_ms().await?;
+            let record = self.store.job(listed.id).await?;
             if let Some(record) = record.filter(|record| self.has_no_runner(record)) {
                 self.adopt(record, now_ms).await;
             }
@@ -241,13 +237,13 @@ impl<S: Store, T: Timer> Handle<S, T> {
     }
 
     fn has_no_runner(&self, record: &JobRecord) -> bool {
-        let is_own = record.owner == self.shared.options.instance;
-        is_own && !record.stage.state.is_terminal() && self.shared.is_unowned(record.id)
+        let is_own = record.owner == self.options.instance;
+        is_own && !record.stage.state.is_terminal() && self.is_unowned(record.id)
     }
 
     /// Writes recent ends again, which a failover may have lost: clients have seen them.
     async fn restore_ends(&self) -> lingua_store::Result<()> {
-        let ends = self.shared.reconciler.ends.lock().oldest_first.clone();
+        let ends = self.reconciler.ends.lock().oldest_first.clone();
         for end in ends {
             if !planted::is(Bug::LostEndNotRestored) {
                 self.restore_end(end).await?;
@@ -258,17 +254,16 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Writes the end of this job again, if it ended here recently; says whether it did.
     pub(crate) async fn restore_end_of(&self, id: JobId) -> bool {
-        let Some(end) = self.shared.reconciler.end_of(id) else { return false };
+        let Some(end) = self.reconciler.end_of(id) else { return false };
         if self.restore_end(end).await.is_err() {
-            self.shared.reconciler.request_scan();
+            self.reconciler.request_scan();
         }
         true
     }
 
     async fn restore_end(&self, end: WrittenEnd) -> lingua_store::Result<()> {
-        let shared = &self.shared;
         let (id, owner) = (end.job.id, end.job.owner.clone());
-        let current = match shared.store.create_job(end.job).await? {
+        let current = match self.store.create_job(end.job).await? {
             CreateReply::Created => FIRST,
             CreateReply::Exists(record) if record.owner != owner => return Ok(()),
             CreateReply::Exists(record) => record.stage,
@@ -277,7 +272,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             // The store has an end of the job.
             return Ok(());
         };
-        match shared.store.advance_job(step.with_outcome(end.outcome)).await? {
+        match self.store.advance_job(step.with_outcome(end.outcome)).await? {
             AdvanceReply::Advanced => tracing::warn!(job_id = %id, "wrote a lost end again"),
             reply => tracing::warn!(job_id = %id, ?reply, "cannot write a lost end again"),
         }

@@ -3,7 +3,6 @@
 //! Start at [`JobRequest`] and [`JobStatus`]. The engine schedules by the request's
 //! [`JobSpec`]; texts, audio and results it only passes on.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -76,7 +75,7 @@ fn read_name<'de, D: Deserializer<'de>>(from: D) -> Result<NodeId, D::Error> {
 }
 
 /// What a node gave for a job: JSON that is passed on as it came, and never copied.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct ResultJson(Arc<RawValue>);
 
 impl ResultJson {
@@ -125,12 +124,6 @@ impl PartialEq for ResultJson {
 }
 
 impl Eq for ResultJson {}
-
-impl fmt::Debug for ResultJson {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// How a job ended. The store keeps it as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

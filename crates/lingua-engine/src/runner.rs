@@ -27,11 +27,10 @@ use lingua_store::contract::{LeaseKey, Place};
 use tokio::sync::mpsc::error::TrySendError;
 use tracing::Instrument;
 
-use crate::clock::Timer;
-use crate::live_jobs::{JobMessage, JobSignal, LiveJob};
+use crate::live_jobs::{JobMessage, LiveJob};
 use crate::node::{Assignment, LocalNode, ToNode};
 use crate::request::{AttemptRecord, JobEnd, JobRequest};
-use crate::state::EngineState;
+use crate::{Engine, Timer};
 
 mod effects;
 mod record;
@@ -48,7 +47,7 @@ pub(crate) const SEND_TICKET_MS: u64 = 20;
 /// Starts the task that runs a job. `taken_over` is what happened to a job that another instance
 /// or an earlier incarnation of this one has left.
 pub(crate) fn spawn<S: Store, T: Timer>(
-    shared: Arc<EngineState<S, T>>,
+    engine: Arc<Engine<S, T>>,
     live: Arc<LiveJob>,
     machine: JobMachine,
     taken_over: Option<JobEvent>,
@@ -57,12 +56,12 @@ pub(crate) fn spawn<S: Store, T: Timer>(
     // Made only if its level is logged: the arguments of a disabled span are not even formatted.
     let (trace_id, session_id) = (&*spec.trace, &*spec.session);
     let span = tracing::info_span!("job", job_id = %id, trace_id, session_id);
-    let runner = Box::new(Runner::new(shared, live, machine));
+    let runner = Box::new(Runner::new(engine, live, machine));
     tokio::spawn(runner.run(taken_over).instrument(span));
 }
 
 struct Runner<S, T> {
-    shared: Arc<EngineState<S, T>>,
+    engine: Arc<Engine<S, T>>,
     spec: Arc<JobSpec>,
     machine: JobMachine,
     /// The stage that the store knows.
@@ -99,11 +98,11 @@ impl<S, T> Drop for Runner<S, T> {
 }
 
 impl<S: Store, T: Timer> Runner<S, T> {
-    fn new(shared: Arc<EngineState<S, T>>, live: Arc<LiveJob>, machine: JobMachine) -> Self {
+    fn new(engine: Arc<Engine<S, T>>, live: Arc<LiveJob>, machine: JobMachine) -> Self {
         let (spec, accepted_ms) = (Arc::clone(&live.request.spec), live.accepted_ms);
         let deadline_ms = spec.deadline_ms.map_or(u64::MAX, |ms| accepted_ms.saturating_add(ms));
         Self {
-            shared,
+            engine,
             written: machine.stage(),
             end: JobEnd { accepted_ms, ..JobEnd::default() },
             written_end: None,
@@ -161,7 +160,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     fn finish(&mut self) {
-        self.shared.live.remove(self.id());
+        self.engine.live.remove(self.id());
         for message in self.live.close() {
             if let JobMessage::Report(report, verdict_to) = message {
                 self.refuse_report(&report, verdict_to);
@@ -169,16 +168,16 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         if self.is_unwritten {
             // Not before it is removed from the live jobs: the clean-up passes over those.
-            self.shared.reconciler.release(self.live.request.clone(), self.live.accepted_ms);
+            self.engine.reconciler.release(self.live.request.clone(), self.live.accepted_ms);
         }
-        self.shared.job_ended.notify_waiters();
+        self.engine.job_ended.notify_waiters();
     }
 
     /// Goes on with a job of an instance that is gone. If this instance has just started, nodes
     /// reconnect after it, and one of them may have the result already.
     async fn resume(&mut self, event: JobEvent) {
-        let times = self.shared.options.times;
-        let now_ms = self.shared.now_ms();
+        let times = self.engine.options.times;
+        let now_ms = self.engine.now_ms();
         self.is_audio_lost = event == JobEvent::InstanceLost;
         self.nodes_return_until_ms = now_ms.saturating_add(times.ack_ms + times.stale_ms);
         if self.machine.stage().state == JobState::Dispatched {
@@ -199,15 +198,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     /// Waits until this time of the instance's clock.
     async fn sleep_until(&self, at_ms: u64) {
-        self.shared.timer.sleep(at_ms.saturating_sub(self.shared.now_ms())).await;
+        self.engine.timer.sleep(at_ms.saturating_sub(self.engine.now_ms())).await;
     }
 
     async fn select(&mut self) {
-        let started_ms = self.shared.now_ms();
+        let started_ms = self.engine.now_ms();
         let found = self.find_slot(started_ms).await;
-        let waited_ms = self.shared.now_ms() - started_ms;
+        let waited_ms = self.engine.now_ms() - started_ms;
         self.end.waited_ms += waited_ms;
-        self.shared.metrics.stage("queue", waited_ms);
+        self.engine.metrics.stage("queue", waited_ms);
         match found {
             Ok(Found { grant, used, .. }) => {
                 self.used = used;
@@ -236,51 +235,47 @@ impl<S: Store, T: Timer> Runner<S, T> {
     async fn dispatch(&mut self) {
         let Some(grant) = self.machine.grant().cloned() else { return };
         let attempt = self.machine.stage().attempt;
-        let ticket = self.shared.nodes.get(&grant.node).map(|node| node.queue_send(grant.fence));
+        let ticket = self.engine.nodes.get(&grant.node).map(|node| node.queue_send(grant.fence));
         let effects = self.apply(JobEvent::Dispatch).await;
         if !effects.contains(&Effect::Send) {
             return;
         }
         if let Some(ticket) = &ticket {
-            tokio::select! {
-                biased;
-                () = ticket.wait() => {}
-                // The earlier assignment is delayed: rather be refused than late.
-                () = self.shared.timer.sleep(SEND_TICKET_MS) => {}
-            }
+            // If the earlier assignment is delayed: rather be refused than late.
+            self.engine.timer.within(SEND_TICKET_MS, ticket.wait()).await;
         }
-        let now_ms = self.shared.now_ms();
+        let now_ms = self.engine.now_ms();
         let bound = self.bind(&grant);
         let assignment = Assignment {
             job: self.id(),
             attempt,
             fence: grant.fence,
             request: self.live.request.clone(),
-            deadline_ms: self.deadline_ms.min(now_ms + self.shared.options.times.run_ms),
+            deadline_ms: self.deadline_ms.min(now_ms + self.engine.options.times.run_ms),
             moved: bound.is_some_and(|(moved, _)| moved),
             stream: self.stream.is_on,
         };
         self.connection =
-            self.shared.nodes.get(&grant.node).filter(|node| node.place.epoch == grant.epoch);
+            self.engine.nodes.get(&grant.node).filter(|node| node.place.epoch == grant.epoch);
         self.sent_ms = now_ms;
         let is_sent = match &self.connection {
             Some(node) => match node.outbox.try_send(ToNode::Assign(assignment)) {
                 Err(TrySendError::Full(_)) => {
-                    self.shared.disconnect_slow(&grant.node, grant.epoch).await;
+                    self.engine.disconnect_slow(&grant.node, grant.epoch).await;
                     false
                 }
                 sent => sent.is_ok(),
             },
-            None => Box::pin(self.shared.assign_elsewhere(&grant, &assignment, self.used)).await,
+            None => Box::pin(self.engine.assign_elsewhere(&grant, &assignment, self.used)).await,
         };
-        self.shared.metrics.dispatch.count(if is_sent { "sent" } else { "send_failed" });
+        self.engine.metrics.dispatch.count(if is_sent { "sent" } else { "send_failed" });
         let since_ms = now_ms - self.live.accepted_ms;
-        self.shared.metrics.dispatch_seconds.observe(since_ms as f64 / 1000.0);
+        self.engine.metrics.dispatch_seconds.observe(since_ms as f64 / 1000.0);
         if is_sent {
             self.publish();
         } else {
             if let (Some((_, before)), Some(key)) = (bound, &self.spec.bind_key) {
-                self.shared.bindings.undo(key, &grant, before);
+                self.engine.bindings.undo(key, &grant, before);
             }
             self.apply(JobEvent::SendFailed(attempt)).await;
         }
@@ -290,7 +285,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// Both at once, because jobs of one key may be sent at the same time.
     fn bind(&self, grant: &Grant) -> Option<(bool, Option<Place>)> {
         let key = self.spec.bind_key.as_ref()?;
-        let bindings = &self.shared.bindings;
+        let bindings = &self.engine.bindings;
         let (moved, before) = (bindings.moves(key, grant), bindings.get(key));
         bindings.remember(key, grant);
         Some((moved, before))
@@ -301,7 +296,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if self.stream.is_on {
             Box::pin(self.send_speech()).await;
         }
-        let times = self.shared.options.times;
+        let times = self.engine.options.times;
         let Stage { state, attempt } = self.machine.stage();
         let (limit_ms, timeout) = match (state, &self.pending_takeover) {
             (_, Some(event)) => (times.ack_ms, event.clone()),
@@ -313,19 +308,17 @@ impl<S: Store, T: Timer> Runner<S, T> {
             true => (limit_ms, timeout),
             false => (self.deadline_ms, JobEvent::DeadlinePassed),
         };
-        let signal = tokio::select! {
+        let message = tokio::select! {
             biased;
-            signal = self.live.next() => signal,
+            message = self.live.next() => message,
             () = self.sleep_until(limit_ms) => return self.on_timeout(timeout).await,
         };
-        match signal {
-            // It has a slot.
-            JobSignal::SlotFreed => {}
+        match message {
             // A node that sends partial texts without end does not postpone the timeout.
-            JobSignal::Message(JobMessage::Partial(_)) if self.shared.now_ms() >= limit_ms => {
+            JobMessage::Partial(_) if self.engine.now_ms() >= limit_ms => {
                 self.on_timeout(timeout).await;
             }
-            JobSignal::Message(message) => self.on_message(message).await,
+            message => self.on_message(message).await,
         }
     }
 
@@ -342,6 +335,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
             // About an earlier attempt.
             JobMessage::NodeLost(_) | JobMessage::NotSent(_) => {}
+            // It has a slot.
+            JobMessage::Wake => {}
             // The new owner has the slot as well.
             JobMessage::NotOwner => self.is_abandoned = true,
             JobMessage::Report(report, verdict_to) => self.on_report(report, verdict_to).await,
@@ -350,7 +345,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     async fn on_timeout(&mut self, event: JobEvent) {
         if matches!(event, JobEvent::AckTimeout(_)) {
-            self.shared.metrics.ack_timeouts.inc();
+            self.engine.metrics.ack_timeouts.inc();
         }
         self.pending_takeover = None;
         self.apply(event).await;

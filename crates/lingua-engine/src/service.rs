@@ -1,44 +1,38 @@
 //! The background work of an instance, from start to stop.
 
 use std::future::Future;
+use std::sync::atomic::Ordering;
 
 use lingua_core::Term;
 use lingua_store::Store;
 use prometheus_client::registry::Registry;
 
-use crate::clock::Timer;
-use crate::handle::Handle;
 use crate::metrics::EngineMetrics;
 use crate::node::ToNode;
-use crate::options::EngineOptions;
-use crate::state::EngineState;
-
-/// How often the subscription to the events of other instances is renewed.
-const SUBSCRIBE_EVERY_MS: u64 = 1_000;
+use crate::{Engine, EngineOptions, Handle, Timer};
 
 /// An instance that is ready to run.
 #[derive(Debug)]
 pub struct EngineService<S, T> {
-    handle: Handle<S, T>,
+    engine: Handle<S, T>,
 }
 
 impl<S: Store, T: Timer> EngineService<S, T> {
     /// Makes an instance; its metrics go into the registry.
     pub fn new(options: EngineOptions, store: S, timer: T, registry: &mut Registry) -> Self {
         let metrics = EngineMetrics::new(registry);
-        let shared = EngineState::new(options, store, timer, metrics);
-        Self { handle: Handle { shared: shared.into() } }
+        Self { engine: Engine::new(options, store, timer, metrics) }
     }
 
     /// The handle that the server calls.
     pub fn handle(&self) -> Handle<S, T> {
-        self.handle.clone()
+        self.engine.clone()
     }
 
     /// Does the background work until `shutdown`. Then waits for the running jobs, at most as long
     /// as the options allow, and withdraws the instance.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
-        let handle = &self.handle;
+        let (engine, times) = (&self.engine, self.engine.options.times);
         self.recover().await;
         // Biased, here and elsewhere: tokio would choose the branch at random, and no simulation
         // could repeat a run.
@@ -46,10 +40,10 @@ impl<S: Store, T: Timer> EngineService<S, T> {
             tokio::select! {
                 biased;
                 () = shutdown => {}
-                () = handle.follow_changes() => {}
-                () = self.upkeep() => {}
+                () = engine.follow_changes() => {}
+                () = self.repeat(times.upkeep_ms, "clean-up", || engine.clean_up()) => {}
                 () = self.leading() => {}
-                () = self.subscribe() => {}
+                () = engine.subscribe_elsewhere() => {}
             }
             self.leave().await;
         };
@@ -57,37 +51,20 @@ impl<S: Store, T: Timer> EngineService<S, T> {
         tokio::select! {
             biased;
             () = working => {}
-            () = self.presence() => {}
-            () = handle.receive_messages() => {}
-            () = handle.shared.report_lost_leases() => {}
+            () = self.repeat(times.leader_renew_ms, "presence", || engine.announce()) => {}
+            () = engine.receive_messages() => {}
+            () = engine.report_lost_leases() => {}
         }
     }
 
     /// Resumes the jobs of an earlier incarnation of this instance.
     async fn recover(&self) {
-        let shared = &self.handle.shared;
-        if let Err(error) = self.handle.resume_own_jobs().await {
+        let engine = &self.engine;
+        if let Err(error) = self.engine.resume_own_jobs().await {
             tracing::warn!(%error, "cannot look for jobs of the last run; trying again later");
-            shared.reconciler.request_scan();
+            engine.reconciler.request_scan();
         }
-        shared.set_recovered();
-    }
-
-    async fn presence(&self) {
-        let every_ms = self.handle.shared.options.times.leader_renew_ms;
-        self.repeat(every_ms, "presence", || self.handle.announce()).await;
-    }
-
-    async fn subscribe(&self) {
-        loop {
-            self.handle.subscribe_elsewhere();
-            self.handle.shared.timer.sleep(SUBSCRIBE_EVERY_MS).await;
-        }
-    }
-
-    async fn upkeep(&self) {
-        let every_ms = self.handle.shared.options.times.upkeep_ms;
-        self.repeat(every_ms, "clean-up", || self.handle.clean_up()).await;
+        engine.recovered.set(()).ok();
     }
 
     async fn repeat<F: Future<Output = lingua_store::Result<()>>>(
@@ -96,42 +73,42 @@ impl<S: Store, T: Timer> EngineService<S, T> {
         task: &'static str,
         run: impl Fn() -> F,
     ) {
-        let shared = &self.handle.shared;
+        let engine = &self.engine;
         loop {
             let done = run().await;
-            shared.metrics.store_up.set(i64::from(done.is_ok()));
+            engine.metrics.store_up.set(i64::from(done.is_ok()));
             if let Err(error) = done {
                 tracing::warn!(%error, task, "the store did not answer");
             }
-            shared.timer.sleep(every_ms).await;
+            engine.timer.sleep(every_ms).await;
         }
     }
 
     /// Renews the leadership, and makes the pool table anew soon after a change.
     async fn leading(&self) {
-        let shared = &self.handle.shared;
-        let times = shared.options.times;
+        let engine = &self.engine;
+        let times = engine.options.times;
         loop {
-            if let Err(error) = self.handle.lead().await {
+            if let Err(error) = self.engine.lead().await {
                 tracing::warn!(%error, task = "leading", "the store did not answer");
             }
             tokio::select! {
                 biased;
-                () = shared.timer.sleep(times.leader_renew_ms) => {}
-                () = shared.table_changed.notified() => shared.timer.sleep(times.table_ms).await,
+                () = engine.timer.sleep(times.leader_renew_ms) => {}
+                () = engine.table_changed.notified() => engine.timer.sleep(times.table_ms).await,
             }
         }
     }
 
     async fn leave(&self) {
-        let shared = &self.handle.shared;
-        shared.stop();
-        shared.nodes.send_all(&ToNode::Drain);
-        tracing::info!(open_jobs = shared.live.len(), "stopping");
+        let engine = &self.engine;
+        engine.stopping.store(true, Ordering::SeqCst);
+        engine.nodes.send_all(&ToNode::Drain);
+        tracing::info!(open_jobs = engine.live.len(), "stopping");
         let all_ended = async {
             loop {
-                let ended = shared.job_ended.notified();
-                if shared.live.len() == 0 {
+                let ended = engine.job_ended.notified();
+                if engine.live.len() == 0 {
                     return;
                 }
                 ended.await;
@@ -140,16 +117,16 @@ impl<S: Store, T: Timer> EngineService<S, T> {
         tokio::select! {
             biased;
             () = all_ended => {}
-            () = shared.timer.sleep(shared.options.times.drain_ms) => {
-                tracing::warn!(open_jobs = shared.live.len(), "stopping with open jobs");
+            () = engine.timer.sleep(engine.options.times.drain_ms) => {
+                tracing::warn!(open_jobs = engine.live.len(), "stopping with open jobs");
             }
         }
-        let instance = &shared.options.instance;
-        let term = match shared.store.table().await {
+        let instance = &engine.options.instance;
+        let term = match engine.store.table().await {
             Ok(Some(table)) => table.term,
             _ => Term(0),
         };
-        shared.store.resign(instance, term).await.ok();
-        shared.store.withdraw(instance, shared.incarnation).await.ok();
+        engine.store.resign(instance, term).await.ok();
+        engine.store.withdraw(instance, engine.incarnation).await.ok();
     }
 }

@@ -1,7 +1,7 @@
 //! The state that all parts of an instance share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use lingua_core::{Epoch, InstanceId, NodeId, Term};
 use lingua_store::Store;
@@ -13,27 +13,25 @@ use tokio::sync::{Notify, SetOnce, broadcast};
 
 use crate::binding::Bindings;
 use crate::bus::Bus;
-use crate::clock::Timer;
-use crate::error::NodeError;
 use crate::events::EngineEvent;
 use crate::failover_guard::FailoverGuard;
 use crate::live_jobs::LiveJobs;
 use crate::metrics::EngineMetrics;
 use crate::node::Nodes;
 use crate::one_way_nodes::OneWayNodes;
-use crate::options::EngineOptions;
 use crate::queue::Queue;
 use crate::reconcile::Reconciler;
 use crate::routes::Routes;
 use crate::table::PoolTable;
+use crate::{EngineOptions, Handle, NodeError, Timer};
 
-/// Waits for a call to the store and records its duration; gives the reply and the seconds. A reply
+/// Waits for a call to the store and records its duration. A reply
 /// that is there at once, as the embedded store's nearly always is, counts as no time: reading the
 /// clock would take longer.
 ///
 /// A macro, because a function would hold the call twice: as its argument and while it waits.
 macro_rules! timed {
-    ($shared:expr, $operation:literal, $call:expr) => {{
+    ($engine:expr, $operation:literal, $call:expr) => {{
         let mut call = std::pin::pin!($call);
         let at_once =
             std::future::poll_fn(|context| std::task::Poll::Ready(call.as_mut().poll(context)));
@@ -45,15 +43,19 @@ macro_rules! timed {
                 (reply, started.elapsed().as_secs_f64())
             }
         };
-        $shared.note_call($operation, seconds, reply.is_ok());
-        (reply, seconds)
+        $engine.note_call($operation, seconds, reply.is_ok());
+        reply
     }};
 }
 
 pub(crate) use timed;
 
+/// An instance: the state that all its parts share. It is used through its
+/// [`Handle`](crate::Handle).
 #[derive(Debug)]
-pub(crate) struct EngineState<S, T> {
+pub struct Engine<S, T> {
+    /// For tasks that outlive the call which starts them.
+    this: Weak<Self>,
     pub(crate) options: EngineOptions,
     pub(crate) store: S,
     pub(crate) timer: T,
@@ -86,17 +88,23 @@ pub(crate) struct EngineState<S, T> {
     /// The term that this instance last led in, and the store in which it began.
     pub(crate) led: Mutex<Option<(Term, StoreIdentity)>>,
     /// Set when the jobs of an earlier incarnation are resumed.
-    recovered: SetOnce<()>,
-    stopping: AtomicBool,
+    pub(crate) recovered: SetOnce<()>,
+    pub(crate) stopping: AtomicBool,
     rng: Mutex<ChaCha8Rng>,
 }
 
-impl<S: Store, T: Timer> EngineState<S, T> {
-    pub(crate) fn new(options: EngineOptions, store: S, timer: T, metrics: EngineMetrics) -> Self {
+impl<S: Store, T: Timer> Engine<S, T> {
+    pub(crate) fn new(
+        options: EngineOptions,
+        store: S,
+        timer: T,
+        metrics: EngineMetrics,
+    ) -> Handle<S, T> {
         let mut rng = ChaCha8Rng::seed_from_u64(options.seed);
         let incarnation = Incarnation(rng.next_u64());
         let identity = store.identity();
-        Self {
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             reconciler: Reconciler::new(identity),
             failover_guard: FailoverGuard::new(identity),
             bus: Bus::new(rng.next_u64()),
@@ -123,7 +131,12 @@ impl<S: Store, T: Timer> EngineState<S, T> {
             recovered: SetOnce::new(),
             stopping: AtomicBool::new(false),
             rng: Mutex::new(rng),
-        }
+        })
+    }
+
+    /// A handle for a task of its own.
+    pub(crate) fn handle(&self) -> Handle<S, T> {
+        self.this.upgrade().expect("an engine is only used through its handles")
     }
 
     pub(crate) fn random(&self) -> u32 {
@@ -132,10 +145,6 @@ impl<S: Store, T: Timer> EngineState<S, T> {
 
     pub(crate) fn random_u64(&self) -> u64 {
         self.rng.lock().next_u64()
-    }
-
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.timer.now_ms()
     }
 
     /// Records how long a call to the store took and whether it was answered.
@@ -155,25 +164,8 @@ impl<S: Store, T: Timer> EngineState<S, T> {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn set_recovered(&self) {
-        self.recovered.set(()).ok();
-    }
-
-    /// Waits until old jobs are resumed: before, new ones could be taken for old ones.
-    pub(crate) async fn recovered(&self) {
-        self.recovered.wait().await;
-    }
-
     /// Closes a node's connection, if it is still this epoch's; its jobs are retried at once.
-    pub(crate) async fn disconnect_node(
-        &self,
-        node: &NodeId,
-        epoch: Epoch,
-    ) -> Result<(), NodeError> {
+    pub async fn disconnect(&self, node: &NodeId, epoch: Epoch) -> Result<(), NodeError> {
         let known = self.nodes.detach(node, epoch).ok_or(NodeError::NotRegistered)?;
         self.set_offline(known.place).await
     }
@@ -191,6 +183,6 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     pub(crate) async fn disconnect_slow(&self, node: &NodeId, epoch: Epoch) {
         tracing::warn!(node_id = %node, "the node does not read its messages; disconnecting it");
         self.metrics.node_rejected.count("too_slow");
-        self.disconnect_node(node, epoch).await.ok();
+        self.disconnect(node, epoch).await.ok();
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::options::PoolOptions;
 
 /// One pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Pool {
     /// `zh:en`, or `*:en` for the mixed pool.
     pub pair: String,
@@ -60,16 +60,8 @@ impl PoolTable {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Count {
-    nodes: u32,
-    ready: u32,
-    free: u32,
-    slots: u32,
-}
-
-impl std::ops::AddAssign for Count {
-    fn add_assign(&mut self, other: Self) {
+impl Pool {
+    fn add(&mut self, other: &Self) {
         self.nodes += other.nodes;
         self.ready += other.ready;
         self.free += other.free;
@@ -80,7 +72,7 @@ impl std::ops::AddAssign for Count {
 /// Makes the table. Nodes with the same capabilities are counted together: there are many nodes and
 /// few kinds.
 pub(crate) fn make(cells: &[CellRecord], rule: SemanticRule, options: PoolOptions) -> PoolTable {
-    let mut kinds: Vec<(Arc<Profile>, Count)> = vec![];
+    let mut kinds: Vec<(Arc<Profile>, Pool)> = vec![];
     let mut table = PoolTable::default();
     for (now_ms, node) in cells.iter().flat_map(|c| c.nodes.iter().map(|node| (c.now_ms, node))) {
         let is_stale = node.fresh_until_ms < now_ms;
@@ -92,16 +84,16 @@ pub(crate) fn make(cells: &[CellRecord], rule: SemanticRule, options: PoolOption
         let slots = node.profile.slots_max();
         table.used += u32::from(node.used);
         table.slots += u32::from(slots);
-        let mut count = Count { nodes: 1, ..Count::default() };
+        let mut count = Pool { nodes: 1, ..Pool::default() };
         if node.state == NodeState::Ready {
             let free = slots.saturating_sub(node.used).into();
-            count = Count { nodes: 1, ready: 1, free, slots: slots.into() };
+            count = Pool { ready: 1, free, slots: slots.into(), ..count };
         }
         let is_same = |kind: &Arc<Profile>| {
             Arc::ptr_eq(kind, &node.profile) || kind.capabilities() == node.profile.capabilities()
         };
         match kinds.iter_mut().find(|(kind, _)| is_same(kind)) {
-            Some((_, total)) => *total += count,
+            Some((_, total)) => total.add(&count),
             None => kinds.push((Arc::clone(&node.profile), count)),
         }
     }
@@ -111,36 +103,30 @@ pub(crate) fn make(cells: &[CellRecord], rule: SemanticRule, options: PoolOption
 
 fn fill(
     table: &mut PoolTable,
-    kinds: &[(Arc<Profile>, Count)],
+    kinds: &[(Arc<Profile>, Pool)],
     rule: SemanticRule,
     options: PoolOptions,
 ) {
-    let mut exact: BTreeMap<LangPair, Count> = BTreeMap::new();
-    let mut mixed: BTreeMap<Lang, Count> = BTreeMap::new();
+    let mut exact: BTreeMap<LangPair, Pool> = BTreeMap::new();
+    let mut mixed: BTreeMap<Lang, Pool> = BTreeMap::new();
     for (profile, count) in kinds {
         let mut targets: Vec<Lang> = vec![];
         for pair in profile.capabilities().pairs(rule) {
-            *exact.entry(pair).or_default() += *count;
+            exact.entry(pair).or_default().add(count);
             targets.push(pair.tgt);
         }
         targets.sort_unstable();
         targets.dedup();
         for target in targets {
-            *mixed.entry(target).or_default() += *count;
+            mixed.entry(target).or_default().add(count);
         }
     }
-    let mut exact: Vec<(LangPair, Count)> = exact.into_iter().collect();
+    let mut exact: Vec<(LangPair, Pool)> = exact.into_iter().collect();
     exact.retain(|(_, count)| count.nodes as usize >= options.min_nodes_per_pool);
     exact.sort_by_key(|(pair, count)| (std::cmp::Reverse(count.nodes), *pair));
     table.left_out = exact.len().saturating_sub(options.max_pools) as u32;
     exact.truncate(options.max_pools);
     let mixed = mixed.into_iter().map(|(target, count)| (LangPair::auto(target), count));
-    let pool = |(pair, Count { nodes, ready, free, slots }): (LangPair, Count)| Pool {
-        pair: pair.to_string(),
-        nodes,
-        ready,
-        free,
-        slots,
-    };
-    table.pools = exact.into_iter().chain(mixed).map(pool).collect();
+    let named = |(pair, pool): (LangPair, Pool)| Pool { pair: pair.to_string(), ..pool };
+    table.pools = exact.into_iter().chain(mixed).map(named).collect();
 }

@@ -1,6 +1,6 @@
 //! Work that is done again and again: presence, clean-up of cells, jobs of dead instances.
 //!
-//! Start at [`Handle::clean_up`] and [`Handle::announce`]. It does no harm if a round is late or
+//! Start at [`Engine::clean_up`] and [`Engine::announce`]. It does no harm if a round is late or
 //! runs twice: the store compares.
 
 use std::sync::atomic::Ordering;
@@ -11,11 +11,10 @@ use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{AdvanceRequest, AnnounceRequest, JobRecord, NodeCommand};
 
-use crate::clock::Timer;
-use crate::handle::Handle;
 use crate::job_spec_codec;
 use crate::live_jobs::JobMessage;
 use crate::request::JobRequest;
+use crate::{Engine, Timer};
 
 /// Leases that are ended in one cell at a time.
 const REAP_LIMIT: usize = 256;
@@ -26,36 +25,35 @@ const CLAIM_LIMIT: usize = 256;
 /// In every so many rounds an instance cleans up all cells and not only its share of them.
 const ALL_CELLS_EVERY: usize = 12;
 
-impl<S: Store, T: Timer> Handle<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Ends expired leases, removes the records of nodes that are long gone, and lets the first
     /// waiting job of each pool look for a slot again.
     pub(crate) async fn clean_up(&self) -> lingua_store::Result<()> {
-        let shared = &self.shared;
-        shared.compare_store().await?;
+        self.compare_store().await?;
         self.reconcile().await?;
-        let cells = shared.store.cells().await?;
+        let cells = self.store.cells().await?;
         for cell in self.own_share(cells) {
-            let reaped = shared.store.reap(cell, REAP_LIMIT).await?;
-            shared.leases_lost(reaped.expired.iter().map(|expired| expired.key));
+            let reaped = self.store.reap(cell, REAP_LIMIT).await?;
+            self.leases_lost(reaped.expired.iter().map(|expired| expired.key));
             for lapsed in reaped.lapsed {
-                if lapsed.for_ms > shared.options.times.node_record_ms {
-                    shared.store.release(&lapsed.node, lapsed.place.epoch).await?;
-                    shared.store.set_state(lapsed.place, NodeCommand::Retire).await?;
-                    shared.nodes.detach(&lapsed.node, lapsed.place.epoch);
+                if lapsed.for_ms > self.options.times.node_record_ms {
+                    self.store.release(&lapsed.node, lapsed.place.epoch).await?;
+                    self.store.set_state(lapsed.place, NodeCommand::Retire).await?;
+                    self.nodes.detach(&lapsed.node, lapsed.place.epoch);
                 }
             }
         }
-        shared.queue.wake_heads();
-        shared.metrics.queue_jobs.set(shared.queue.len() as i64);
+        self.queue.wake_heads();
+        self.metrics.queue_jobs.set(self.queue.len() as i64);
         Ok(())
     }
 
     /// The cells that this instance cleans up: its share of them, and now and then all, because two
     /// instances may disagree about who is alive.
     fn own_share(&self, mut cells: Vec<CellId>) -> Vec<CellId> {
-        let round = self.shared.rounds.fetch_add(1, Ordering::Relaxed);
-        let alive = self.shared.alive.lock();
-        let own = alive.iter().position(|known| *known == self.shared.options.instance);
+        let round = self.rounds.fetch_add(1, Ordering::Relaxed);
+        let alive = self.alive.lock();
+        let own = alive.iter().position(|known| *known == self.options.instance);
         if let Some(own) = own.filter(|_| !round.is_multiple_of(ALL_CELLS_EVERY)) {
             cells.retain(|cell| cell.index() % alive.len() == own);
         }
@@ -64,44 +62,42 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Reads which instances are alive.
     pub(crate) async fn refresh_instances(&self) -> lingua_store::Result<()> {
-        let known = self.shared.store.instances().await?;
+        let known = self.store.instances().await?;
         let alive = known.into_iter().filter(|known| known.alive).map(|known| known.instance);
-        *self.shared.alive.lock() = alive.collect();
+        *self.alive.lock() = alive.collect();
         Ok(())
     }
 
     /// Renews this instance's record.
     pub(crate) async fn announce_presence(&self) -> lingua_store::Result<()> {
-        let shared = &self.shared;
-        let lease_ms = shared.options.times.leader_lease_ms;
+        let lease_ms = self.options.times.leader_lease_ms;
         let presence = AnnounceRequest {
-            instance: shared.options.instance.clone(),
-            incarnation: shared.incarnation,
-            address: shared.options.address.clone(),
+            instance: self.options.instance.clone(),
+            incarnation: self.incarnation,
+            address: self.options.address.clone(),
             lease_ms,
         };
-        shared.store.announce(presence).await?;
-        let now_ms = shared.now_ms();
-        let before_ms = shared.present_ms.swap(now_ms, Ordering::Relaxed);
+        self.store.announce(presence).await?;
+        let now_ms = self.now_ms();
+        let before_ms = self.present_ms.swap(now_ms, Ordering::Relaxed);
         if before_ms > 0 && now_ms.saturating_sub(before_ms) > lease_ms {
-            shared.was_away.store(true, Ordering::Relaxed);
+            self.was_away.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Announces this instance and takes over the jobs of dead ones.
     pub(crate) async fn announce(&self) -> lingua_store::Result<()> {
-        let shared = &self.shared;
         self.announce_presence().await?;
         self.release_lost_jobs().await?;
         self.refresh_instances().await?;
-        if shared.is_stopping() {
+        if self.is_stopping() {
             return Ok(());
         }
-        let now_ms = shared.store.now_ms().await?;
-        let claimed = shared.store.claim_orphans(&shared.options.instance, CLAIM_LIMIT).await;
+        let now_ms = self.store.now_ms().await?;
+        let claimed = self.store.claim_orphans(&self.options.instance, CLAIM_LIMIT).await;
         // Without a reply they may be ours nevertheless.
-        let claimed = claimed.inspect_err(|_| shared.reconciler.request_scan())?;
+        let claimed = claimed.inspect_err(|_| self.reconciler.request_scan())?;
         for orphan in claimed {
             self.adopt(orphan, now_ms).await;
         }
@@ -111,16 +107,15 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// After an absence in which others may have taken this instance for dead: stops the runners of
     /// jobs that others have taken over, so that nodes and clients do not wait for a timer.
     async fn release_lost_jobs(&self) -> lingua_store::Result<()> {
-        let shared = &self.shared;
-        if !shared.was_away.swap(false, Ordering::Relaxed) {
+        if !self.was_away.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
-        for id in shared.live.ids() {
-            let record = shared.store.job(id).await.inspect_err(|_| {
-                shared.was_away.store(true, Ordering::Relaxed);
+        for id in self.live.ids() {
+            let record = self.store.job(id).await.inspect_err(|_| {
+                self.was_away.store(true, Ordering::Relaxed);
             })?;
-            if record.is_some_and(|record| record.owner != shared.options.instance)
-                && let Some(live) = shared.live.get(id)
+            if record.is_some_and(|record| record.owner != self.options.instance)
+                && let Some(live) = self.live.get(id)
             {
                 live.send(JobMessage::NotOwner).ok();
             }
@@ -147,8 +142,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let job = JobMachine::recovered(record.stage, record.grant);
         let age_ms = now_ms.saturating_sub(record.created_ms);
         let accepted_ms = match planted::is(Bug::AgeFromTwoClocks) {
-            false => self.shared.now_ms().saturating_sub(age_ms),
-            true => record.created_ms.min(self.shared.now_ms()),
+            false => self.now_ms().saturating_sub(age_ms),
+            true => record.created_ms.min(self.now_ms()),
         };
         self.start(JobRequest::new(record.id, spec), job, accepted_ms, Some(event));
     }
@@ -156,10 +151,10 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Ends a job whose spec cannot be read.
     async fn fail_unreadable(&self, record: JobRecord) {
         let to = Stage { state: JobState::Failed, ..record.stage };
-        let (id, owner) = (record.id, self.shared.options.instance.clone());
-        let token = self.shared.random_u64();
+        let (id, owner) = (record.id, self.options.instance.clone());
+        let token = self.random_u64();
         if let Ok(step) = AdvanceRequest::new(id, owner, record.stage, to, token) {
-            self.shared.store.advance_job(step).await.ok();
+            self.store.advance_job(step).await.ok();
         }
     }
 }

@@ -12,7 +12,7 @@ use lingua_store::conformance::fixture::{pair, profile};
 use shuttle::future::block_on;
 use shuttle::thread;
 
-use crate::live_jobs::{JobMessage, JobSignal, LiveJob, Milestone};
+use crate::live_jobs::{JobMessage, LiveJob, Milestone};
 use crate::locks::Mutex;
 use crate::queue::{Queue, Want};
 use crate::race;
@@ -62,11 +62,11 @@ impl Node {
                 return true;
             }
             match block_on(live.next()) {
-                JobSignal::SlotFreed => {
+                JobMessage::Wake => {
                     ticket.take_wake();
                     look = true;
                 }
-                JobSignal::Message(_) => return false,
+                _ => return false,
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Assignments, audio and cancels for nodes that are connected to another instance.
 //!
-//! Start at [`EngineState::assign_elsewhere`] on the job's side and at [`EngineState::assign_here`]
+//! Start at [`Engine::assign_elsewhere`] on the job's side and at [`Engine::assign_here`]
 //! on the node's side. An assignment that comes twice goes out once; one for a node that is gone is
 //! refused to its owner.
 
@@ -14,13 +14,12 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use super::message::{AssignHead, BusMessage, Head, Text};
 use super::remote_jobs::RemoteJob;
-use crate::clock::Timer;
 use crate::job_spec_codec;
 use crate::node::{Assignment, LocalNode, ToNode};
 use crate::request::JobRequest;
 use crate::runner::SEND_TICKET_MS;
 use crate::speech::Speech;
-use crate::state::EngineState;
+use crate::{Engine, Timer};
 
 /// Writes an assignment for a node.
 pub(super) fn encode(
@@ -78,10 +77,10 @@ pub(super) fn decode(head: &AssignHead, blobs: &[Bytes], now_ms: u64) -> Option<
     })
 }
 
-impl<S: Store, T: Timer> EngineState<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Sends a job to a node of another instance; says whether it is on its way.
     pub(crate) async fn assign_elsewhere(
-        self: &Arc<Self>,
+        &self,
         grant: &Grant,
         assignment: &Assignment,
         used: u16,
@@ -95,12 +94,7 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     }
 
     /// Sends an assignment of another instance to a node here.
-    pub(super) fn assign_here(
-        self: &Arc<Self>,
-        owner: InstanceId,
-        head: &AssignHead,
-        blobs: &[Bytes],
-    ) {
+    pub(super) fn assign_here(&self, owner: InstanceId, head: &AssignHead, blobs: &[Bytes]) {
         let (key, now_ms) = (head.key.lease(), self.now_ms());
         let Some(assignment) = decode(head, blobs, now_ms) else {
             return self.refuse_assignment(&owner, key);
@@ -123,68 +117,56 @@ impl<S: Store, T: Timer> EngineState<S, T> {
             drop(ticket);
             return self.send_assignment(&owner, &node, assignment);
         }
-        let shared = Arc::clone(self);
+        let engine = self.handle();
         self.spawn_background(async move {
-            tokio::select! {
-                biased;
-                () = ticket.wait() => {}
-                () = shared.timer.sleep(SEND_TICKET_MS) => {}
-            }
-            shared.send_assignment(&owner, &node, assignment);
+            engine.timer.within(SEND_TICKET_MS, ticket.wait()).await;
+            engine.send_assignment(&owner, &node, assignment);
             drop(ticket);
         });
     }
 
-    fn send_assignment(
-        self: &Arc<Self>,
-        owner: &InstanceId,
-        node: &Arc<LocalNode>,
-        assignment: Assignment,
-    ) {
+    fn send_assignment(&self, owner: &InstanceId, node: &Arc<LocalNode>, assignment: Assignment) {
         let key = LeaseKey { job: assignment.job, attempt: assignment.attempt };
         let Err(error) = node.outbox.try_send(ToNode::Assign(assignment)) else { return };
         if let TrySendError::Full(_) = error {
-            let (shared, node) = (Arc::clone(self), Arc::clone(node));
+            let (engine, node) = (self.handle(), Arc::clone(node));
             self.spawn_background(async move {
-                shared.disconnect_slow(&node.node, node.place.epoch).await;
+                engine.disconnect_slow(&node.node, node.place.epoch).await;
             });
         }
         self.refuse_assignment(owner, key);
     }
 
-    fn refuse_assignment(self: &Arc<Self>, owner: &InstanceId, key: LeaseKey) {
+    fn refuse_assignment(&self, owner: &InstanceId, key: LeaseKey) {
         // If this message is lost too, the owner's ACK timer rings.
         self.send(owner, Head::NotSent { key: key.into() });
     }
 
     /// Tells a node of another instance to stop.
-    pub(crate) fn cancel_elsewhere(self: &Arc<Self>, grant: &Grant, key: LeaseKey) {
+    pub(crate) fn cancel_elsewhere(&self, grant: &Grant, key: LeaseKey) {
         if grant.via != self.options.instance {
             let node = Text(grant.node.clone());
             self.send(&grant.via, Head::Cancel { node, key: key.into() });
         }
     }
 
-    /// Sends more audio to a node of another instance.
+    /// Sends audio from byte `at` on to a node of another instance. `total` is the length of all
+    /// audio, if this is the last.
     pub(crate) fn send_audio_elsewhere(
-        self: &Arc<Self>,
+        &self,
         grant: &Grant,
         key: LeaseKey,
         at: usize,
         audio: &[Bytes],
+        total: Option<usize>,
     ) {
-        let head = Head::Audio { node: Text(grant.node.clone()), key: key.into(), at };
-        self.send(&grant.via, BusMessage { head, blobs: vec![audio.concat().into()] });
-    }
-
-    /// Tells a node of another instance that the audio is complete.
-    pub(crate) fn send_audio_end_elsewhere(
-        self: &Arc<Self>,
-        grant: &Grant,
-        key: LeaseKey,
-        bytes: usize,
-    ) {
-        let node = Text(grant.node.clone());
-        self.send(&grant.via, Head::AudioEnd { node, key: key.into(), bytes });
+        let (node, key) = (Text(grant.node.clone()), key.into());
+        if !audio.is_empty() {
+            let head = Head::Audio { node: node.clone(), key, at };
+            self.send(&grant.via, BusMessage { head, blobs: vec![audio.concat().into()] });
+        }
+        if let Some(bytes) = total {
+            self.send(&grant.via, Head::AudioEnd { node, key, bytes });
+        }
     }
 }

@@ -1,18 +1,17 @@
 //! Lost leases of jobs that do not run here.
 //!
-//! Start at [`EngineState::leases_lost`]. An instance that cleans up a cell, registers a node or
+//! Start at [`Engine::leases_lost`]. An instance that cleans up a cell, registers a node or
 //! notices that one is gone finds lost leases of all instances' jobs. It tells the owners; jobs of
 //! a dead owner are found by the instance that takes them over.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use lingua_core::InstanceId;
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 
 use super::message::{AttemptKey, Head};
-use crate::clock::Timer;
-use crate::state::EngineState;
+use crate::{Engine, Timer};
 
 /// Most lost leases that wait for their owner.
 const LOST_MAX: usize = 16_384;
@@ -23,7 +22,7 @@ const AT_ONCE: usize = 64;
 /// Pause after the store did not answer.
 const PAUSE_MS: u64 = 250;
 
-impl<S: Store, T: Timer> EngineState<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Tells the owners of these leases that they are lost.
     pub(crate) fn leases_lost(&self, keys: impl IntoIterator<Item = LeaseKey>) {
         for key in keys {
@@ -42,7 +41,7 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     }
 
     /// Tells other instances about their lost leases, for ever.
-    pub(crate) async fn report_lost_leases(self: &Arc<Self>) {
+    pub(crate) async fn report_lost_leases(&self) {
         loop {
             let keys: Vec<LeaseKey> = {
                 let mut lost = self.bus.lost_leases.lock();
@@ -53,16 +52,14 @@ impl<S: Store, T: Timer> EngineState<S, T> {
                 self.bus.lost_leases_added.notified().await;
                 continue;
             }
-            let mut by_owner: Vec<(InstanceId, Vec<AttemptKey>)> = vec![];
+            let mut by_owner: BTreeMap<InstanceId, Vec<AttemptKey>> = BTreeMap::new();
             for (at, &key) in keys.iter().enumerate() {
                 match self.other_owner(key).await {
-                    Ok(Some(owner)) => match by_owner.iter_mut().find(|(to, _)| *to == owner) {
-                        Some((_, keys)) => keys.push(key.into()),
-                        None => by_owner.push((owner, vec![key.into()])),
-                    },
+                    Ok(Some(owner)) => by_owner.entry(owner).or_default().push(key.into()),
                     Ok(None) => {}
                     Err(_) => {
-                        self.put_back(&keys[at..]);
+                        let unreported = keys[at..].iter().rev();
+                        unreported.for_each(|&key| self.bus.lost_leases.lock().push_front(key));
                         self.timer.sleep(PAUSE_MS).await;
                         break;
                     }
@@ -72,11 +69,6 @@ impl<S: Store, T: Timer> EngineState<S, T> {
                 self.send_and_wait(&owner, Head::LeasesLost { keys }).await;
             }
         }
-    }
-
-    fn put_back(&self, keys: &[LeaseKey]) {
-        let mut lost = self.bus.lost_leases.lock();
-        keys.iter().rev().for_each(|&key| lost.push_front(key));
     }
 
     /// The other instance that runs the job of this lease, if the job is open.

@@ -1,6 +1,6 @@
 //! One outbound queue for each other instance; messages are sent in batches.
 //!
-//! Start at [`EngineState::send`]. While one batch to an instance is on its way the next messages
+//! Start at [`Engine::send`]. While one batch to an instance is on its way the next messages
 //! for it gather, so that a busy bus costs few calls and an idle one no time.
 //!
 //! Invariant: while a queue exists, one task sends its messages.
@@ -15,8 +15,7 @@ use tokio::sync::oneshot;
 
 use super::Bus;
 use super::message::{self, BusMessage};
-use crate::clock::Timer;
-use crate::state::EngineState;
+use crate::{Engine, Timer};
 
 /// Most messages that wait for one instance.
 const QUEUE_MAX: usize = 4096;
@@ -44,20 +43,6 @@ pub(super) struct OutboundQueue {
 }
 
 impl Bus {
-    /// Queues a message; `None` if the queue is full. Says whether the queue needs a task.
-    fn enqueue(&self, to: &InstanceId, message: QueuedMessage) -> Option<bool> {
-        let mut outbound = self.outbound.lock();
-        let is_new = !outbound.contains_key(to);
-        let queue = outbound.entry(to.clone()).or_default();
-        let bytes = queue.bytes + message.bytes.len();
-        if queue.messages.len() >= QUEUE_MAX || bytes > QUEUE_BYTES_MAX {
-            return None;
-        }
-        queue.bytes = bytes;
-        queue.messages.push_back(message);
-        Some(is_new)
-    }
-
     /// Takes the next batch for an instance; removes the queue when it is empty.
     fn next_batch(&self, to: &InstanceId) -> Option<Vec<QueuedMessage>> {
         let mut outbound = self.outbound.lock();
@@ -80,15 +65,15 @@ impl Bus {
     }
 }
 
-impl<S: Store, T: Timer> EngineState<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Queues a message for another instance; says whether there was room.
-    pub(super) fn send(self: &Arc<Self>, to: &InstanceId, message: impl Into<BusMessage>) -> bool {
+    pub(crate) fn send(&self, to: &InstanceId, message: impl Into<BusMessage>) -> bool {
         self.enqueue(to, message.into(), None)
     }
 
     /// Sends a message and waits until it is in the other instance's inbox; says whether it is.
     pub(super) async fn send_and_wait(
-        self: &Arc<Self>,
+        &self,
         to: &InstanceId,
         message: impl Into<BusMessage>,
     ) -> bool {
@@ -97,18 +82,27 @@ impl<S: Store, T: Timer> EngineState<S, T> {
     }
 
     fn enqueue(
-        self: &Arc<Self>,
+        &self,
         to: &InstanceId,
         message: BusMessage,
         sent: Option<oneshot::Sender<bool>>,
     ) -> bool {
-        let queued = self.bus.enqueue(to, QueuedMessage { bytes: message.encode(), sent });
-        match queued {
-            Some(true) => drop(tokio::spawn(Arc::clone(self).send_batches(to.clone()))),
-            Some(false) => {}
-            None => self.metrics.bus.count("dropped"),
+        let bytes = message.encode();
+        let mut outbound = self.bus.outbound.lock();
+        let has_task = outbound.contains_key(to);
+        let queue = outbound.entry(to.clone()).or_default();
+        let has_room =
+            queue.messages.len() < QUEUE_MAX && queue.bytes + bytes.len() <= QUEUE_BYTES_MAX;
+        if has_room {
+            queue.bytes += bytes.len();
+            queue.messages.push_back(QueuedMessage { bytes, sent });
+        } else {
+            self.metrics.bus.count("dropped");
         }
-        queued.is_some()
+        if !has_task {
+            tokio::spawn(self.handle().send_batches(to.clone()));
+        }
+        has_room
     }
 
     /// Sends one batch after the other until the queue is empty.

@@ -1,25 +1,19 @@
 //! Reports of nodes here about jobs of other instances.
 //!
-//! Start at [`Handle::report_elsewhere`]. A final report (a result, a failure) is forwarded until
+//! Start at [`Engine::report_elsewhere`]. A final report (a result, a failure) is forwarded until
 //! the job's owner has answered: the owner may be late, or die, and the instance that takes the job
 //! over needs the report too. Only then is it confirmed to the node.
-
-use std::sync::Arc;
 
 use lingua_core::job::{Refusal, Stage};
 use lingua_core::{Attempt, InstanceId, JobId};
 use lingua_store::Store;
 use lingua_store::contract::{JobRecord, LeaseKey};
 
-use super::PeerReply;
 use super::message::{Head, PeerVerdict, ReportSource, Text};
 use super::remote_jobs::RemoteJob;
-use crate::clock::Timer;
-use crate::error::NodeError;
-use crate::handle::Handle;
 use crate::live_jobs::{InboxError, JobMessage, NodeReport, PartialText, ReportKind, VerdictTo};
 use crate::node::ToNode;
-use crate::state::EngineState;
+use crate::{Engine, NodeError, Timer};
 
 /// How long a report is forwarded: longer than it takes to take over the jobs of a dead instance.
 const FORWARD_MS: u64 = 30_000;
@@ -59,7 +53,7 @@ pub(crate) fn not_live(record: Option<JobRecord>) -> NodeError {
     }
 }
 
-impl<S: Store, T: Timer> Handle<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Handles a node's report about a job that does not run here.
     pub(crate) async fn report_elsewhere(
         &self,
@@ -67,23 +61,22 @@ impl<S: Store, T: Timer> Handle<S, T> {
         report: NodeReport,
         wait: bool,
     ) -> Result<(), NodeError> {
-        let shared = &self.shared;
         let key = LeaseKey { job, attempt: report.report.attempt };
         let is_final = !matches!(report.kind, ReportKind::Acked);
-        let remote = shared.bus.remote_jobs.lock().get(key);
+        let remote = self.bus.remote_jobs.lock().get(key);
         let owner = match &remote {
             Some(remote) if !is_final && !wait => {
                 // If this message is lost, the ACK timer rings and the job is assigned again.
-                shared.send(&remote.owner, report_head(0, job, &report));
+                self.send(&remote.owner, report_head(0, job, &report));
                 return Ok(());
             }
             Some(remote) => remote.owner.clone(),
             None => {
-                let record = shared.store.job(job).await?;
+                let record = self.store.job(job).await?;
                 let is_open = |record: &&JobRecord| !record.stage.state.is_terminal();
                 let owner = record.as_ref().filter(is_open).map(|record| record.owner.clone());
-                let Some(owner) = owner.filter(|owner| *owner != shared.options.instance) else {
-                    shared.metrics.node_rejected.count("job_over");
+                let Some(owner) = owner.filter(|owner| *owner != self.options.instance) else {
+                    self.metrics.node_rejected.count("job_over");
                     return Err(not_live(record));
                 };
                 owner
@@ -92,13 +85,13 @@ impl<S: Store, T: Timer> Handle<S, T> {
         if wait {
             return self.forward(job, &report, owner, remote).await;
         }
-        let (handle, node) = (self.clone(), report.report.node.clone());
-        let is_forwarded = shared.spawn_background(async move {
-            let counted = handle.forward(job, &report, owner, remote).await;
+        let (engine, node) = (self.handle(), report.report.node.clone());
+        let is_forwarded = self.spawn_background(async move {
+            let counted = engine.forward(job, &report, owner, remote).await;
             // A report without a verdict is not confirmed: the node keeps it.
             if is_final
                 && !matches!(counted, Err(NodeError::Store(_)))
-                && let Some(local) = handle.shared.nodes.get(&node)
+                && let Some(local) = engine.nodes.get(&node)
             {
                 let accepted = counted.is_ok();
                 local.outbox.try_send(ToNode::Confirmed { key, accepted }).ok();
@@ -119,20 +112,19 @@ impl<S: Store, T: Timer> Handle<S, T> {
         first: InstanceId,
         remote: Option<RemoteJob>,
     ) -> Result<(), NodeError> {
-        let shared = &self.shared;
-        let give_up_ms = shared.now_ms().saturating_add(FORWARD_MS);
+        let give_up_ms = self.now_ms().saturating_add(FORWARD_MS);
         let mut owner = Some(first);
         loop {
             let to = match owner.take() {
                 Some(owner) => Some(owner),
-                None => match shared.store.job(job).await {
+                None => match self.store.job(job).await {
                     Ok(Some(record)) if !record.stage.state.is_terminal() => Some(record.owner),
                     Ok(record) => return Err(not_live(record)),
                     Err(_) => None,
                 },
             };
             if let Some(to) = to {
-                let verdict = match to == shared.options.instance {
+                let verdict = match to == self.options.instance {
                     true => self.report_here(job, report).await,
                     false => self.report_to(&to, job, report).await,
                 };
@@ -147,11 +139,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
                     None => {}
                 }
             }
-            if shared.now_ms() >= give_up_ms {
+            if self.now_ms() >= give_up_ms {
                 return Err(lingua_store::StoreError::TimedOut { waited_ms: FORWARD_MS }.into());
             }
             if owner.is_none() {
-                shared.timer.sleep(PAUSE_MS).await;
+                self.timer.sleep(PAUSE_MS).await;
             }
         }
     }
@@ -163,15 +155,15 @@ impl<S: Store, T: Timer> Handle<S, T> {
         report: &NodeReport,
     ) -> Option<PeerVerdict> {
         let request = |id| report_head(id, job, report).into();
-        match self.shared.request(to, VERDICT_MS, request).await? {
-            PeerReply::Verdict(verdict) => Some(verdict),
+        match self.request(to, VERDICT_MS, request).await? {
+            (Head::Verdict { verdict, .. }, _) => Some(verdict),
             _ => None,
         }
     }
 
     /// This instance took the job over while the report was on its way.
     async fn report_here(&self, job: JobId, report: &NodeReport) -> Option<PeerVerdict> {
-        let live = self.shared.live.get(job)?;
+        let live = self.live.get(job)?;
         let (answer, counted) = tokio::sync::oneshot::channel();
         live.send(JobMessage::Report(report.clone(), Some(VerdictTo::Caller(answer)))).ok()?;
         counted.await.ok().map(PeerVerdict::from)
@@ -179,17 +171,16 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Learns from a report that counted what the job's runner would have learned about the node.
     fn learn_from(&self, report: &NodeReport, remote: Option<RemoteJob>) {
-        let shared = &self.shared;
-        let Some(local) = shared.nodes.get(&report.report.node) else { return };
+        let Some(local) = self.nodes.get(&report.report.node) else { return };
         match (&report.kind, remote) {
             (ReportKind::Done { .. }, Some(remote)) => {
-                local.learn(shared.now_ms().saturating_sub(remote.sent_ms), remote.used);
+                local.cost.lock().learn(self.now_ms().saturating_sub(remote.sent_ms), remote.used);
             }
-            (ReportKind::Failed { .. }, _) => local.failed(),
+            (ReportKind::Failed { .. }, _) => local.cost.lock().failed(),
             _ => {}
         }
         if !matches!(report.kind, ReportKind::Acked) {
-            shared.queue.wake_for(&local.profile());
+            self.queue.wake_for(&local.profile());
         }
     }
 
@@ -197,9 +188,9 @@ impl<S: Store, T: Timer> Handle<S, T> {
     pub(crate) fn partial_elsewhere(&self, job: JobId, partial: &PartialText) -> bool {
         let PartialText { report, text } = partial;
         let key = LeaseKey { job, attempt: report.attempt };
-        let Some(remote) = self.shared.bus.remote_jobs.lock().get(key) else { return false };
+        let Some(remote) = self.bus.remote_jobs.lock().get(key) else { return false };
         let source = ReportSource::new(job, report);
-        self.shared.send(&remote.owner, Head::Partial { source, text: text.to_string() })
+        self.send(&remote.owner, Head::Partial { source, text: text.to_string() })
     }
 
     /// Handles the report of another instance's node about a job here.
@@ -210,10 +201,9 @@ impl<S: Store, T: Timer> Handle<S, T> {
         source: ReportSource,
         kind: ReportKind,
     ) {
-        let shared = &self.shared;
         let (job, report) = source.into_report();
         let answer = (id != 0).then(|| VerdictTo::Peer { to: from.clone(), id });
-        let delivered = match shared.live.get(job) {
+        let delivered = match self.live.get(job) {
             Some(live) => live.send(JobMessage::Report(NodeReport { report, kind }, answer)),
             None => Err(InboxError::Closed),
         };
@@ -221,15 +211,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
         if let Err(InboxError::Closed) = delivered
             && id != 0
         {
-            let (handle, from) = (self.clone(), from.clone());
-            shared.spawn_background(async move { handle.answer_without_job(job, id, &from).await });
+            let (engine, from) = (self.handle(), from.clone());
+            self.spawn_background(async move { engine.answer_without_job(job, id, &from).await });
         }
     }
 
     /// Answers a report about a job that does not run here.
     async fn answer_without_job(&self, job: JobId, id: u64, from: &InstanceId) {
-        let shared = &self.shared;
-        let verdict = match shared.store.job(job).await {
+        let verdict = match self.store.job(job).await {
             // The other instance will ask again.
             Err(_) => return,
             Ok(None) => PeerVerdict::NoSuchJob,
@@ -237,27 +226,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 Err(Refusal::Ended { state: record.stage.state }).into()
             }
             // This instance is about to take it over.
-            Ok(Some(record)) if record.owner == shared.options.instance => return,
+            Ok(Some(record)) if record.owner == self.options.instance => return,
             Ok(Some(record)) => PeerVerdict::Elsewhere { owner: Text(record.owner) },
         };
-        shared.send(from, Head::Verdict { id, verdict });
+        self.send(from, Head::Verdict { id, verdict });
     }
 }
 
 fn report_head(id: u64, job: JobId, report: &NodeReport) -> Head {
     let source = ReportSource::new(job, &report.report);
     Head::Report { id, source, kind: report.kind.clone() }
-}
-
-impl<S: Store, T: Timer> EngineState<S, T> {
-    /// Tells another instance whether its node's report counted.
-    pub(crate) fn reply_to_peer(
-        self: &Arc<Self>,
-        to: &InstanceId,
-        id: u64,
-        counted: Result<(), Refusal>,
-    ) {
-        // If this message is lost, the report comes again.
-        self.send(to, Head::Verdict { id, verdict: counted.into() });
-    }
 }

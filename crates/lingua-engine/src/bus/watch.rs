@@ -1,21 +1,17 @@
 //! Waits for jobs of other instances, cancels them, and watches their events.
 //!
-//! Start at [`Handle::progress_elsewhere`]. The record in the store says how a job ended; its owner
+//! Start at [`Engine::progress_elsewhere`]. The record in the store says how a job ended; its owner
 //! says how far it is until then. Events go only to instances where a client watches.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lingua_core::{InstanceId, JobId};
 use lingua_store::Store;
 
-use super::PeerReply;
 use super::message::{Head, JobEventHead, RemoteProgress, Text};
-use crate::clock::Timer;
 use crate::events::EngineEvent;
-use crate::handle::Handle;
 use crate::live_jobs::Milestone;
-use crate::state::EngineState;
+use crate::{Engine, Timer};
 
 /// Longest wait of one request: if the owner dies, the next request goes to its successor.
 const WATCH_MS: u64 = 5_000;
@@ -26,10 +22,13 @@ const LATE_MS: u64 = 500;
 /// Most instances that get the events of this one.
 const WATCHERS_MAX: usize = 64;
 
+/// How often the subscriptions to the events of other instances are renewed.
+const SUBSCRIBE_EVERY_MS: u64 = 1_000;
+
 /// How long a subscription to events lasts.
 const SUBSCRIPTION_MS: u64 = 9_000;
 
-impl<S: Store, T: Timer> Handle<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Asks a job's owner for its progress, and waits there until it has got so far. `None` if
     /// there is no answer, `Some(None)` if the job does not run there.
     pub(crate) async fn progress_elsewhere(
@@ -42,51 +41,48 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let wait_ms = wait_ms.min(WATCH_MS);
         let ended = until == Milestone::Ended;
         let request = |id| Head::Watch { id, job: Text(job), ended, wait_ms }.into();
-        match self.shared.request(owner, wait_ms + LATE_MS, request).await? {
-            PeerReply::Progress(progress) => Some(progress),
+        match self.request(owner, wait_ms + LATE_MS, request).await? {
+            (Head::Progress { progress, .. }, _) => Some(progress),
             _ => None,
         }
     }
 
     /// Answers another instance that asks for a job's progress.
     pub(super) fn on_watch(&self, to: &InstanceId, id: u64, job: JobId, ended: bool, wait_ms: u64) {
-        let shared = Arc::clone(&self.shared);
-        let Some(live) = shared.live.get(job) else {
-            shared.send(to, Head::Progress { id, progress: None });
+        let engine = self.handle();
+        let Some(live) = self.live.get(job) else {
+            self.send(to, Head::Progress { id, progress: None });
             return;
         };
         let until = if ended { Milestone::Ended } else { Milestone::Sent };
         let to = to.clone();
-        self.shared.spawn_background(async move {
-            tokio::select! {
-                biased;
-                _ = live.wait_reached(until) => {}
-                () = shared.timer.sleep(wait_ms) => {}
-            }
+        self.spawn_background(async move {
+            engine.timer.within(wait_ms, live.wait_reached(until)).await;
             let progress = Some(RemoteProgress::of(&live.progress()));
-            shared.send(&to, Head::Progress { id, progress });
+            engine.send(&to, Head::Progress { id, progress });
         });
     }
 
     /// Tells a job's owner to cancel it; says whether the message is in the owner's inbox.
     pub(crate) async fn cancel_job_elsewhere(&self, owner: &InstanceId, job: JobId) -> bool {
-        self.shared.send_and_wait(owner, Head::CancelJob { job: Text(job) }).await
+        self.send_and_wait(owner, Head::CancelJob { job: Text(job) }).await
     }
 
-    /// Subscribes to the events of the other instances, if a client watches here.
-    pub(crate) fn subscribe_elsewhere(&self) {
-        let shared = &self.shared;
-        if shared.events.receiver_count() == 0 {
-            return;
-        }
-        let others = shared.alive.lock().clone();
-        for other in others.iter().filter(|other| **other != shared.options.instance) {
-            shared.send(other, Head::Subscribe { for_ms: SUBSCRIPTION_MS });
+    /// Subscribes to the events of the other instances while a client watches here, for ever.
+    pub(crate) async fn subscribe_elsewhere(&self) {
+        loop {
+            if self.events.receiver_count() > 0 {
+                let others = self.alive.lock().clone();
+                for other in others.iter().filter(|other| **other != self.options.instance) {
+                    self.send(other, Head::Subscribe { for_ms: SUBSCRIPTION_MS });
+                }
+            }
+            self.timer.sleep(SUBSCRIBE_EVERY_MS).await;
         }
     }
 }
 
-impl<S: Store, T: Timer> EngineState<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Another instance wants the events of this one.
     pub(super) fn on_subscribe(&self, who: &InstanceId, for_ms: u64) {
         let until_ms = self.now_ms().saturating_add(for_ms.min(SUBSCRIPTION_MS));
@@ -100,7 +96,7 @@ impl<S: Store, T: Timer> EngineState<S, T> {
 
     /// Publishes a job event here and to the instances that watch. An event that nobody watches is
     /// not even made.
-    pub(crate) fn publish_job(self: &Arc<Self>, event: impl Fn() -> EngineEvent) {
+    pub(crate) fn publish_job(&self, event: impl Fn() -> EngineEvent) {
         if self.bus.is_watched.load(Ordering::Relaxed)
             && let Some(head) = JobEventHead::of(&event())
         {

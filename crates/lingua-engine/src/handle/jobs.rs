@@ -1,6 +1,6 @@
 //! What clients call: submitting, waiting for, listing and cancelling jobs.
 //!
-//! Start at [`Handle::submit`] and [`Handle::translate`].
+//! Start at [`Engine::submit`] and [`Engine::translate`].
 
 use std::sync::Arc;
 
@@ -10,14 +10,12 @@ use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{CreateReply, JobFilter, JobRecord};
 
-use super::Handle;
-use crate::clock::Timer;
-use crate::error::SubmitError;
 use crate::job_spec_codec;
 use crate::live_jobs::{JobMessage, LiveJob, Milestone};
 use crate::request::{JobEnd, JobRequest, JobStatus, Progress};
 use crate::runner;
 use crate::state::timed;
+use crate::{Engine, SubmitError, Timer};
 
 #[cfg(test)]
 mod tests;
@@ -54,7 +52,7 @@ pub enum Waited {
     NoSuchJob,
 }
 
-impl<S: Store, T: Timer> Handle<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Accepts a job: from here on it ends exactly once, and is known by its id. Waits until
     /// [`EngineService::run`](crate::EngineService::run) has taken over the jobs of an earlier
     /// incarnation.
@@ -72,44 +70,34 @@ impl<S: Store, T: Timer> Handle<S, T> {
         wait_ms: u64,
     ) -> Result<Waited, SubmitError> {
         let id = request.id;
-        let Some(live) = self.accept(request).await? else {
-            return Box::pin(self.wait_ended(id, wait_ms)).await;
-        };
-        let has_ended = tokio::select! {
-            biased;
-            has_ended = live.wait_reached(Milestone::Ended) => Some(has_ended),
-            () = self.shared.timer.sleep(wait_ms) => None,
-        };
-        match has_ended {
-            Some(true) => Ok(Waited::Reached(self.status_of(&live, live.progress()))),
-            // It was abandoned: its new owner writes how it ended.
-            Some(false) => Box::pin(self.wait_elsewhere(id, wait_ms, Milestone::Ended)).await,
-            None => Ok(Waited::NotYet(self.status_of(&live, live.progress()))),
+        match self.accept(request).await? {
+            Some(live) => self.wait_live(&live, wait_ms, Milestone::Ended).await,
+            None => Box::pin(self.wait_ended(id, wait_ms)).await,
         }
     }
 
     /// Writes a job to the store and starts it; `None` if it was there already.
     async fn accept(&self, request: JobRequest) -> Result<Option<Arc<LiveJob>>, SubmitError> {
-        let shared = &self.shared;
-        if shared.is_stopping() {
+        if self.is_stopping() {
             return Err(SubmitError::Stopping);
         }
-        let limit = shared.options.bounds.live_jobs_max;
-        if shared.live.len() >= limit {
+        let limit = self.options.bounds.live_jobs_max;
+        if self.live.len() >= limit {
             return Err(SubmitError::Overloaded { limit });
         }
-        shared.recovered().await;
-        let accepted_ms = shared.now_ms();
+        // Before old jobs are resumed, new ones could be taken for old ones.
+        self.recovered.wait().await;
+        let accepted_ms = self.now_ms();
         // Asked before the store, which may have forgotten a job that runs.
-        if shared.live.get(request.id).is_some() {
+        if self.live.get(request.id).is_some() {
             return Ok(None);
         }
-        let Some(handing_in) = shared.reconciler.begin_submit(request.id) else { return Ok(None) };
-        let new = shared.new_job(&request, accepted_ms);
-        let (created, _) = timed!(shared, "create_job", shared.store.create_job(new));
+        let Some(submission) = self.reconciler.begin_submit(request.id) else { return Ok(None) };
+        let new = self.new_job(&request, accepted_ms);
+        let created = timed!(self, "create_job", self.store.create_job(new));
         // Only if nobody knows what the store did, the job has to be searched for there.
         if !matches!(created, Err(lingua_store::StoreError::TimedOut { .. })) {
-            handing_in.settled();
+            submission.settled();
         }
         match created? {
             CreateReply::Created => {
@@ -125,15 +113,14 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// Starts a job that exists already but that nobody runs, because the reply to the first
     /// request was lost.
     fn adopt_own(&self, record: JobRecord, request: JobRequest) {
-        let shared = &self.shared;
-        let is_ours = record.owner == shared.options.instance && shared.is_unowned(record.id);
+        let is_ours = record.owner == self.options.instance && self.is_unowned(record.id);
         match record.stage.state {
             _ if !is_ours || planted::is(Bug::NoReconcile) => {}
-            JobState::New if !shared.reconciler.has_ended(record.id) => {
+            JobState::New if !self.reconciler.has_ended(record.id) => {
                 let machine = JobMachine::recovered(record.stage, None);
-                self.start(request, machine, shared.now_ms(), None);
+                self.start(request, machine, self.now_ms(), None);
             }
-            state if !state.is_terminal() => shared.reconciler.request_scan(),
+            state if !state.is_terminal() => self.reconciler.request_scan(),
             _ => {}
         }
     }
@@ -147,12 +134,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
         accepted_ms: u64,
         taken_over: Option<JobEvent>,
     ) -> Arc<LiveJob> {
-        let shared = &self.shared;
-        let inbox_max = shared.options.bounds.job_inbox_max;
+        let inbox_max = self.options.bounds.job_inbox_max;
         let progress = Progress::at(machine.stage());
         let live = Arc::new(LiveJob::new(request, accepted_ms, progress, inbox_max));
-        shared.live.insert(Arc::clone(&live));
-        runner::spawn(Arc::clone(shared), Arc::clone(&live), machine, taken_over);
+        self.live.insert(Arc::clone(&live));
+        runner::spawn(self.handle(), Arc::clone(&live), machine, taken_over);
         live
     }
 
@@ -172,22 +158,24 @@ impl<S: Store, T: Timer> Handle<S, T> {
         wait_ms: u64,
         milestone: Milestone,
     ) -> Result<Waited, SubmitError> {
-        if let Some(live) = self.shared.live.get(id) {
-            let is_reached = tokio::select! {
-                biased;
-                is_reached = live.wait_reached(milestone) => is_reached,
-                () = self.shared.timer.sleep(wait_ms) => false,
-            };
-            let progress = live.progress();
-            let is_open = !progress.state.is_terminal() && self.shared.live.get(id).is_some();
-            let status = self.status_of(&live, progress);
-            match is_reached {
-                true => return Ok(Waited::Reached(status)),
-                false if is_open => return Ok(Waited::NotYet(status)),
-                false => {}
-            }
+        match self.live.get(id) {
+            Some(live) => self.wait_live(&live, wait_ms, milestone).await,
+            None => self.wait_elsewhere(id, wait_ms, milestone).await,
         }
-        self.wait_elsewhere(id, wait_ms, milestone).await
+    }
+
+    async fn wait_live(
+        &self,
+        live: &LiveJob,
+        wait_ms: u64,
+        milestone: Milestone,
+    ) -> Result<Waited, SubmitError> {
+        match self.timer.within(wait_ms, live.wait_reached(milestone)).await {
+            Some(true) => Ok(Waited::Reached(self.status_of(live, live.progress()))),
+            None => Ok(Waited::NotYet(self.status_of(live, live.progress()))),
+            // It was abandoned: its new owner writes how it ended.
+            Some(false) => Box::pin(self.wait_elsewhere(live.request.id, wait_ms, milestone)).await,
+        }
     }
 
     /// Waits for a job that does not run here: its owner says when to read its record. If the owner
@@ -198,19 +186,19 @@ impl<S: Store, T: Timer> Handle<S, T> {
         wait_ms: u64,
         milestone: Milestone,
     ) -> Result<Waited, SubmitError> {
-        let give_up_ms = self.shared.now_ms().saturating_add(wait_ms);
+        let give_up_ms = self.now_ms().saturating_add(wait_ms);
         let mut reads = 0;
         loop {
-            let Some(record) = self.shared.store.job(id).await? else {
+            let Some(record) = self.store.job(id).await? else {
                 return Ok(Waited::NoSuchJob);
             };
             let mut status = status_of_record(record);
             if milestone.is_reached(&status.progress) {
                 return Ok(Waited::Reached(status));
             }
-            let left_ms = give_up_ms.saturating_sub(self.shared.now_ms());
+            let left_ms = give_up_ms.saturating_sub(self.now_ms());
             let mut seen = None;
-            if status.owner != self.shared.options.instance {
+            if status.owner != self.options.instance {
                 let asked = self.progress_elsewhere(&status.owner, id, milestone, left_ms);
                 seen = asked.await.flatten();
             }
@@ -226,11 +214,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
                     return Ok(Waited::Reached(status));
                 }
             }
-            let left_ms = give_up_ms.saturating_sub(self.shared.now_ms());
+            let left_ms = give_up_ms.saturating_sub(self.now_ms());
             if left_ms == 0 {
                 return Ok(Waited::NotYet(status));
             }
-            self.shared.timer.sleep(left_ms.min(RECORD_POLL_MS)).await;
+            self.timer.sleep(left_ms.min(RECORD_POLL_MS)).await;
         }
     }
 
@@ -242,7 +230,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         shown: Option<&Arc<str>>,
         wait_ms: u64,
     ) -> Result<Waited, SubmitError> {
-        if let Some(live) = self.shared.live.get(id) {
+        if let Some(live) = self.live.get(id) {
             let is_news = |progress: &Progress| {
                 let partial = progress.partial.as_ref();
                 progress.ended.is_some() || partial.is_some() && partial != shown
@@ -256,17 +244,17 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Tells a job that its speech has grown or is complete.
     pub fn sound_came(&self, id: JobId) {
-        if let Some(live) = self.shared.live.get(id) {
-            live.signal_slot_freed();
+        if let Some(live) = self.live.get(id) {
+            live.wake();
         }
     }
 
     /// All that is known of a job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobStatus>, SubmitError> {
-        if let Some(live) = self.shared.live.get(id) {
+        if let Some(live) = self.live.get(id) {
             return Ok(Some(self.status_of(&live, live.progress())));
         }
-        Ok(self.shared.store.job(id).await?.map(status_of_record))
+        Ok(self.store.job(id).await?.map(status_of_record))
     }
 
     /// The newest jobs, newest first. Jobs that got their id from an idempotency key are ordered by
@@ -281,12 +269,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
         for _ in 0..PAGES_MAX {
             let filter =
                 JobFilter { after, limit: PAGE, newest_first: true, ..JobFilter::default() };
-            let page = self.shared.store.jobs(filter).await?;
+            let page = self.store.jobs(filter).await?;
             after = page.next;
             let is_wanted = |found: JobState| state.is_none_or(|state| state == found);
             let wanted = page.jobs.into_iter().filter_map(|record| {
                 // A live job is ahead of its record: only some of its steps are written.
-                match self.shared.live.get(record.id).map(|live| (live.progress(), live)) {
+                match self.live.get(record.id).map(|live| (live.progress(), live)) {
                     Some((progress, live)) if is_wanted(progress.state) => {
                         Some(self.status_of(&live, progress))
                     }
@@ -305,18 +293,18 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Cancels a job and waits until it has ended, one way or the other.
     pub async fn cancel(&self, id: JobId) -> Result<Option<JobStatus>, SubmitError> {
-        if let Some(live) = self.shared.live.get(id) {
+        if let Some(live) = self.live.get(id) {
             self.send_to_job(&live, JobMessage::Cancel).await;
         } else {
             let Some(status) = self.job(id).await? else { return Ok(None) };
             if status.progress.ended.is_some()
-                || status.owner == self.shared.options.instance
+                || status.owner == self.options.instance
                 || !self.cancel_job_elsewhere(&status.owner, id).await
             {
                 return Ok(Some(status));
             }
         }
-        match self.wait_ended(id, self.shared.options.times.ack_ms).await? {
+        match self.wait_ended(id, self.options.times.ack_ms).await? {
             Waited::Reached(status) | Waited::NotYet(status) => Ok(Some(status)),
             Waited::NoSuchJob => Ok(None),
         }
@@ -326,11 +314,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
         let ended_ms = progress.ended.as_ref().map(|ended| ended.ended_ms);
         JobStatus {
             id: live.request.id,
-            owner: self.shared.options.instance.clone(),
+            owner: self.options.instance.clone(),
             progress,
             spec: Some(Arc::clone(&live.request.spec)),
             accepted_ms: live.accepted_ms,
-            updated_ms: ended_ms.unwrap_or_else(|| self.shared.now_ms()),
+            updated_ms: ended_ms.unwrap_or_else(|| self.now_ms()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Calls for nodes: registering, heartbeats, polling for jobs, signing off.
 //!
-//! Start at [`Handle::register`]. Calls about a node that registered at another instance go on in
+//! Start at [`Engine::register`]. Calls about a node that registered at another instance go on in
 //! `bus/remote_nodes.rs`.
 
 use std::sync::Arc;
@@ -14,12 +14,10 @@ use lingua_store::contract::{
 };
 use tokio::sync::mpsc;
 
-use super::Handle;
-use crate::clock::Timer;
-use crate::error::NodeError;
 use crate::mailbox::Mailbox;
 use crate::node::{Assignment, LocalNode, Outbox, ToNode};
 use crate::state::timed;
+use crate::{Engine, NodeError, Timer};
 
 /// Jobs of other instances that are looked up at each heartbeat of a node.
 const CHECKED_MAX: usize = 32;
@@ -76,13 +74,13 @@ pub struct HeartbeatResult {
     pub drain: bool,
 }
 
-impl<S: Store, T: Timer> Handle<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// Connects a node. An earlier connection of the same node is closed.
     pub async fn register(&self, r: NodeRegistration) -> Result<RegisteredNode, NodeError> {
         self.register_with(r, None).await
     }
 
-    /// Registers a node without WebSocket; it fetches its jobs with [`Handle::poll`].
+    /// Registers a node without WebSocket; it fetches its jobs with [`Engine::poll`].
     pub async fn register_polling(
         &self,
         node: NodeId,
@@ -90,7 +88,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         health: Health,
         version: Option<Arc<str>>,
     ) -> Result<RegisteredNode, NodeError> {
-        let (outbox, inbox) = mpsc::channel(self.shared.options.bounds.outbox_max);
+        let (outbox, inbox) = mpsc::channel(self.options.bounds.outbox_max);
         let registration = NodeRegistration { node, profile, health, version, outbox };
         self.register_with(registration, Some(Mailbox::new(inbox))).await
     }
@@ -100,36 +98,34 @@ impl<S: Store, T: Timer> Handle<S, T> {
         r: NodeRegistration,
         mailbox: Option<Arc<Mailbox>>,
     ) -> Result<RegisteredNode, NodeError> {
-        let shared = &self.shared;
         let NodeRegistration { node, profile, health, version, outbox } = r;
-        let incarnation = Incarnation(shared.random_u64());
+        let incarnation = Incarnation(self.random_u64());
         let assign = AssignRequest { node: node.clone(), incarnation, class: class_of(&profile) };
-        let place = shared.store.assign(assign).await?;
-        let cost_ms = shared.nodes.get(&node).map(|node| node.cost_ms());
+        let place = self.store.assign(assign).await?;
+        let cost_ms = self.nodes.get(&node).map(|node| node.cost.lock().ms());
         self.store_registration(RegisterRequest {
             place,
             node: node.clone(),
             profile: Arc::clone(&profile),
             health,
             cost_ms: cost_ms.unwrap_or(lingua_core::node::COST_MS_UNKNOWN),
-            fresh_ms: shared.options.times.stale_ms,
+            fresh_ms: self.options.times.stale_ms,
             version,
-            via: shared.options.instance.clone(),
+            via: self.options.instance.clone(),
         })
         .await?;
         let local = LocalNode::new(node, place, Arc::clone(&profile), health, outbox, mailbox);
-        if !shared.nodes.attach(local) {
+        if !self.nodes.attach(local) {
             return Err(NodeError::StaleEpoch { current: place.epoch });
         }
         self.announce_slots(place, &profile);
-        let pairs = profile.capabilities().pair_count(shared.options.rules.semantic);
-        Ok(RegisteredNode { place, pairs, heartbeat_ms: shared.options.times.heartbeat_ms })
+        let pairs = profile.capabilities().pair_count(self.options.rules.semantic);
+        Ok(RegisteredNode { place, pairs, heartbeat_ms: self.options.times.heartbeat_ms })
     }
 
     async fn store_registration(&self, request: RegisterRequest) -> Result<(), NodeError> {
-        let shared = &self.shared;
-        match timed!(shared, "register", shared.store.register(request)).0? {
-            RegisterReply::Registered { lost } => shared.leases_lost(lost),
+        match timed!(self, "register", self.store.register(request))? {
+            RegisterReply::Registered { lost } => self.leases_lost(lost),
             RegisterReply::Stale { current } => return Err(NodeError::StaleEpoch { current }),
         }
         Ok(())
@@ -137,39 +133,42 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Wakes as many waiting jobs as the node has slots.
     fn announce_slots(&self, place: Place, profile: &Profile) {
-        self.shared.routes.changed(place.cell);
+        self.routes.changed(place.cell);
         for _ in 0..profile.slots_max() {
-            self.shared.queue.wake_for(profile);
+            self.queue.wake_for(profile);
         }
     }
 
     /// Handles a heartbeat.
     pub async fn heartbeat(&self, heartbeat: NodeHeartbeat) -> Result<HeartbeatResult, NodeError> {
-        let shared = &self.shared;
-        let Some(node) = shared.nodes.get(&heartbeat.node) else {
+        let Some(node) = self.nodes.get(&heartbeat.node) else {
             return Box::pin(self.heartbeat_elsewhere(heartbeat)).await;
         };
         let place = node.place;
         self.check_epoch(&heartbeat, place)?;
         if let Some(health) = heartbeat.health {
-            node.set_health(health);
+            *node.health.lock() = health;
         }
-        if shared.compare_store().await?.is_some()
-            && shared.store.locate(&heartbeat.node).await? != Some(place)
+        if self.compare_store().await?.is_some()
+            && self.store.locate(&heartbeat.node).await? != Some(place)
         {
             // The store lost the node's place in a failover: jobs and commands would not find it.
             return Err(NodeError::NotRegistered);
         }
         if let Some(profile) = changed_profile(&heartbeat, &node.profile()) {
             let record = self.record_of(&heartbeat.node).await?.ok_or(NodeError::NotRegistered)?;
-            let (health, cost_ms) = (node.health(), node.cost_ms());
+            let (health, cost_ms) = (*node.health.lock(), node.cost.lock().ms());
             let record = NodeRecord { health, cost_ms, ..record };
             self.change_profile(&record, Arc::clone(&profile)).await?;
-            node.set_profile(profile);
+            *node.profile.write() = profile;
         }
-        node.forgive();
-        let cost_ms = Some(node.cost_ms());
-        let mut ack = self.store_heartbeat(place, cost_ms, &node.profile(), heartbeat).await?;
+        let cost_ms = {
+            let mut cost = node.cost.lock();
+            cost.forgive();
+            cost.ms()
+        };
+        let mut ack =
+            self.store_heartbeat(place, Some(cost_ms), &node.profile(), heartbeat).await?;
         if let Some(mailbox) = &node.mailbox {
             ack.cancel.extend(mailbox.take_cancelled());
         }
@@ -184,7 +183,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         if heartbeat.epoch.is_none_or(|epoch| epoch == place.epoch) {
             return Ok(());
         }
-        self.shared.metrics.node_rejected.count("stale_epoch");
+        self.metrics.node_rejected.count("stale_epoch");
         Err(NodeError::StaleEpoch { current: place.epoch })
     }
 
@@ -196,7 +195,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     ) -> Result<(), NodeError> {
         let request = RegisterRequest {
             profile: Arc::clone(&profile),
-            ..RegisterRequest::repeat(record, self.shared.options.times.stale_ms)
+            ..RegisterRequest::repeat(record, self.options.times.stale_ms)
         };
         self.store_registration(request).await?;
         self.announce_slots(record.place, &profile);
@@ -211,24 +210,23 @@ impl<S: Store, T: Timer> Handle<S, T> {
         profile: &Profile,
         heartbeat: NodeHeartbeat,
     ) -> Result<HeartbeatResult, NodeError> {
-        let shared = &self.shared;
         let request = HeartbeatRequest {
             place,
             health: heartbeat.health,
             load: heartbeat.load,
             cost_ms,
             running: heartbeat.running.clone(),
-            fresh_ms: shared.options.times.stale_ms,
-            lease_ms: shared.options.times.run_lease_ms,
+            fresh_ms: self.options.times.stale_ms,
+            lease_ms: self.options.times.run_lease_ms,
         };
-        match timed!(shared, "heartbeat", shared.store.heartbeat(request)).0? {
+        match timed!(self, "heartbeat", self.store.heartbeat(request))? {
             HeartbeatReply::Accepted { drain, unknown } => {
                 let mut cancel = match planted::is(Bug::RunWithoutLease) {
                     true => vec![],
                     false => unknown,
                 };
                 // The node will stop them; their runners must not wait for a timer.
-                shared.leases_lost(cancel.iter().copied());
+                self.leases_lost(cancel.iter().copied());
                 cancel.extend(self.release_ended(place, profile, &heartbeat.running).await);
                 Ok(HeartbeatResult { cancel, drain })
             }
@@ -245,20 +243,19 @@ impl<S: Store, T: Timer> Handle<S, T> {
         profile: &Profile,
         running: &[LeaseKey],
     ) -> Vec<LeaseKey> {
-        let shared = &self.shared;
         let mut ended = vec![];
-        let not_live = running.iter().filter(|key| shared.live.get(key.job).is_none());
+        let not_live = running.iter().filter(|key| self.live.get(key.job).is_none());
         for &key in not_live.take(CHECKED_MAX) {
             // If the store does not answer, the next heartbeat asks again.
-            let Ok(record) = shared.store.job(key.job).await else { break };
+            let Ok(record) = self.store.job(key.job).await else { break };
             let is_wanted = record.is_some_and(|record| {
                 !record.stage.state.is_terminal() && record.stage.attempt <= key.attempt
             });
             if is_wanted || planted::is(Bug::EndedJobKeepsSlot) {
                 continue;
             }
-            if let Ok(Some(_)) = shared.store.finish(place.cell, key).await {
-                shared.queue.wake_for(profile);
+            if let Ok(Some(_)) = self.store.finish(place.cell, key).await {
+                self.queue.wake_for(profile);
             }
             ended.push(key);
         }
@@ -267,7 +264,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// The profile of a node, at whichever instance it registered.
     pub async fn profile_of(&self, node: &NodeId) -> Result<Arc<Profile>, NodeError> {
-        match self.shared.nodes.get(node) {
+        match self.nodes.get(node) {
             Some(node) => Ok(node.profile()),
             None => Ok(self.node_elsewhere(node).await?.profile),
         }
@@ -275,7 +272,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Whether a node is registered, here or at another instance.
     pub async fn is_registered(&self, node: &NodeId) -> Result<bool, NodeError> {
-        if self.shared.nodes.get(node).is_some() {
+        if self.nodes.get(node).is_some() {
             return Ok(true);
         }
         match self.node_elsewhere(node).await {
@@ -286,27 +283,22 @@ impl<S: Store, T: Timer> Handle<S, T> {
 
     /// Waits up to `wait_ms` for jobs of a node without WebSocket.
     pub async fn poll(&self, node: &NodeId, wait_ms: u64) -> Result<Vec<Assignment>, NodeError> {
-        let Some(local) = self.shared.nodes.get(node) else {
+        let Some(local) = self.nodes.get(node) else {
             return self.poll_elsewhere(node, wait_ms).await;
         };
         // Only the mailbox is kept, so that it closes when the node leaves.
         let mailbox = local.mailbox.clone().ok_or(NodeError::NotPolling)?;
         drop(local);
-        Ok(mailbox.jobs(self.shared.timer.sleep(wait_ms)).await)
-    }
-
-    /// Handles a closed connection: the node's jobs are retried at once.
-    pub async fn disconnect(&self, node: &NodeId, epoch: Epoch) -> Result<(), NodeError> {
-        self.shared.disconnect_node(node, epoch).await
+        Ok(mailbox.jobs(self.timer.sleep(wait_ms)).await)
     }
 
     /// Signs a node off, at whichever instance it registered: its jobs are retried at once.
     pub async fn sign_off(&self, node: &NodeId) -> Result<(), NodeError> {
-        match self.shared.nodes.get(node) {
-            Some(local) => self.shared.disconnect_node(node, local.place.epoch).await,
+        match self.nodes.get(node) {
+            Some(local) => self.disconnect(node, local.place.epoch).await,
             None => {
                 let place = self.node_elsewhere(node).await?.place;
-                self.shared.set_offline(place).await
+                self.set_offline(place).await
             }
         }
     }
@@ -318,12 +310,12 @@ impl<S: Store, T: Timer> Handle<S, T> {
         node: &NodeId,
         drain: bool,
     ) -> Result<Option<NodeState>, NodeError> {
-        let Some(place) = self.shared.store.locate(node).await? else { return Ok(None) };
+        let Some(place) = self.store.locate(node).await? else { return Ok(None) };
         let command = if drain { NodeCommand::Drain } else { NodeCommand::Resume };
-        if self.shared.store.set_state(place, command).await? == NodeCommandReply::Stale {
+        if self.store.set_state(place, command).await? == NodeCommandReply::Stale {
             return Ok(None);
         }
-        match self.shared.nodes.get(node) {
+        match self.nodes.get(node) {
             Some(local) if drain => drop(local.outbox.try_send(ToNode::Drain)),
             Some(local) => self.announce_slots(place, &local.profile()),
             None => {}
@@ -336,9 +328,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
         &self,
         node: &NodeId,
     ) -> lingua_store::Result<Option<NodeRecord>> {
-        let Some(place) = self.shared.store.locate(node).await? else { return Ok(None) };
-        let view = self.shared.store.view(place.cell).await?;
-        Ok(view.nodes.into_iter().find(|known| known.node == *node))
+        Ok(self.timed_record_of(node).await?.map(|(_, record)| record))
     }
 }
 

@@ -8,10 +8,8 @@ use lingua_core::{InstanceId, NodeId, Query, SlotSet, Term};
 use lingua_store::Store;
 use lingua_store::contract::{CellRecord, InstanceRecord, NodeRecord};
 
-use super::Handle;
-use crate::clock::Timer;
-use crate::error::SubmitError;
 use crate::table::PoolTable;
+use crate::{Engine, SubmitError, Timer};
 
 /// What selection thinks of a node.
 #[derive(Debug, Clone)]
@@ -35,12 +33,12 @@ pub struct Cluster {
     pub leader: Option<String>,
 }
 
-impl<S: Store, T: Timer> Handle<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// All cells that have nodes.
     pub(crate) async fn cells(&self) -> lingua_store::Result<Vec<CellRecord>> {
         let mut cells = vec![];
-        for cell in self.shared.store.cells().await? {
-            cells.push(self.shared.store.view(cell).await?);
+        for cell in self.store.cells().await? {
+            cells.push(self.store.view(cell).await?);
         }
         Ok(cells)
     }
@@ -48,29 +46,36 @@ impl<S: Store, T: Timer> Handle<S, T> {
     /// All registered nodes, and the store's time.
     pub async fn nodes(&self) -> Result<(u64, Vec<NodeRecord>), SubmitError> {
         let cells = self.cells().await?;
-        let now_ms = cells.first().map_or(self.shared.now_ms(), |cell| cell.now_ms);
+        let now_ms = cells.first().map_or(self.now_ms(), |cell| cell.now_ms);
         Ok((now_ms, cells.into_iter().flat_map(|cell| cell.nodes).collect()))
     }
 
     /// One node, and the store's time; `None` if it is not registered.
     pub async fn node(&self, node: &NodeId) -> Result<Option<(u64, NodeRecord)>, SubmitError> {
-        let Some(place) = self.shared.store.locate(node).await? else { return Ok(None) };
-        let cell = self.shared.store.view(place.cell).await?;
+        Ok(self.timed_record_of(node).await?)
+    }
+
+    pub(super) async fn timed_record_of(
+        &self,
+        node: &NodeId,
+    ) -> lingua_store::Result<Option<(u64, NodeRecord)>> {
+        let Some(place) = self.store.locate(node).await? else { return Ok(None) };
+        let cell = self.store.view(place.cell).await?;
         let found = cell.nodes.into_iter().find(|known| known.node == *node);
         Ok(found.map(|found| (cell.now_ms, found)))
     }
 
     /// The pool table that was published last.
     pub fn pools(&self) -> Option<Arc<PoolTable>> {
-        self.shared.table.lock().clone()
+        self.table.lock().clone()
     }
 
     /// The instances and their leader.
     pub async fn cluster(&self) -> Result<Cluster, SubmitError> {
-        let instances = self.shared.store.instances().await?;
-        let table = self.shared.store.table().await?.map(|table| (table.version, table.term));
+        let instances = self.store.instances().await?;
+        let table = self.store.table().await?.map(|table| (table.version, table.term));
         let leader = self.pools().map(|table| table.generated_by.clone());
-        Ok(Cluster { instance: self.shared.options.instance.clone(), instances, table, leader })
+        Ok(Cluster { instance: self.options.instance.clone(), instances, table, leader })
     }
 
     /// Says why each node would or would not get this job now. No slot is taken.
@@ -85,11 +90,11 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 needs: spec.needs,
                 public: spec.public,
                 exclude,
-                policy: self.shared.options.policy,
+                policy: self.options.policy,
                 keep_last: spec.wait_ms > Some(0),
             };
-            let roster = cell.roster(self.shared.options.rules);
-            let explained = roster.explain(&query, cell.now_ms, self.shared.random());
+            let roster = cell.roster(self.options.rules);
+            let explained = roster.explain(&query, cell.now_ms, self.random());
             for (node, (_, verdict)) in cell.nodes.into_iter().zip(explained.verdicts) {
                 // A job goes to one cell: here the first that has a slot.
                 let verdict = match verdict {

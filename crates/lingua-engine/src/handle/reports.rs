@@ -7,14 +7,12 @@ use lingua_core::job::AttemptReport;
 use lingua_store::Store;
 use tokio::sync::oneshot;
 
-use super::Handle;
 use crate::bus::not_live;
-use crate::clock::Timer;
-use crate::error::NodeError;
 use crate::live_jobs::{
     InboxError, JobMessage, LiveJob, NodeReport, PartialText, ReportKind, VerdictTo,
 };
 use crate::request::ResultJson;
+use crate::{Engine, NodeError, Timer};
 
 /// Pause until a job whose inbox is full may have room.
 const FULL_PAUSE_MS: u64 = 5;
@@ -22,7 +20,7 @@ const FULL_PAUSE_MS: u64 = 5;
 /// Longest partial text that is kept and shown, in bytes.
 pub const PARTIAL_BYTES_MAX: usize = 16 * 1024;
 
-impl<S: Store, T: Timer> Handle<S, T> {
+impl<S: Store, T: Timer> Engine<S, T> {
     /// The node has started the job. With `wait`, says whether that counted.
     pub async fn acked(
         &self,
@@ -68,7 +66,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
     pub fn partial(&self, job: JobId, report: AttemptReport, text: &str) -> bool {
         let text = text[..text.floor_char_boundary(PARTIAL_BYTES_MAX)].into();
         let partial = PartialText { report, text };
-        let rejected = match self.shared.live.get(job) {
+        let rejected = match self.live.get(job) {
             None if self.partial_elsewhere(job, &partial) => return true,
             None => "job_over",
             Some(live) => match live.send(JobMessage::Partial(Box::new(partial))) {
@@ -76,32 +74,23 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 Err(_) => "partial_dropped",
             },
         };
-        self.shared.metrics.node_rejected.count(rejected);
+        self.metrics.node_rejected.count(rejected);
         false
     }
 
     async fn report(&self, job: JobId, report: NodeReport, wait: bool) -> Result<(), NodeError> {
-        let Some(live) = self.shared.live.get(job) else {
+        let Some(live) = self.live.get(job) else {
             return Box::pin(self.report_elsewhere(job, report, wait)).await;
         };
-        let (answer, counted) = match wait {
-            true => {
-                let (answer, counted) = oneshot::channel();
-                (Some(VerdictTo::Caller(answer)), Some(counted))
-            }
-            false => (None, None),
-        };
-        if self.send_to_job(&live, JobMessage::Report(report, answer)).await {
-            match counted {
-                None => return Ok(()),
-                Some(counted) => {
-                    if let Ok(counted) = counted.await {
-                        return Ok(counted?);
-                    }
-                }
+        let (answer, counted) = wait.then(oneshot::channel).unzip();
+        let message = JobMessage::Report(report, answer.map(VerdictTo::Caller));
+        if self.send_to_job(&live, message).await {
+            let Some(counted) = counted else { return Ok(()) };
+            if let Ok(counted) = counted.await {
+                return Ok(counted?);
             }
         }
-        Err(not_live(self.shared.store.job(job).await?))
+        Err(not_live(self.store.job(job).await?))
     }
 
     /// Sends a message to a job; says whether its runner still runs. Waits while the job's inbox is
@@ -113,7 +102,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
                 Err(InboxError::Closed) => return false,
                 Err(InboxError::Full(message)) => message,
             };
-            self.shared.timer.sleep(FULL_PAUSE_MS).await;
+            self.timer.sleep(FULL_PAUSE_MS).await;
         }
     }
 }

@@ -17,7 +17,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// Applies an event and performs its effects. Gives back the effects, because sending is left
     /// to the caller; none if the event was refused or the job was abandoned.
     pub(super) async fn apply(&mut self, event: JobEvent) -> Vec<Effect> {
-        let retry = RetryPolicy { max_retry: self.shared.options.max_retry };
+        let retry = RetryPolicy { max_retry: self.engine.options.max_retry };
         let Ok(effects) = self.machine.apply(event, retry) else {
             let stage = self.machine.stage();
             tracing::debug!(attempt_id = stage.attempt.0, state = %stage.state, "event refused");
@@ -57,9 +57,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     fn note_retry(&mut self, cause: Cause) {
-        self.shared.metrics.retries.count(cause.as_str());
+        self.engine.metrics.retries.count(cause.as_str());
         self.clear_partial();
-        let now_ms = self.shared.now_ms();
+        let now_ms = self.engine.now_ms();
         let node = self.live.edit_attempts(|attempts| {
             let last = attempts.last_mut()?;
             last.ended_ms = Some(now_ms);
@@ -76,38 +76,37 @@ impl<S: Store, T: Timer> Runner<S, T> {
         match effect {
             Effect::Commit => {
                 let Some(cell) = self.machine.grant().map(|grant| grant.cell) else { return };
-                let (key, lease_ms) = (self.key(), self.shared.options.times.run_lease_ms);
-                let store = &self.shared.store;
-                let (committed, _) =
-                    timed!(self.shared, "commit", store.commit(cell, key, lease_ms));
+                let (key, lease_ms) = (self.key(), self.engine.options.times.run_lease_ms);
+                let store = &self.engine.store;
+                let committed = timed!(self.engine, "commit", store.commit(cell, key, lease_ms));
                 if matches!(committed, Ok(CommitReply::Gone | CommitReply::Stale)) {
                     // The node runs it without a lease, so another attempt takes its place.
-                    self.shared.metrics.node_rejected.count("late_ack");
-                    self.shared.live.send_node_lost(self.id(), key.attempt);
+                    self.engine.metrics.node_rejected.count("late_ack");
+                    self.engine.live.send_node_lost(self.id(), key.attempt);
                 }
             }
             Effect::CancelOnNode { grant, attempt } => {
                 let key = LeaseKey { job: self.id(), attempt: *attempt };
-                match self.shared.nodes.get(&grant.node) {
+                match self.engine.nodes.get(&grant.node) {
                     Some(node) => {
                         let cancel = ToNode::Cancel { key, reason: "the attempt is over" };
                         node.outbox.try_send(cancel).ok();
                     }
-                    None => self.shared.cancel_elsewhere(grant, key),
+                    None => self.engine.cancel_elsewhere(grant, key),
                 }
             }
             Effect::Release { .. } if planted::is(Bug::SlotNeverReleased) => {}
             Effect::Release { grant, attempt } => {
                 let key = LeaseKey { job: self.id(), attempt: *attempt };
-                let store = &self.shared.store;
-                let (freed, _) = timed!(self.shared, "finish", store.finish(grant.cell, key));
+                let store = &self.engine.store;
+                let freed = timed!(self.engine, "finish", store.finish(grant.cell, key));
                 // If the store did not answer, the lease expires by itself.
                 if let Ok(Some(_)) = freed {
-                    self.shared.routes.freed(self.spec.pair, grant.cell);
+                    self.engine.routes.freed(self.spec.pair, grant.cell);
                     match self.connection_of(&grant.node) {
-                        Some(node) => self.shared.queue.wake_for(&node.profile()),
+                        Some(node) => self.engine.queue.wake_for(&node.profile()),
                         // What else that node can do is not known here.
-                        None => self.shared.queue.wake_pair(self.spec.pair),
+                        None => self.engine.queue.wake_pair(self.spec.pair),
                     }
                 }
             }

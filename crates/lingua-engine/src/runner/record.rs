@@ -22,95 +22,46 @@ const WRITES_MAX: u32 = 40;
 /// How long between two such writes.
 const WRITE_PAUSE_MS: u64 = 250;
 
+/// What follows from a write that did not succeed.
+enum Unwritten {
+    Repeat,
+    /// Of a planted bug: the runner acts without the write.
+    Ignore,
+    NotOwner,
+    GiveUp,
+}
+
 impl<S: Store, T: Timer> Runner<S, T> {
     /// Writes the job's stage; says whether it is written. If not, the runner must not act on it:
     /// another instance owns the job by now, or the store is gone and the clean-up will find the
     /// job there.
     pub(super) async fn write(&mut self) -> bool {
         let to = self.machine.stage();
-        let now_ms = self.shared.now_ms();
+        let now_ms = self.engine.now_ms();
         let outcome = match to.state.is_terminal() {
             true => {
-                self.shared.metrics.jobs.count(to.state.as_str());
-                self.shared.metrics.stage("total", now_ms - self.live.accepted_ms);
+                self.engine.metrics.jobs.count(to.state.as_str());
+                self.engine.metrics.stage("total", now_ms - self.live.accepted_ms);
                 Some(self.outcome(now_ms))
             }
             false => None,
         };
-        let token = self.shared.random_u64();
-        let Some(step) = self.step(to, token, outcome.clone()) else { return false };
-        let store = &self.shared.store;
-        let (reply, _) = timed!(self.shared, "advance_job", store.advance_job(step));
-        match reply {
-            Ok(AdvanceReply::Advanced) => {
-                self.on_written(to, token, outcome);
-                true
-            }
-            reply => Box::pin(self.write_again(to, token, outcome, reply)).await,
-        }
-    }
-
-    fn on_written(&mut self, to: Stage, token: u64, outcome: Option<Bytes>) {
-        self.written = to;
-        self.remember_end(to, token, outcome);
-    }
-
-    fn remember_end(&self, to: Stage, token: u64, outcome: Option<Bytes>) {
-        if let Some(outcome) = outcome.filter(|_| self.shared.store.may_forget()) {
-            let job = self.shared.new_job(&self.live.request, self.live.accepted_ms);
-            let written_ms = self.written_end.as_ref().map_or(0, |end| end.ended_ms);
-            self.shared.reconciler.remember(WrittenEnd {
-                job,
-                stage: to,
-                outcome,
-                token,
-                written_ms,
-            });
-        }
-    }
-
-    /// Repeats the write after an unexpected reply, as often as that may help.
-    async fn write_again(
-        &mut self,
-        to: Stage,
-        token: u64,
-        outcome: Option<Bytes>,
-        mut reply: lingua_store::Result<AdvanceReply>,
-    ) -> bool {
+        let token = self.engine.random_u64();
         for _ in 0..WRITES_MAX {
-            match reply {
-                Ok(AdvanceReply::Advanced) => {
-                    self.on_written(to, token, outcome);
-                    return true;
-                }
-                // Only the owner advances a job: if it is ours and at an earlier stage, the store
-                // has forgotten our last steps.
-                Ok(AdvanceReply::Conflict { stage, owner })
-                    if owner == self.shared.options.instance
-                        && stage != self.written
-                        && stage.may_reach(to) =>
-                {
-                    self.written = stage;
-                }
-                Ok(AdvanceReply::NotFound) => self.write_anew().await,
-                Ok(reply) => {
-                    tracing::warn!(?reply, "another instance has taken over the job");
-                    return false;
-                }
-                Err(_) if planted::is(Bug::ActWithoutStore) && !to.state.is_terminal() => {
-                    return true;
-                }
-                Err(error) if error.is_safe_to_retry() => {
-                    self.shared.timer.sleep(WRITE_PAUSE_MS).await;
-                }
-                Err(error) => {
-                    tracing::error!(reason = %error, "cannot write the job");
-                    break;
-                }
-            }
             let Some(step) = self.step(to, token, outcome.clone()) else { return false };
-            let store = &self.shared.store;
-            (reply, _) = timed!(self.shared, "advance_job", store.advance_job(step));
+            let store = &self.engine.store;
+            let reply = timed!(self.engine, "advance_job", store.advance_job(step));
+            if let Ok(AdvanceReply::Advanced) = reply {
+                self.written = to;
+                self.remember_end(to, token, outcome);
+                return true;
+            }
+            match Box::pin(self.on_unwritten(to, reply)).await {
+                Unwritten::Repeat => {}
+                Unwritten::Ignore => return true,
+                Unwritten::NotOwner => return false,
+                Unwritten::GiveUp => break,
+            }
         }
         self.is_unwritten = true;
         // It may have been written all the same, and somebody may have read it: it stays the end.
@@ -118,8 +69,52 @@ impl<S: Store, T: Timer> Runner<S, T> {
         false
     }
 
+    fn remember_end(&self, to: Stage, token: u64, outcome: Option<Bytes>) {
+        if let Some(outcome) = outcome.filter(|_| self.engine.store.may_forget()) {
+            let job = self.engine.new_job(&self.live.request, self.live.accepted_ms);
+            let written_ms = self.written_end.as_ref().map_or(0, |end| end.ended_ms);
+            let end = WrittenEnd { job, stage: to, outcome, token, written_ms };
+            self.engine.reconciler.remember(end);
+        }
+    }
+
+    /// Prepares the next write after an unexpected reply, if another one may help.
+    async fn on_unwritten(
+        &mut self,
+        to: Stage,
+        reply: lingua_store::Result<AdvanceReply>,
+    ) -> Unwritten {
+        match reply {
+            // Only the owner advances a job: if it is ours and at an earlier stage, the store has
+            // forgotten our last steps.
+            Ok(AdvanceReply::Conflict { stage, owner })
+                if owner == self.engine.options.instance
+                    && stage != self.written
+                    && stage.may_reach(to) =>
+            {
+                self.written = stage;
+            }
+            Ok(AdvanceReply::NotFound) => self.write_anew().await,
+            Ok(reply) => {
+                tracing::warn!(?reply, "another instance has taken over the job");
+                return Unwritten::NotOwner;
+            }
+            Err(_) if planted::is(Bug::ActWithoutStore) && !to.state.is_terminal() => {
+                return Unwritten::Ignore;
+            }
+            Err(error) if error.is_safe_to_retry() => {
+                self.engine.timer.sleep(WRITE_PAUSE_MS).await;
+            }
+            Err(error) => {
+                tracing::error!(reason = %error, "cannot write the job");
+                return Unwritten::GiveUp;
+            }
+        }
+        Unwritten::Repeat
+    }
+
     fn step(&self, to: Stage, token: u64, outcome: Option<Bytes>) -> Option<AdvanceRequest> {
-        let owner = self.shared.options.instance.clone();
+        let owner = self.engine.options.instance.clone();
         let Ok(step) = AdvanceRequest::new(self.id(), owner, self.written, to, token) else {
             tracing::error!(from = %self.written, to = %to, "illegal step");
             return None;
@@ -134,13 +129,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// Creates the job again, as it was accepted, because the store has forgotten it.
     async fn write_anew(&mut self) {
         tracing::warn!("the store has forgotten the job");
-        let new = self.shared.new_job(&self.live.request, self.live.accepted_ms);
-        let store = &self.shared.store;
-        match timed!(self.shared, "create_job", store.create_job(new)).0 {
+        let new = self.engine.new_job(&self.live.request, self.live.accepted_ms);
+        let store = &self.engine.store;
+        match timed!(self.engine, "create_job", store.create_job(new)) {
             Ok(CreateReply::Created) => self.written = FIRST,
             // The next step finds out its owner and its stage.
             Ok(CreateReply::Exists(_)) => {}
-            Err(_) => self.shared.timer.sleep(WRITE_PAUSE_MS).await,
+            Err(_) => self.engine.timer.sleep(WRITE_PAUSE_MS).await,
         }
     }
 
@@ -169,7 +164,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Stage { state, attempt } = self.machine.stage();
         let node = self.machine.grant().map(|grant| grant.node.clone());
         let job = self.id();
-        self.shared.publish_job(|| events::EngineEvent::Job {
+        self.engine.publish_job(|| events::EngineEvent::Job {
             job,
             attempt,
             state,

@@ -10,6 +10,7 @@ use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 
 use super::Runner;
+use crate::bus::message::Head;
 use crate::clock::Timer;
 use crate::events;
 use crate::live_jobs::{NodeReport, PartialText, ReportKind, ReportVerdict, VerdictTo};
@@ -35,12 +36,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     fn accept_report(&mut self, report: &NodeReport) {
         self.pending_takeover = None;
-        let now_ms = self.shared.now_ms();
+        let now_ms = self.engine.now_ms();
         let took_ms = now_ms - self.sent_ms;
         let node = self.connection_of(&report.report.node);
         let reason = match &report.kind {
             ReportKind::Acked => {
-                self.shared.metrics.stage("ack", took_ms);
+                self.engine.metrics.stage("ack", took_ms);
                 return self.live.edit_attempts(|attempts| {
                     if let Some(last) = attempts.last_mut() {
                         last.acked_ms = Some(now_ms);
@@ -49,15 +50,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
             ReportKind::Done { result } => {
                 self.end.result = Some(result.clone());
-                self.shared.metrics.stage("run", took_ms);
+                self.engine.metrics.stage("run", took_ms);
                 if let Some(node) = node {
-                    node.learn(took_ms, self.used);
+                    node.cost.lock().learn(took_ms, self.used);
                 }
                 None
             }
             ReportKind::Failed { reason, retryable } => {
                 if let Some(node) = node {
-                    node.failed();
+                    node.cost.lock().failed();
                 }
                 if !retryable {
                     self.end.detail = Some(reason.clone());
@@ -86,12 +87,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if let Err(refusal) = &verdict {
             let (attempt_id, node_id) = (attempt.0, report.report.node.as_str());
             tracing::debug!(attempt_id, node_id, reason = %refusal, "refused a node's report");
-            self.shared.metrics.node_rejected.count("stale_attempt");
+            self.engine.metrics.node_rejected.count("stale_attempt");
         }
         match to {
             // A caller that has gone away does not need it.
             Some(VerdictTo::Caller(caller)) => drop(caller.send(verdict)),
-            Some(VerdictTo::Peer { to, id }) => self.shared.reply_to_peer(&to, id, verdict),
+            // If this message is lost, the report comes again.
+            Some(VerdictTo::Peer { to, id }) => {
+                self.engine.send(&to, Head::Verdict { id, verdict: verdict.into() });
+            }
             None if report.is_last() => {
                 if let Some(node) = self.connection_of(&report.report.node) {
                     let key = LeaseKey { job: self.id(), attempt };
@@ -107,7 +111,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     pub(super) fn connection_of(&self, node: &NodeId) -> Option<Arc<LocalNode>> {
         let known = self.connection.as_ref();
         let known = known.filter(|known| known.node == *node && !known.is_closed());
-        known.cloned().or_else(|| self.shared.nodes.get(node))
+        known.cloned().or_else(|| self.engine.nodes.get(node))
     }
 
     /// Publishes the text that the node has so far. Only the latest text of the current attempt is
@@ -119,7 +123,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         let Stage { state, attempt } = self.machine.stage();
         let (job, node) = (self.id(), report.node);
-        self.shared.publish_job(|| events::EngineEvent::Partial {
+        self.engine.publish_job(|| events::EngineEvent::Partial {
             job,
             attempt,
             state,
@@ -130,7 +134,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     pub(super) fn count_stale_partial(&self) {
-        self.shared.metrics.node_rejected.count("stale_partial");
+        self.engine.metrics.node_rejected.count("stale_partial");
     }
 
     /// The text of a failed attempt says nothing about the next.

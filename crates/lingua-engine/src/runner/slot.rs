@@ -9,20 +9,26 @@ use std::sync::Arc;
 
 use lingua_core::job::{Grant, JobEvent, JobFailure};
 use lingua_core::{CellId, LangPair, Needs, Query, RejectReason, Service, Slot, SlotSet, Source};
-use lingua_store::Store;
 use lingua_store::contract::{Pin, Place, ReserveOutcome, ReserveRequest};
+use lingua_store::{Store, StoreError};
 
 use super::Runner;
 use super::stream::StreamState;
 use crate::clock::Timer;
-use crate::live_jobs::{JobMessage, JobSignal};
-use crate::queue::{Wake, Want};
+use crate::live_jobs::JobMessage;
+use crate::queue::Want;
 use crate::state::timed;
 
 /// Why the search for a slot ended without one.
 pub(super) enum NoSlot {
     Failed(JobFailure, Option<String>),
     Interrupted(JobEvent),
+}
+
+impl From<StoreError> for NoSlot {
+    fn from(_: StoreError) -> Self {
+        Self::Failed(JobFailure::StoreDown, None)
+    }
 }
 
 /// A slot for the job.
@@ -53,12 +59,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
             if let Some(found) = Box::pin(self.find_streaming_node(&speech)).await? {
                 return Ok(found);
             }
-            started_ms = self.shared.now_ms();
+            started_ms = self.engine.now_ms();
         }
         let wait_until_ms = started_ms.saturating_add(self.spec.wait_ms.unwrap_or(0));
         let give_up_ms = wait_until_ms.max(self.nodes_return_until_ms).min(self.deadline_ms);
         let (pair, priority) = (self.spec.pair, self.spec.priority);
-        if !self.shared.queue.has_waiter_ahead(pair, priority)
+        if !self.engine.queue.has_waiter_ahead(pair, priority)
             && let Some(found) = self.search(true).await?
         {
             return Ok(found);
@@ -73,10 +79,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
     async fn wait_for_slot(&mut self, give_up_ms: u64) -> Result<Found, NoSlot> {
         let (pair, priority) = (self.spec.pair, self.spec.priority);
         let want = Want { pair, needs: self.spec.needs, public: self.spec.public };
-        let shared = Arc::clone(&self.shared);
-        let waker: Arc<dyn Wake> = Arc::clone(&self.live) as Arc<dyn Wake>;
-        let (ticket, is_first) = shared.queue.park(want, priority, waker);
-        shared.metrics.queue_jobs.set(shared.queue.len() as i64);
+        let engine = Arc::clone(&self.engine);
+        let (ticket, is_first) = engine.queue.park(want, priority, Arc::clone(&self.live));
+        engine.metrics.queue_jobs.set(engine.queue.len() as i64);
         // Search after joining the queue: a slot that came free before is found now, and one that
         // comes free later wakes the job.
         let mut search = is_first.then_some(true);
@@ -89,51 +94,41 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 }
                 return Ok(found);
             }
-            let left_ms = give_up_ms.saturating_sub(self.shared.now_ms());
+            let left_ms = give_up_ms.saturating_sub(self.engine.now_ms());
             if left_ms == 0 {
                 return match self.search(false).await? {
                     Some(found) => Ok(found),
-                    None if self.shared.now_ms() >= self.deadline_ms => {
+                    None if self.engine.now_ms() >= self.deadline_ms => {
                         Err(NoSlot::Interrupted(JobEvent::DeadlinePassed))
                     }
                     None => Err(NoSlot::Failed(JobFailure::NoSlot, None)),
                 };
             }
-            let signal = tokio::select! {
+            let message = tokio::select! {
                 biased;
-                signal = self.live.next() => signal,
+                message = self.live.next() => message,
                 () = self.sleep_until(give_up_ms) => continue,
             };
-            match signal {
-                JobSignal::SlotFreed => {
-                    ticket.take_wake();
-                    // Jobs that have waited may take the last slot of a node.
-                    search = Some(false);
-                }
-                JobSignal::Message(message) => {
-                    if let Some(event) = self.on_message_while_waiting(message) {
-                        return Err(NoSlot::Interrupted(event));
-                    }
-                }
+            if let JobMessage::Wake = message {
+                ticket.take_wake();
+                // Jobs that have waited may take the last slot of a node.
+                search = Some(false);
             }
+            self.on_message_while_waiting(message)?;
         }
     }
 
     /// Only a cancel counts: all reports are about earlier attempts.
-    pub(super) fn on_message_while_waiting(&mut self, message: JobMessage) -> Option<JobEvent> {
+    pub(super) fn on_message_while_waiting(&mut self, message: JobMessage) -> Result<(), NoSlot> {
         match message {
-            JobMessage::Cancel => Some(JobEvent::Cancel),
-            JobMessage::Report(report, verdict_to) => {
-                self.refuse_report(&report, verdict_to);
-                None
-            }
-            JobMessage::Partial(_) => {
-                self.count_stale_partial();
-                None
-            }
+            JobMessage::Cancel => return Err(NoSlot::Interrupted(JobEvent::Cancel)),
+            JobMessage::Report(report, verdict_to) => self.refuse_report(&report, verdict_to),
+            JobMessage::Partial(_) => self.count_stale_partial(),
             // The job holds no slot, and the next write finds out who owns it.
-            JobMessage::NodeLost(_) | JobMessage::NotSent(_) | JobMessage::NotOwner => None,
+            JobMessage::NodeLost(_) | JobMessage::NotSent(_) | JobMessage::NotOwner => {}
+            JobMessage::Wake => {}
         }
+        Ok(())
     }
 
     /// Asks the cells, once each. `Ok(None)` means that it is worth waiting.
@@ -165,7 +160,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let pair = self.spec.pair;
         for everywhere in [false, true] {
             let (mut any_capable, mut untried) = (false, false);
-            for cell in self.shared.routes.order(pair, self.shared.random(), everywhere) {
+            for cell in self.engine.routes.order(pair, self.engine.random(), everywhere) {
                 let tried: SlotSet =
                     tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot).collect();
                 let is_open = self.spec.exclude.is_empty() && !self.spec.two_way;
@@ -175,15 +170,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 };
                 match self.reserve(cell, exclude, None, keep_last).await? {
                     Ok(found) => {
-                        self.shared.routes.free(pair, cell, found.free);
+                        self.engine.routes.free(pair, cell, found.free);
                         return Ok(Search::Found(found));
                     }
                     Err(ReserveOutcome::Full { capable, free }) => {
-                        self.shared.routes.free(pair, cell, free);
+                        self.engine.routes.free(pair, cell, free);
                         any_capable = true;
                         untried |= usize::from(capable) > tried.len();
                     }
-                    _ => self.shared.routes.incapable(pair, cell),
+                    _ => self.engine.routes.incapable(pair, cell),
                 }
             }
             if any_capable {
@@ -192,7 +187,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         // Nodes may still be reconnecting: this instance has just started, or the store has
         // forgotten them.
-        if self.shared.now_ms() < self.nodes_return_until_ms || self.shared.is_after_failover() {
+        if self.engine.now_ms() < self.nodes_return_until_ms || self.engine.is_after_failover() {
             return Ok(Search::Full { untried: true });
         }
         self.count_empty_pool();
@@ -206,7 +201,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let spec = Arc::clone(&self.spec);
         let first_try = self.machine.tried().is_empty();
         let (place, strict) = if let Some(node) = spec.preferred.as_ref().filter(|_| first_try) {
-            match self.shared.store.locate(node).await.map_err(|_| store_down())? {
+            match self.engine.store.locate(node).await? {
                 Some(place) => (place, spec.strict),
                 None => {
                     let detail = format!("the preferred node {node} is not registered");
@@ -214,7 +209,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 }
             }
         } else if let Some(place) =
-            spec.bind_key.as_ref().and_then(|key| self.shared.bindings.get(key))
+            spec.bind_key.as_ref().and_then(|key| self.engine.bindings.get(key))
         {
             (place, false)
         } else {
@@ -249,7 +244,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     pub(super) async fn excluded_in(&self, cell: CellId) -> Result<SlotSet, NoSlot> {
         let mut slots = SlotSet::EMPTY;
         for node in &self.spec.exclude {
-            let place = self.shared.store.locate(node).await.map_err(|_| store_down())?;
+            let place = self.engine.store.locate(node).await?;
             if let Some(place) = place.filter(|place| place.cell == cell) {
                 slots.insert(place.slot);
             }
@@ -265,19 +260,19 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return Ok(SlotSet::EMPTY);
         };
         let (back, needs) = (LangPair::known(tgt, src), self.spec.needs);
-        let (shared, question) = (&self.shared, (cell, back, needs));
-        let now_ms = shared.now_ms();
-        if let Some(known) = shared.one_way_nodes.get(&question, now_ms) {
+        let (engine, question) = (&self.engine, (cell, back, needs));
+        let now_ms = engine.now_ms();
+        if let Some(known) = engine.one_way_nodes.get(&question, now_ms) {
             return Ok(known);
         }
-        let view = shared.store.view(cell).await.map_err(|_| store_down())?;
-        let rule = shared.options.rules.semantic;
+        let view = engine.store.view(cell).await?;
+        let rule = engine.options.rules.semantic;
         let lacks = view
             .nodes
             .iter()
             .filter(|n| n.profile.capabilities().missing(back, needs, rule).is_some());
         let slots: SlotSet = lacks.map(|node| node.place.slot).collect();
-        shared.one_way_nodes.put(question, slots, now_ms);
+        engine.one_way_nodes.put(question, slots, now_ms);
         Ok(slots)
     }
 
@@ -289,33 +284,29 @@ impl<S: Store, T: Timer> Runner<S, T> {
         pin: Option<Pin>,
         keep_last: bool,
     ) -> Result<Result<Found, ReserveOutcome>, NoSlot> {
-        let exclude = match self.shared.is_after_failover() {
+        let exclude = match self.engine.is_after_failover() {
             false => exclude,
-            true => {
-                let unreported = Box::pin(self.shared.unreported_slots(cell)).await;
-                exclude | unreported.map_err(|_| store_down())?
-            }
+            true => exclude | Box::pin(self.engine.unreported_slots(cell)).await?,
         };
         let query = Query {
             pair: self.spec.pair,
             needs: self.needs(),
             public: self.spec.public,
             exclude,
-            policy: self.shared.options.policy,
+            policy: self.engine.options.policy,
             keep_last,
         };
         let request = ReserveRequest {
             key: self.key(),
             query,
             pin,
-            ack_lease_ms: self.shared.options.times.ack_ms,
-            random: self.shared.random(),
+            ack_lease_ms: self.engine.options.times.ack_ms,
+            random: self.engine.random(),
         };
-        let store = &self.shared.store;
-        let (reply, _) = timed!(self.shared, "reserve", store.reserve(cell, request));
-        let reply = reply.map_err(|_| store_down())?;
-        self.shared.leases_lost(reply.expired.iter().map(|expired| expired.key));
-        self.shared.metrics.reserve.count(outcome_name(&reply.outcome));
+        let store = &self.engine.store;
+        let reply = timed!(self.engine, "reserve", store.reserve(cell, request))?;
+        self.engine.leases_lost(reply.expired.iter().map(|expired| expired.key));
+        self.engine.metrics.reserve.count(outcome_name(&reply.outcome));
         Ok(match reply.outcome {
             ReserveOutcome::Granted { grant, used, free, .. } => Ok(Found { grant, used, free }),
             ReserveOutcome::Duplicate(grant) => Ok(Found { grant, used: 1, free: 0 }),
@@ -335,21 +326,21 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// Clients can ask for any pair: only pairs of the pool table get a label of their own.
     fn count_empty_pool(&self) {
         let pair = self.spec.pair.to_string();
-        let table = self.shared.table.lock().clone();
+        let table = self.engine.table.lock().clone();
         let known = table.is_some_and(|table| table.pools.iter().any(|pool| pool.pair == pair));
         let label = if known { pair } else { "other".to_owned() };
-        self.shared.metrics.pool_empty.get_or_create(&vec![("pair", label)]).inc();
+        self.engine.metrics.pool_empty.get_or_create(&vec![("pair", label)]).inc();
     }
 
     /// For people: what the nodes lack.
     async fn missing_capabilities(&self) -> String {
         let mut lacks: Vec<String> = vec![];
-        let cells = self.shared.store.cells().await.unwrap_or_default();
+        let cells = self.engine.store.cells().await.unwrap_or_default();
         for cell in cells.into_iter().take(8) {
-            let Ok(view) = self.shared.store.view(cell).await else { continue };
+            let Ok(view) = self.engine.store.view(cell).await else { continue };
             for node in &view.nodes {
                 let caps = node.profile.capabilities();
-                let rule = self.shared.options.rules.semantic;
+                let rule = self.engine.options.rules.semantic;
                 if let Some(lack) = caps.missing(self.spec.pair, self.spec.needs, rule) {
                     lacks.push(lack.to_string());
                 }
@@ -363,10 +354,6 @@ impl<S: Store, T: Timer> Runner<S, T> {
             false => lacks.join(", "),
         }
     }
-}
-
-fn store_down() -> NoSlot {
-    NoSlot::Failed(JobFailure::StoreDown, None)
 }
 
 fn outcome_name(outcome: &ReserveOutcome) -> &'static str {

@@ -9,13 +9,11 @@ use std::sync::Arc;
 use lingua_core::SlotSet;
 use lingua_core::job::JobEvent;
 use lingua_store::Store;
-use lingua_store::contract::LeaseKey;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::Runner;
 use super::slot::{Found, NoSlot};
 use crate::clock::Timer;
-use crate::live_jobs::JobSignal;
 use crate::node::ToNode;
 use crate::speech::Speech;
 
@@ -47,18 +45,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         self.stream = StreamState::default();
         while !speech.is_complete() {
-            let signal = tokio::select! {
+            let message = tokio::select! {
                 biased;
-                signal = self.live.next() => signal,
+                message = self.live.next() => message,
                 () = self.sleep_until(self.deadline_ms) => {
                     return Err(NoSlot::Interrupted(JobEvent::DeadlinePassed));
                 }
             };
-            if let JobSignal::Message(message) = signal
-                && let Some(event) = self.on_message_while_waiting(message)
-            {
-                return Err(NoSlot::Interrupted(event));
-            }
+            self.on_message_while_waiting(message)?;
         }
         Ok(None)
     }
@@ -72,7 +66,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return Ok(Some(found));
         }
         let tried: Vec<_> = self.machine.tried().to_vec();
-        let cells = self.shared.routes.order(self.spec.pair, self.shared.random(), false);
+        let cells = self.engine.routes.order(self.spec.pair, self.engine.random(), false);
         for cell in cells {
             let here = tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot);
             let exclude = here.collect::<SlotSet>() | self.excluded_in(cell).await?;
@@ -89,44 +83,31 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if self.stream.is_complete {
             return;
         }
-        let key = self.key();
-        let Some(node) = self.connection.clone() else {
-            return self.send_speech_elsewhere(&speech);
+        let (key, at) = (self.key(), self.stream.sent);
+        let (sound, is_complete) = speech.since(at);
+        let bytes = at + sound.iter().map(bytes::Bytes::len).sum::<usize>();
+        let sent = match (&self.connection, self.machine.grant()) {
+            (Some(node), _) => {
+                let sound = (!sound.is_empty()).then_some(ToNode::Sound { key, sound });
+                let end = is_complete.then_some(ToNode::SoundEnd { key, bytes });
+                sound.into_iter().chain(end).try_for_each(|message| node.outbox.try_send(message))
+            }
+            // If a part is lost on the way, the node finds the audio incomplete at its end and
+            // fails the attempt.
+            (None, Some(grant)) => {
+                let total = is_complete.then_some(bytes);
+                self.engine.send_audio_elsewhere(grant, key, at, &sound, total);
+                Ok(())
+            }
+            (None, None) => return,
         };
-        let (sound, is_whole) = speech.since(self.stream.sent);
-        let bytes = self.stream.sent + sound.iter().map(bytes::Bytes::len).sum::<usize>();
-        let LeaseKey { job, attempt } = key;
-        let sound = match sound.is_empty() {
-            true => Ok(()),
-            false => node.outbox.try_send(ToNode::Sound { key: LeaseKey { job, attempt }, sound }),
-        };
-        let sent = match (sound, is_whole) {
-            (Ok(()), true) => node.outbox.try_send(ToNode::SoundEnd { key, bytes }),
-            (sent, _) => sent,
-        };
-        match sent {
-            Ok(()) => (self.stream.sent, self.stream.is_complete) = (bytes, is_whole),
-            Err(TrySendError::Full(_)) => {
-                self.shared.disconnect_slow(&node.node, node.place.epoch).await;
+        match (sent, &self.connection) {
+            (Ok(()), _) => (self.stream.sent, self.stream.is_complete) = (bytes, is_complete),
+            (Err(TrySendError::Full(_)), Some(node)) => {
+                self.engine.disconnect_slow(&node.node, node.place.epoch).await;
             }
             // The node is gone, and a message about that is under way.
-            Err(TrySendError::Closed(_)) => {}
+            (Err(_), _) => {}
         }
-    }
-
-    /// The same for a node of another instance. If a part is lost on the way, the node finds the
-    /// audio incomplete at its end and fails the attempt.
-    fn send_speech_elsewhere(&mut self, speech: &Speech) {
-        let Some(grant) = self.machine.grant().cloned() else { return };
-        let key = self.key();
-        let (sound, is_whole) = speech.since(self.stream.sent);
-        let bytes = self.stream.sent + sound.iter().map(bytes::Bytes::len).sum::<usize>();
-        if !sound.is_empty() {
-            self.shared.send_audio_elsewhere(&grant, key, self.stream.sent, &sound);
-        }
-        if is_whole {
-            self.shared.send_audio_end_elsewhere(&grant, key, bytes);
-        }
-        (self.stream.sent, self.stream.is_complete) = (bytes, is_whole);
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lingua_core::JobId;
+use lingua_core::job::Payload;
 use lingua_core::planted::{self, Bug};
 use lingua_core::session::{AudioEncoding, DeliveryQueue, SegmentStart, Segmenter, Speaker};
 use lingua_store::Store;
@@ -19,11 +20,9 @@ use super::connection::{ClientConnection, CloseReason};
 use super::options::SessionRefusal;
 use super::record::{SegmentRecord, StoredSession};
 use super::registry::{NewSession, SessionRegistry};
-use super::segment::{NewSegment, SegmentInput};
 use super::state::{KEPT_DELIVERIES, OpenSpeech, QueuedOutcome, SegmentJob, SessionState};
-use crate::clock::Timer;
-use crate::handle::Handle;
 use crate::speech::Speech;
+use crate::{Handle, Timer};
 
 /// How long after a takeover to wait for jobs that the store does not know: the instance that had
 /// the session may be about to write them.
@@ -52,7 +51,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
     pub(super) fn new(registry: Arc<SessionRegistry<S, T>>, info: NewSession) -> Self {
         let state = SessionState::new(&registry.options, registry.engine.now_ms());
         Self {
-            incarnation: registry.engine.shared.random_u64(),
+            incarnation: registry.engine.random_u64(),
             registry,
             info,
             takeovers: 0,
@@ -203,9 +202,8 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         if ended.is_some() {
             self.close_segment(&mut state);
         }
-        if let Some((seq, _)) =
-            self.open_segment(&mut state, start, SegmentInput::Text(text.into()))
-        {
+        let opened = self.open_segment(&mut state, start, Payload::Text(text.into()), None);
+        if let Some((seq, _)) = opened {
             self.start_deadline(&mut state, seq);
         }
         self.end_input(state, now_ms);
@@ -234,7 +232,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         for (frame, _) in state.take_lead_in() {
             speech.push(self.node_encoding(frame));
         }
-        let opened = self.open_segment(state, start, SegmentInput::Speech(Arc::clone(&speech)));
+        let opened = self.open_segment(state, start, Payload::Absent, Some(Arc::clone(&speech)));
         state.open_speech = opened.map(|(seq, job)| OpenSpeech { seq, job, speech });
     }
 
@@ -252,7 +250,8 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         self: &Arc<Self>,
         state: &mut SessionState,
         start: SegmentStart,
-        input: SegmentInput,
+        payload: Payload,
+        speech: Option<Arc<Speech>>,
     ) -> Option<(u64, JobId)> {
         let options = &self.registry.options;
         let is_refused = state.queue.undelivered() >= options.open_segments_max;
@@ -271,8 +270,8 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         };
         let context = if self.info.plan.context { state.context() } else { vec![] };
         state.jobs.insert(seq, SegmentJob { id: start.id, job, began_ms: now_ms, ended_ms: None });
-        let segment = NewSegment { seq, start, job, input, context };
-        tokio::spawn(Arc::clone(self).submit_segment(segment));
+        let request = self.job_request(job, start, payload, speech, context);
+        tokio::spawn(Arc::clone(self).submit_segment(seq, start.id, request));
         Some((seq, job))
     }
 

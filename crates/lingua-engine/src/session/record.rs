@@ -150,7 +150,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
     }
 
     async fn write(&self, keep_ms: u64) -> lingua_store::Result<bool> {
-        let store = &self.engine().shared.store;
+        let store = &self.engine().store;
         let mut version = self.version.lock().await;
         if keep_ms > 0 && self.is_closed() {
             return Ok(false);

@@ -18,8 +18,7 @@ use super::connection::{ClientConnection, CloseReason};
 use super::live::LiveSession;
 use super::options::{SessionOptions, SessionRefusal};
 use super::record::StoredSession;
-use crate::clock::Timer;
-use crate::handle::Handle;
+use crate::{Handle, Timer};
 
 /// How often to try to resume a session while others resume it at the same moment.
 const RESUME_ATTEMPTS: u32 = 4;
@@ -204,7 +203,7 @@ impl<S: Store, T: Timer> SessionRegistry<S, T> {
         secret: &SecretHash,
         last_seq: u64,
     ) -> Result<Option<ClientConnection<S, T>>, SessionRefusal> {
-        let found = self.engine.shared.store.session(id).await?.ok_or(SessionRefusal::NotFound)?;
+        let found = self.engine.store.session(id).await?.ok_or(SessionRefusal::NotFound)?;
         let record = StoredSession::decode(&found.body).ok_or(SessionRefusal::NotFound)?;
         let info = record.session(id).ok_or(SessionRefusal::NotFound)?;
         if !is_equal(&info.secret, secret) {

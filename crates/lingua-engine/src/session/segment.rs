@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lingua_core::id::hex;
 use lingua_core::job::{JobSpec, Payload};
 use lingua_core::planted::{self, Bug};
-use lingua_core::session::{SegmentDirection, SegmentStart};
+use lingua_core::session::{SegmentDirection, SegmentId, SegmentStart};
 use lingua_core::{JobId, Needs, ServiceSet};
 use lingua_store::Store;
 use serde::Deserialize;
@@ -27,28 +27,15 @@ const FOLLOW_MS: u64 = 60_000;
 /// How often to look for a job that the store does not know yet.
 const RETRY_MS: u64 = 100;
 
-#[derive(Debug)]
-pub(super) enum SegmentInput {
-    Text(Arc<str>),
-    /// Audio that may still be growing.
-    Speech(Arc<Speech>),
-}
-
-/// A segment that becomes a job.
-#[derive(Debug)]
-pub(super) struct NewSegment {
-    pub(super) seq: u64,
-    pub(super) start: SegmentStart,
-    pub(super) job: JobId,
-    pub(super) input: SegmentInput,
-    pub(super) context: Vec<Arc<str>>,
-}
-
 impl<S: Store, T: Timer> LiveSession<S, T> {
     /// Submits a segment and follows its job to the end.
-    pub(super) async fn submit_segment(self: Arc<Self>, segment: NewSegment) {
-        let NewSegment { seq, start, job, .. } = segment;
-        let request = self.job_request(segment);
+    pub(super) async fn submit_segment(
+        self: Arc<Self>,
+        seq: u64,
+        id: SegmentId,
+        request: JobRequest,
+    ) {
+        let job = request.id;
         // The record comes first: an instance that takes the session over must find every segment.
         match self.save().await {
             Ok(true) => {}
@@ -58,7 +45,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
             Err(error) => return self.end_as_missing(seq, error.code(), error.to_string()),
         }
         match self.engine().submit(request).await {
-            Ok(_) if self.state.lock().push_accepted(seq, start.id, job) => {
+            Ok(_) if self.state.lock().push_accepted(seq, id, job) => {
                 self.client_wakeup.notify_one();
                 self.follow(seq, job).await;
             }
@@ -68,14 +55,17 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         }
     }
 
-    fn job_request(&self, segment: NewSegment) -> JobRequest {
-        let NewSegment { start, job, input, context, .. } = segment;
+    /// The job of a segment: a text, or speech that may still be growing.
+    pub(super) fn job_request(
+        &self,
+        job: JobId,
+        start: SegmentStart,
+        payload: Payload,
+        speech: Option<Arc<Speech>>,
+        context: Vec<Arc<str>>,
+    ) -> JobRequest {
         let options = &self.registry.options;
         let speech_ms = options.segments.segment_max_ms + options.segments.pause_ms;
-        let (payload, speech) = match input {
-            SegmentInput::Text(text) => (Payload::Text(text), None),
-            SegmentInput::Speech(speech) => (Payload::Absent, Some(speech)),
-        };
         let plan = &self.info.plan;
         let SegmentDirection { pair, two_way } = plan.direction_of(start.speaker);
         let (asr, tts) = (speech.is_some(), plan.require_tts);
@@ -111,7 +101,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
                 }
                 Ok(Waited::NotYet(_)) => {}
                 Ok(Waited::NoSuchJob) if self.now_ms() < self.jobs_appear_until_ms => {
-                    self.engine().shared.timer.sleep(RETRY_MS).await;
+                    self.engine().timer.sleep(RETRY_MS).await;
                 }
                 Ok(Waited::NoSuchJob) if planted::is(Bug::MissingNotReported) => return,
                 Ok(Waited::NoSuchJob) => {

@@ -19,7 +19,7 @@ const SLEEP_MS_MAX: u64 = 3_600_000;
 impl<S: Store, T: Timer> LiveSession<S, T> {
     /// Runs the timers until the session is closed.
     pub(super) async fn run_timers(self: Arc<Self>) {
-        let timer = self.engine().shared.timer.clone();
+        let timer = self.engine().timer.clone();
         loop {
             let now_ms = self.now_ms();
             self.run_due(now_ms);
@@ -92,10 +92,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
 impl SessionState {
     /// When the timer task has something to do.
     fn due_ms(&self, options: &SessionOptions) -> u64 {
-        let expires_ms = match self.disconnected_ms {
-            Some(since_ms) => since_ms.saturating_add(options.resume_ms),
-            None => self.last_input_ms.saturating_add(options.idle_ms),
-        };
+        let (expires_ms, _) = self.expires(options);
         let due = [self.segmenter.due_ms(), self.queue.due_ms(), self.refresh_due_ms(options)];
         due.into_iter().flatten().fold(expires_ms, u64::min)
     }
@@ -107,16 +104,17 @@ impl SessionState {
         self.disconnected_ms.is_none().then(|| self.saved_ms.saturating_add(third_ms.max(1)))
     }
 
-    fn expired(&self, now_ms: u64, options: &SessionOptions) -> Option<CloseReason> {
-        let has_passed = |since_ms: u64, ms: u64| now_ms >= since_ms.saturating_add(ms);
+    /// When the session expires without a client or its input, and why.
+    fn expires(&self, options: &SessionOptions) -> (u64, CloseReason) {
         match self.disconnected_ms {
-            Some(since_ms) => {
-                has_passed(since_ms, options.resume_ms).then_some(CloseReason::Abandoned)
-            }
-            None => {
-                let is_idle = has_passed(self.last_input_ms, options.idle_ms);
-                (is_idle && self.queue.undelivered() == 0).then_some(CloseReason::Idle)
-            }
+            Some(since_ms) => (since_ms.saturating_add(options.resume_ms), CloseReason::Abandoned),
+            None => (self.last_input_ms.saturating_add(options.idle_ms), CloseReason::Idle),
         }
+    }
+
+    fn expired(&self, now_ms: u64, options: &SessionOptions) -> Option<CloseReason> {
+        let (expires_ms, reason) = self.expires(options);
+        let is_awaited = reason == CloseReason::Idle && self.queue.undelivered() > 0;
+        (now_ms >= expires_ms && !is_awaited).then_some(reason)
     }
 }

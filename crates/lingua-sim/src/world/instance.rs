@@ -20,15 +20,12 @@ use super::rng::SimRng;
 use super::store::FaultyStore;
 use super::trace::Subject;
 
-/// The engine over the simulated store and clock.
-pub(super) type Engine = Handle<FaultyStore, SkewedTimer>;
-
 /// One run of an instance, from its start to its end.
 #[derive(Debug, Clone)]
 pub(super) struct InstanceRun {
     pub(super) index: usize,
     pub(super) number: u32,
-    pub(super) engine: Engine,
+    pub(super) engine: Handle<FaultyStore, SkewedTimer>,
     pub(super) sessions: Sessions<FaultyStore, SkewedTimer>,
     pub(super) faults: Arc<InstanceFaults>,
 }

@@ -16,7 +16,7 @@ async fn a_refused_job_is_not_searched_for_in_the_store() {
     let options = EngineOptions::new(InstanceId::new("a").unwrap(), 1);
     let service = EngineService::new(options, store, timer, &mut Registry::default());
     let handle = service.handle();
-    handle.shared.set_recovered();
+    handle.recovered.set(()).ok();
     let job = |n| {
         let payload = Payload::AudioRef("blob://1".into());
         let spec = JobSpec::new("zh:en".parse().unwrap(), payload);
@@ -25,8 +25,5 @@ async fn a_refused_job_is_not_searched_for_in_the_store() {
     handle.submit(job(1)).await.unwrap();
     let refused = handle.submit(job(2)).await.unwrap_err();
     assert_eq!(refused.code(), "RATE_LIMITED", "{refused}");
-    assert!(
-        !handle.shared.reconciler.is_scan_requested(),
-        "the store said that nothing was changed"
-    );
+    assert!(!handle.reconciler.is_scan_requested(), "the store said that nothing was changed");
 }
