@@ -1,8 +1,8 @@
 //! The scripts: one for each operation, behind its shared parts of `scripts/prelude/` and with its
 //! constants written in.
 //!
-//! Start at [`Script::command`]. A script is called by its hash. A server that does not know it gets
-//! the whole text once (see [`Script::command_in_full`]).
+//! Start at [`Script::command`]. A script is called by its hash. A server that does not know it
+//! gets the whole text once (see [`Script::command_in_full`]).
 
 use std::sync::LazyLock;
 
