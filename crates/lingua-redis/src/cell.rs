@@ -28,7 +28,7 @@ use crate::constants::{
     PHASE_RESERVED, RANDOM, READY, REGISTERING, SAMPLE, SLOT_NONE,
 };
 use crate::record::{RecordReader, RecordWriter};
-use crate::reply::{ScriptReply, corrupt, job_text, whole_number};
+use crate::reply::{ScriptReply, convert, corrupt, job_text, read_job};
 use crate::script::{COMMIT, FINISH, HEARTBEAT, REAP, REGISTER, RESERVE, SET_STATE, VIEW};
 use crate::store::RedisStore;
 
@@ -49,61 +49,56 @@ const REAP_MAX: usize = 1 << 20;
 
 impl RedisStore {
     pub(crate) async fn register(&self, r: RegisterRequest) -> Result<RegisterReply> {
+        let rule = self.options.rules.semantic;
+        let args = (
+            place_args(r.place),
+            r.node.as_str(),
+            format!("{} {} {}", r.place.epoch, r.node, r.via),
+            health_code(r.health),
+            r.cost_ms,
+            span(r.fresh_ms),
+            r.profile.slots_max(),
+            r.profile.flexibility(rule),
+            self.overload(Load::default()),
+            profile::encode(&r.profile, rule),
+            r.version.as_deref(),
+        );
         let keys = self.keys.cell(r.place.cell).all();
-        let rule = self.rules.semantic;
-        let call = REGISTER.call(self.script_ms(), &keys);
-        let call = call.arg(r.place.cell.index()).arg(r.place.slot.index()).arg(r.place.epoch.0);
-        let tenant = format!("{} {} {}", r.place.epoch, r.node, r.via);
-        let call = call.arg(r.node.as_str()).arg(tenant).arg(health_code(r.health));
-        let call = call.arg(r.cost_ms).arg(span(r.fresh_ms));
-        let call = call.arg(r.profile.slots_max()).arg(r.profile.flexibility(rule));
-        let call = call.arg(self.overload(Load::default())).arg(profile::encode(&r.profile, rule));
-        let call = match &r.version {
-            Some(version) => call.arg(&**version),
-            None => call,
-        };
-        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
-        match reply.text()?.as_str() {
-            "stale" => Ok(RegisterReply::Stale { current: Epoch(reply.number()?) }),
-            _ => {
-                self.publish_node_change(r.place.cell, reply.bytes()?).await;
-                Ok(RegisterReply::Registered { lost: lost(reply.list()?)? })
-            }
+        let mut reply: ScriptReply = self.call(&REGISTER, &keys, args).await?;
+        if reply.next::<String>()? == "stale" {
+            return Ok(RegisterReply::Stale { current: Epoch(reply.next()?) });
         }
+        self.publish_node_change(r.place.cell, reply.next()?).await;
+        Ok(RegisterReply::Registered { lost: lost(reply.next()?)? })
     }
 
     pub(crate) async fn heartbeat(&self, request: HeartbeatRequest) -> Result<HeartbeatReply> {
         let cell = request.place.cell;
-        let keys = self.keys.cell(cell).all();
-        let call = HEARTBEAT.call(self.script_ms(), &keys);
-        let call =
-            call.arg(cell.index()).arg(request.place.slot.index()).arg(request.place.epoch.0);
-        let call = call.arg(request.health.map_or(String::new(), |h| health_code(h).to_string()));
-        let [cpu, gpu, memory] = Resource::ALL.map(|resource| request.load.permille(resource));
-        let call = call.arg(cpu).arg(gpu).arg(memory);
-        let cost = request.cost_ms.map_or(String::new(), |cost_ms| cost_ms.to_string());
-        let call = call.arg(cost).arg(span(request.fresh_ms)).arg(span(request.lease_ms));
-        let mut call = call.arg(self.overload(request.load));
         let (renewable, too_many) =
             request.running.split_at(request.running.len().min(RUNNING_MAX));
-        for key in renewable {
-            call.push(job_text(key.job));
-            call.push(key.attempt.0);
-        }
-        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
-        if reply.text()? == "reregister" {
+        let running: Vec<_> = renewable.iter().map(lease_args).collect();
+        let args = (
+            place_args(request.place),
+            request.health.map_or(String::new(), |h| health_code(h).to_string()),
+            &Resource::ALL.map(|resource| request.load.permille(resource)),
+            request.cost_ms.map_or(String::new(), |cost_ms| cost_ms.to_string()),
+            span(request.fresh_ms),
+            span(request.lease_ms),
+            self.overload(request.load),
+            running,
+        );
+        let keys = self.keys.cell(cell).all();
+        let mut reply: ScriptReply = self.call(&HEARTBEAT, &keys, args).await?;
+        if reply.next::<String>()? == "reregister" {
             return Ok(HeartbeatReply::Reregister);
         }
-        let drain = reply.flag()?;
-        self.publish_node_change(cell, reply.bytes()?).await;
-        let (mut places, mut unknown) = (reply.list()?, vec![]);
-        while !places.is_empty() {
-            let place: usize = places.small()?;
-            let key = renewable.get(place.wrapping_sub(1));
-            unknown.push(
-                *key.ok_or_else(|| corrupt("a heartbeat reply with a position beyond the list"))?,
-            );
-        }
+        let drain = reply.next()?;
+        self.publish_node_change(cell, reply.next()?).await;
+        let positions: Vec<usize> = reply.next()?;
+        let key = |position: &usize| renewable.get(position.wrapping_sub(1)).copied();
+        let unknown: Option<Vec<LeaseKey>> = positions.iter().map(key).collect();
+        let mut unknown =
+            unknown.ok_or_else(|| corrupt("a heartbeat reply with a position beyond the list"))?;
         unknown.extend(too_many);
         Ok(HeartbeatReply::Accepted { drain, unknown })
     }
@@ -113,51 +108,41 @@ impl RedisStore {
         place: Place,
         command: NodeCommand,
     ) -> Result<NodeCommandReply> {
-        let keys = self.keys.cell(place.cell);
-        let keys = [
-            &keys.hot,
-            &keys.cold,
-            &keys.nodes,
-            &keys.index,
-            &keys.leases,
-            &keys.due,
-            &keys.unpublished,
-        ];
+        let [hot, cold, _fresh, nodes, index, leases, due, unpublished] =
+            self.keys.cell(place.cell).all();
+        let keys = [hot, cold, nodes, index, leases, due, unpublished];
         let name = match command {
             NodeCommand::Drain => "drain",
             NodeCommand::Resume => "resume",
             NodeCommand::Offline => "offline",
             NodeCommand::Retire => "retire",
         };
-        let call = SET_STATE.call(self.script_ms(), &keys).arg(place.cell.index());
-        let call = call.arg(place.slot.index()).arg(place.epoch.0).arg(name);
-        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
-        if reply.text()? == "stale" {
+        let args = (place_args(place), name);
+        let mut reply: ScriptReply = self.call(&SET_STATE, &keys, args).await?;
+        if reply.next::<String>()? == "stale" {
             return Ok(NodeCommandReply::Stale);
         }
-        self.publish_node_change(place.cell, reply.bytes()?).await;
-        Ok(NodeCommandReply::Set { lost: lost(reply.list()?)? })
+        self.publish_node_change(place.cell, reply.next()?).await;
+        Ok(NodeCommandReply::Set { lost: lost(reply.next()?)? })
     }
 
     pub(crate) async fn reserve(&self, cell: CellId, r: ReserveRequest) -> Result<ReserveReply> {
-        let keys = self.keys.cell(cell);
-        let (leases, due) = (&keys.leases, &keys.due);
-        let keys = [&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, &keys.index, leases, due];
-        let sets = query::sets(&r.query, self.rules.semantic);
-        let call = RESERVE.call(self.script_ms(), &keys).arg(job_text(r.key.job));
-        let call = call.arg(packed_request(&r, sets.either));
-        let mut call = match r.query.exclude.is_empty() {
-            true => call.arg(""),
-            false => call.arg(&r.query.exclude.mask().to_le_bytes()[..]),
-        };
-        for (name, _) in &sets.required {
-            call.push(name);
-        }
-        let (reply, expired) = match self.connection.run(&call).await? {
+        let [hot, cold, fresh, nodes, index, leases, due, _unpublished] =
+            self.keys.cell(cell).all();
+        let keys = [hot, cold, fresh, nodes, index, leases, due];
+        let sets = query::sets(&r.query, self.options.rules.semantic);
+        let excluded = r.query.exclude.mask().to_le_bytes();
+        let args = (
+            job_text(r.key.job),
+            packed_request(&r, sets.either),
+            if r.query.exclude.is_empty() { &[][..] } else { &excluded[..] },
+            &sets,
+        );
+        let (reply, expired) = match self.call(&RESERVE, &keys, args).await? {
             Value::BulkString(reply) => (reply, vec![]),
             other => {
-                let mut reply = ScriptReply::new(other)?;
-                (reply.bytes()?, expired(reply.list()?)?)
+                let (reply, leases): (Vec<u8>, Vec<ExpiredFields>) = convert(other)?;
+                (reply, expired(leases)?)
             }
         };
         Ok(ReserveReply { outcome: outcome(cell, &r, &sets, &reply)?, expired })
@@ -170,9 +155,9 @@ impl RedisStore {
         run_lease_ms: u64,
     ) -> Result<CommitReply> {
         let keys = self.keys.cell(cell);
-        let call = COMMIT.call(self.script_ms(), &[&keys.leases, &keys.due]);
-        let call = call.arg(job_text(key.job)).arg(key.attempt.0).arg(span(run_lease_ms));
-        Ok(match whole_number(self.connection.run(&call).await?)? {
+        let args = (lease_args(&key), span(run_lease_ms));
+        let committed: i64 = self.call(&COMMIT, &[&keys.leases, &keys.due], args).await?;
+        Ok(match committed {
             0 => CommitReply::Gone,
             fence @ 1.. => CommitReply::Committed(Fence(fence as u64)),
             _ => CommitReply::Stale,
@@ -181,58 +166,58 @@ impl RedisStore {
 
     pub(crate) async fn finish(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
         let keys = self.keys.cell(cell);
-        let call = FINISH.call(self.script_ms(), &[&keys.hot, &keys.leases, &keys.due]);
-        let call = call.arg(job_text(key.job)).arg(key.attempt.0);
-        let freed = whole_number(self.connection.run(&call).await?)?;
-        if freed < 0 {
-            return Ok(None);
-        }
-        let freed = freed as u64;
+        let keys = [&keys.hot, &keys.leases, &keys.due];
+        let freed: i64 = self.call(&FINISH, &keys, lease_args(&key)).await?;
+        let Ok(freed) = u64::try_from(freed) else { return Ok(None) };
         let used = (freed / FREED_USED % MAX_BELOW) as u16;
         let max = (freed / FREED_MAX) as u16;
         Ok(Some(Freed { slot: slot(freed % FREED_USED)?, used, max }))
     }
 
     pub(crate) async fn reap(&self, cell: CellId, limit: usize) -> Result<ReapReply> {
-        let keys = self.keys.cell(cell);
-        let (leases, due) = (&keys.leases, &keys.due);
-        let keys =
-            [&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, leases, due, &keys.unpublished];
-        let call = REAP.call(self.script_ms(), &keys).arg(limit.min(REAP_MAX));
-        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
-        let expired = expired(reply.list()?)?;
-        let (mut silent, mut lapsed) = (reply.list()?, vec![]);
-        while !silent.is_empty() {
-            let (epoch, node, _) = tenant(&silent.text()?)?;
-            let place = Place { cell, slot: slot(silent.number()?)?, epoch };
-            let (state, for_ms) = (state(silent.number()?)?, silent.number()?);
-            lapsed.push(LapsedNode { node, place, state, for_ms });
+        let [hot, cold, fresh, nodes, _index, leases, due, unpublished] =
+            self.keys.cell(cell).all();
+        let keys = [hot, cold, fresh, nodes, leases, due, unpublished];
+        let (leases, silent, unpublished): (Vec<ExpiredFields>, Vec<SilentFields>, Vec<Vec<u8>>) =
+            self.call(&REAP, &keys, limit.min(REAP_MAX)).await?;
+        let mut lapsed = Vec::with_capacity(silent.len());
+        for (entry, at, code, for_ms) in silent {
+            let (epoch, node, _) = tenant(&entry)?;
+            let place = Place { cell, slot: slot(at)?, epoch };
+            lapsed.push(LapsedNode { node, place, state: state(code)?, for_ms });
         }
-        let mut unpublished = reply.list()?;
-        while !unpublished.is_empty() {
-            self.publish_node_change(cell, unpublished.bytes()?).await;
+        for change in unpublished {
+            self.publish_node_change(cell, change).await;
         }
-        Ok(ReapReply { expired, lapsed })
+        Ok(ReapReply { expired: expired(leases)?, lapsed })
     }
 
     pub(crate) async fn view(&self, cell: CellId) -> Result<CellRecord> {
-        let keys = self.keys.cell(cell);
-        let call = VIEW.call(
-            self.script_ms(),
-            &[&keys.hot, &keys.cold, &keys.fresh, &keys.nodes, &keys.leases, &keys.due],
-        );
-        view::read(cell, ScriptReply::new(self.connection.run(&call).await?)?)
+        let [hot, cold, fresh, nodes, _index, leases, due, _unpublished] =
+            self.keys.cell(cell).all();
+        let keys = [hot, cold, fresh, nodes, leases, due];
+        let no_args: Option<u64> = None;
+        view::read(cell, self.call(&VIEW, &keys, no_args).await?)
     }
 
     /// The resources that this load exhausts, as bits.
     fn overload(&self, load: Load) -> u8 {
-        let exceeded = |r: Resource| u8::from(self.rules.thresholds.exceeded(load, r)) << r as u8;
+        let exceeded =
+            |r: Resource| u8::from(self.options.rules.thresholds.exceeded(load, r)) << r as u8;
         Resource::ALL.into_iter().map(exceeded).sum()
     }
 }
 
 fn span(ms: u64) -> u64 {
     ms.min(SPAN_MS_MAX)
+}
+
+fn place_args(place: Place) -> (usize, usize, u64) {
+    (place.cell.index(), place.slot.index(), place.epoch.0)
+}
+
+fn lease_args(key: &LeaseKey) -> (String, u32) {
+    (job_text(key.job), key.attempt.0)
 }
 
 fn health_code(health: Health) -> u64 {
@@ -251,14 +236,10 @@ fn health(code: u64) -> Result<Health> {
 }
 
 fn state(code: u64) -> Result<NodeState> {
-    Ok(match code {
-        READY => NodeState::Ready,
-        REGISTERING => NodeState::Registering,
-        DEGRADED => NodeState::Degraded,
-        DRAINING => NodeState::Draining,
-        OFFLINE => NodeState::Offline,
-        _ => return Err(corrupt(&format!("there is no node state {code}"))),
-    })
+    match code {
+        OFFLINE => Ok(NodeState::Offline),
+        _ => health(code).map(|health| NodeState::of(health, false)),
+    }
 }
 
 fn slot(number: u64) -> Result<Slot> {
@@ -337,24 +318,27 @@ fn tenant(entry: &str) -> Result<(Epoch, NodeId, InstanceId)> {
     parts().ok_or_else(|| corrupt(&format!("{entry:?} where a node belongs")))
 }
 
-fn lost(mut list: ScriptReply) -> Result<Vec<LeaseKey>> {
-    let mut lost = Vec::with_capacity(list.len() / 2);
-    while !list.is_empty() {
-        lost.push(LeaseKey { job: list.job()?, attempt: Attempt(list.small()?) });
-    }
+fn lost(leases: Vec<(String, u32)>) -> Result<Vec<LeaseKey>> {
+    let keys = leases.iter().map(|(job, attempt)| lease_key(job, *attempt));
+    let mut lost = keys.collect::<Result<Vec<_>>>()?;
     lost.sort_unstable();
     Ok(lost)
 }
 
-fn expired(mut list: ScriptReply) -> Result<Vec<ExpiredLease>> {
-    let mut expired = Vec::with_capacity(list.len() / 4);
-    while !list.is_empty() {
-        let key = LeaseKey { job: list.job()?, attempt: Attempt(list.small()?) };
-        expired.push(ExpiredLease {
-            key,
-            slot: slot(list.number()?)?,
-            phase: phase(list.number()?),
-        });
-    }
-    Ok(expired)
+/// Job, attempt, slot and phase of an expired lease.
+type ExpiredFields = (String, u32, u64, u64);
+
+/// The node, its slot, its state and for how long it has been silent.
+type SilentFields = (String, u64, u64, u64);
+
+fn expired(leases: Vec<ExpiredFields>) -> Result<Vec<ExpiredLease>> {
+    let lease = |(job, attempt, at, code): ExpiredFields| {
+        let key = lease_key(&job, attempt)?;
+        Ok(ExpiredLease { key, slot: slot(at)?, phase: phase(code) })
+    };
+    leases.into_iter().map(lease).collect()
+}
+
+fn lease_key(job: &str, attempt: u32) -> Result<LeaseKey> {
+    Ok(LeaseKey { job: read_job(job)?, attempt: Attempt(attempt) })
 }

@@ -7,60 +7,53 @@ use lingua_store::contract::{
     TABLE_BYTES_MAX,
 };
 use lingua_store::{Result, StoreError};
-use redis::Value;
 
-use crate::reply::{ScriptReply, corrupt, number_of};
+use crate::reply::{ScriptReply, corrupt, parse};
 use crate::script::{ELECT, FEED_ADD, FEED_READ, PUBLISH, RESIGN};
 use crate::store::RedisStore;
 
 impl RedisStore {
     pub(crate) async fn elect(&self, request: ElectRequest) -> Result<ElectReply> {
         let [feed, head] = self.keys.feed();
-        let call = ELECT.call(self.script_ms(), &[self.keys.leader(), feed, head]);
-        let call = call.arg(request.instance.as_str()).arg(request.incarnation.0);
-        let call = call.arg(request.lease_ms).arg(self.limits.feed_max);
-        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
-        let (leading, leader) = (reply.flag()?, reply.parse::<InstanceId>()?);
-        let (term, until_ms) = (Term(reply.number()?), reply.number()?);
+        let ElectRequest { instance, incarnation, lease_ms } = request;
+        let args = (instance.as_str(), incarnation.0, lease_ms, self.options.limits.feed_max);
+        let (leading, leader, term, until_ms): (bool, String, u64, u64) =
+            self.call(&ELECT, &[self.keys.leader(), feed, head], args).await?;
+        let term = Term(term);
         Ok(match leading {
             true => ElectReply::Leading { term, until_ms },
-            false => ElectReply::Following { leader, term, until_ms },
+            false => ElectReply::Following { leader: parse(&leader)?, term, until_ms },
         })
     }
 
     pub(crate) async fn resign(&self, instance: &InstanceId, term: Term) -> Result<bool> {
-        let call = RESIGN.call(self.script_ms(), &[self.keys.leader()]);
-        let call = call.arg(instance.as_str()).arg(term.0);
-        Ok(number_of(self.connection.run(&call).await?)? == 1)
+        self.call(&RESIGN, &[self.keys.leader()], (instance.as_str(), term.0)).await
     }
 
     pub(crate) async fn publish(&self, publish: PublishRequest) -> Result<PublishReply> {
-        let bytes = publish.table.len();
-        StoreError::check_limit("the pool table in bytes", bytes, TABLE_BYTES_MAX)?;
+        let PublishRequest { instance, term, replaces, table } = publish;
+        StoreError::check_limit("the pool table in bytes", table.len(), TABLE_BYTES_MAX)?;
         let [feed, head] = self.keys.feed();
-        let call =
-            PUBLISH.call(self.script_ms(), &[self.keys.leader(), self.keys.table(), feed, head]);
-        let call = call.arg(publish.instance.as_str()).arg(publish.term.0).arg(publish.replaces);
-        let call = call.arg(&publish.table[..]).arg(self.limits.feed_max);
-        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
-        Ok(match reply.text()?.as_str() {
-            "published" => PublishReply::Published(reply.number()?),
-            "conflict" => PublishReply::Conflict(reply.number()?),
+        let keys = [self.keys.leader(), self.keys.table(), feed, head];
+        let feed_max = self.options.limits.feed_max;
+        let args = (instance.as_str(), term.0, replaces, &table[..], feed_max);
+        let mut reply: ScriptReply = self.call(&PUBLISH, &keys, args).await?;
+        Ok(match reply.next::<String>()?.as_str() {
+            "published" => PublishReply::Published(reply.next()?),
+            "conflict" => PublishReply::Conflict(reply.next()?),
             _ => PublishReply::NotLeader,
         })
     }
 
     pub(crate) async fn table(&self) -> Result<Option<PublishedTable>> {
         let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.table()).arg(&["version", "term", "published", "table"]);
-        let value = self.connection.send(&command).await?;
-        if matches!(&value, Value::Array(parts) if parts.contains(&Value::Nil)) {
+        command.arg((self.keys.table(), "version", "term", "published", "table"));
+        let fields: (Option<u64>, Option<u64>, Option<u64>, Option<Vec<u8>>) =
+            self.query(&command).await?;
+        let (Some(version), Some(term), Some(published_ms), Some(table)) = fields else {
             return Ok(None);
-        }
-        let mut reply = ScriptReply::new(value)?;
-        let (version, term, published_ms) =
-            (reply.number()?, Term(reply.number()?), reply.number()?);
-        Ok(Some(PublishedTable { version, term, published_ms, table: reply.bytes()?.into() }))
+        };
+        Ok(Some(PublishedTable { version, term: Term(term), published_ms, table: table.into() }))
     }
 
     /// Publishes a node's change on the feed, and removes it from the cell's list. If that fails
@@ -71,9 +64,8 @@ impl RedisStore {
         }
         let published = async {
             self.publish_change(&change).await?;
-            let mut command = redis::cmd("LREM");
-            command.arg(&self.keys.cell(cell).unpublished).arg(1).arg(&change);
-            self.connection.send(&command).await
+            let unpublished = &self.keys.cell(cell).unpublished;
+            self.query::<()>(redis::cmd("LREM").arg((unpublished, 1, &change))).await
         };
         if let Err(error) = published.await {
             tracing::warn!(%error, %cell, "the change of a node will be published later");
@@ -81,40 +73,30 @@ impl RedisStore {
     }
 
     pub(crate) async fn publish_change(&self, change: &[u8]) -> Result<()> {
-        let call = FEED_ADD.call(self.script_ms(), &self.keys.feed());
-        let call = call.arg(self.limits.feed_max).arg(change);
-        self.connection.run(&call).await.map(drop)
+        let args = (self.options.limits.feed_max, change);
+        self.call(&FEED_ADD, &self.keys.feed(), args).await
     }
 
     pub(crate) async fn feed_head(&self) -> Result<u64> {
         let [_, head] = self.keys.feed();
-        let mut command = redis::cmd("HGET");
-        command.arg(head).arg("n");
-        match self.connection.send(&command).await? {
-            Value::Nil => Ok(0),
-            value => number_of(value),
-        }
+        let number: Option<u64> = self.query(redis::cmd("HGET").arg((head, "n"))).await?;
+        Ok(number.unwrap_or(0))
     }
 
     pub(crate) async fn changes(&self, after: u64, limit: usize) -> Result<Changes> {
         let keys = self.keys.feed();
         loop {
-            let call = FEED_READ.call(self.script_ms(), &keys);
             let name = format!("{:016x}", rand::random::<u64>());
-            let call = call.arg(after).arg(limit.max(1)).arg(name);
-            let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
-            let (name, head, gap) = (reply.text()?, reply.number()?, reply.flag()?);
+            let (name, head, gap, texts): (String, u64, bool, Vec<String>) =
+                self.call(&FEED_READ, &keys, (after, limit.max(1), name)).await?;
             // After a restart of an empty store the numbers may fit by chance; the name does not.
             if gap | self.is_another_feed(name) {
                 return Ok(Changes { changes: vec![], next: head, gap: true });
             }
-            let (mut list, mut changes) = (reply.list()?, vec![]);
-            while !list.is_empty() {
-                changes.push(read_change(&list.text()?)?);
-            }
-            if !changes.is_empty() {
-                let next = after + changes.len() as u64;
-                return Ok(Changes { changes, next, gap: false });
+            if !texts.is_empty() {
+                let next = after + texts.len() as u64;
+                let changes: Result<_> = texts.iter().map(|text| read_change(text)).collect();
+                return Ok(Changes { changes: changes?, next, gap: false });
             }
             self.connection.wait_for(&keys[0], after).await?;
         }
@@ -132,21 +114,22 @@ pub(crate) fn instance_change(instance: &InstanceId) -> String {
 }
 
 fn read_change(text: &str) -> Result<Change> {
-    let wrong = || corrupt(&format!("the change {text:?}"));
     let mut words = text.split(' ');
-    let mut word = || words.next().ok_or_else(wrong);
-    let number = |word: &str| word.parse::<u64>().map_err(|_| wrong());
-    Ok(match word()? {
-        "node" => {
-            let cell = CellId::new(number(word()?)? as usize).ok_or_else(wrong)?;
-            let slot = Slot::new(number(word()?)? as usize).ok_or_else(wrong)?;
-            let epoch = Epoch(number(word()?)?);
-            let node = NodeId::new(word()?).map_err(|_| wrong())?;
-            Change::Node { cell, slot, epoch, node }
-        }
-        "leader" => Change::Leader(Term(number(word()?)?)),
-        "table" => Change::Table(number(word()?)?),
-        "instance" => Change::Instance(InstanceId::new(word()?).map_err(|_| wrong())?),
-        _ => return Err(wrong()),
-    })
+    let mut read = || {
+        let kind = words.next()?;
+        let mut number = || words.next()?.parse::<u64>().ok();
+        Some(match kind {
+            "node" => {
+                let cell = CellId::new(number()? as usize)?;
+                let slot = Slot::new(number()? as usize)?;
+                let epoch = Epoch(number()?);
+                Change::Node { cell, slot, epoch, node: NodeId::new(words.next()?).ok()? }
+            }
+            "leader" => Change::Leader(Term(number()?)),
+            "table" => Change::Table(number()?),
+            "instance" => Change::Instance(InstanceId::new(words.next()?).ok()?),
+            _ => return None,
+        })
+    };
+    read().ok_or_else(|| corrupt(&format!("the change {text:?}")))
 }

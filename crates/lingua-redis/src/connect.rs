@@ -1,7 +1,8 @@
 //! Opens connections: to one server, to the master that the sentinels name, or to a Cluster.
 //!
-//! Start at [`Connector::connect`].
+//! Start at [`RedisOptions::connect`].
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -14,8 +15,8 @@ use redis::{
     Value,
 };
 
-use crate::options::{CallTimeouts, RedisOptions};
-use crate::url::{Address, Login, StoreUrl, Topology};
+use crate::options::RedisOptions;
+use crate::url::{Address, Login, Topology};
 
 /// Retries of a Cluster connection after a redirection or while slots move.
 const CLUSTER_RETRIES: u32 = 4;
@@ -39,32 +40,19 @@ impl RawConnection {
         value.and_then(Value::extract_error)
     }
 
-    /// Sends a command to every master; returns the replies by address.
-    pub(crate) async fn send_to_masters(
-        &mut self,
-        command: Cmd,
-    ) -> RedisResult<Vec<(String, Value)>> {
-        let connection = match self {
+    /// The reply of each master to `INFO section`, by address; a single server has an empty one.
+    pub(crate) async fn info(&mut self, section: &str) -> RedisResult<BTreeMap<String, String>> {
+        let mut command = redis::cmd("INFO");
+        command.arg(section);
+        match self {
             Self::Single(connection) => {
-                let value = connection.req_packed_command(&command).await?;
-                return Ok(vec![(String::new(), value.extract_error()?)]);
+                Ok(BTreeMap::from([(String::new(), command.query_async(connection).await?)]))
             }
-            Self::Cluster(connection) => connection,
-        };
-        let all_masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-        let Value::Map(replies) = connection.route_command(command, all_masters).await? else {
-            return Err((
-                ErrorKind::UnexpectedReturnType,
-                "a command to all masters returns a map",
-            )
-                .into());
-        };
-        let name = |key| match key {
-            Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Value::SimpleString(text) => text,
-            other => format!("{other:?}"),
-        };
-        Ok(replies.into_iter().map(|(key, value)| (name(key), value)).collect())
+            Self::Cluster(connection) => {
+                let masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+                Ok(redis::from_redis_value(connection.route_command(command, masters).await?)?)
+            }
+        }
     }
 }
 
@@ -77,53 +65,90 @@ pub(crate) enum Purpose {
     Waiting,
 }
 
-/// Opens connections with these addresses, logins and certificates.
-#[derive(Debug)]
-pub(crate) struct Connector {
-    url: StoreUrl,
-    timeouts: CallTimeouts,
-    tls_ca: Option<Vec<u8>>,
-}
-
-impl Connector {
-    pub(crate) fn new(options: &RedisOptions) -> Self {
-        let (url, tls_ca) = (options.url.clone(), options.tls_ca.clone());
-        Self { url, timeouts: options.timeouts, tls_ca }
-    }
-
+impl RedisOptions {
     /// Checks what can be checked without a server.
     pub(crate) fn check(&self) -> RedisResult<()> {
-        match &self.url.topology {
-            Topology::Standalone(address) => self.client(self.info(address)?).map(drop),
-            Topology::Sentinel { sentinels, .. } => {
-                sentinels.iter().try_for_each(|at| self.client(self.info(at)?).map(drop))
-            }
-            Topology::Cluster(addresses) => {
-                let infos: RedisResult<Vec<_>> = addresses.iter().map(|at| self.info(at)).collect();
-                ClusterClientBuilder::new(infos?).build().map(drop)
-            }
-        }
+        self.url.addresses.iter().try_for_each(|at| self.client(self.info(at)?).map(drop))
     }
 
     /// Opens a connection within the timeout.
     pub(crate) async fn connect(&self, purpose: Purpose) -> RedisResult<RawConnection> {
         let connected = tokio::time::timeout(self.timeouts.connect, self.connect_untimed(purpose));
-        connected.await.unwrap_or_else(|_| {
-            let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
-            Err(RedisError::from(late))
-        })
+        connected.await.map_err(std::io::Error::from)?
     }
 
     async fn connect_untimed(&self, purpose: Purpose) -> RedisResult<RawConnection> {
-        match &self.url.topology {
-            Topology::Standalone(address) => {
-                Ok(RawConnection::Single(self.open(self.info(address)?, purpose).await?))
+        let mut failure = RedisError::from((ErrorKind::Client, "the store URL names no server"));
+        for address in &self.url.addresses {
+            let connected = match &self.url.topology {
+                Topology::Standalone => self.connect_server(address, purpose).await,
+                Topology::Sentinel { master, login } => {
+                    self.connect_master(address, master, login, purpose).await
+                }
+                Topology::Cluster => return self.connect_cluster(purpose).await,
+            };
+            match connected {
+                Ok(connection) => return Ok(RawConnection::Single(connection)),
+                Err(error) => failure = error,
             }
-            Topology::Sentinel { sentinels, master, login } => {
-                self.connect_master(sentinels, master, login, purpose).await
-            }
-            Topology::Cluster(addresses) => self.connect_cluster(addresses, purpose).await,
         }
+        Err(failure)
+    }
+
+    async fn connect_server(
+        &self,
+        address: &Address,
+        purpose: Purpose,
+    ) -> RedisResult<MultiplexedConnection> {
+        let reply = self.reply_timeout(purpose);
+        self.open(self.info(address)?, self.timeouts.connect, reply).await
+    }
+
+    /// Asks a sentinel for the master, and checks that it is one.
+    async fn connect_master(
+        &self,
+        sentinel: &Address,
+        master: &str,
+        login: &Login,
+        purpose: Purpose,
+    ) -> RedisResult<MultiplexedConnection> {
+        // A sentinel that does not reply must leave time for the others.
+        let timeout = self.timeouts.connect / 4;
+        let info = self.info_for(sentinel, login_settings(login))?;
+        let mut asked = self.open(info, timeout, timeout).await?;
+        let named: Option<(String, u16)> = redis::cmd("SENTINEL")
+            .arg(("GET-MASTER-ADDR-BY-NAME", master))
+            .query_async(&mut asked)
+            .await?;
+        let (host, port) = named.ok_or((
+            ErrorKind::MasterNameNotFoundBySentinel,
+            "the sentinels do not know a master with this name",
+        ))?;
+        let mut connection = self.connect_server(&Address { host, port }, purpose).await?;
+        let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
+        if role.first() != Some(&Value::BulkString(b"master".into())) {
+            let detail = "the server that the sentinels name is no master";
+            return Err((ErrorKind::Client, detail).into());
+        }
+        Ok(connection)
+    }
+
+    async fn connect_cluster(&self, purpose: Purpose) -> RedisResult<RawConnection> {
+        let infos: RedisResult<Vec<_>> =
+            self.url.addresses.iter().map(|at| self.info(at)).collect();
+        let mut builder = ClusterClientBuilder::new(infos?)
+            .connection_timeout(self.timeouts.connect)
+            .response_timeout(self.reply_timeout(purpose))
+            .retries(CLUSTER_RETRIES)
+            .min_retry_wait(CLUSTER_WAIT_MS.0)
+            .max_retry_wait(CLUSTER_WAIT_MS.1);
+        if self.url.tls {
+            builder = builder.tls(TlsMode::Secure);
+        }
+        if let Some(certificates) = self.certificates() {
+            builder = builder.certs(certificates);
+        }
+        Ok(RawConnection::Cluster(builder.build()?.get_async_connection().await?))
     }
 
     /// The timeout of a reply on a connection for this purpose.
@@ -137,11 +162,12 @@ impl Connector {
     async fn open(
         &self,
         info: ConnectionInfo,
-        purpose: Purpose,
+        connect_timeout: Duration,
+        reply_timeout: Duration,
     ) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeouts.connect))
-            .set_response_timeout(Some(self.reply_timeout(purpose)));
+            .set_connection_timeout(Some(connect_timeout))
+            .set_response_timeout(Some(reply_timeout));
         self.client(info)?.get_multiplexed_async_connection_with_config(&config).await
     }
 
@@ -157,9 +183,9 @@ impl Connector {
         Some(TlsCertificates { client_tls: None, root_cert: Some(root_cert) })
     }
 
-    fn info(&self, address: &Address) -> RedisResult<ConnectionInfo> {
+    fn info(&self, server: &Address) -> RedisResult<ConnectionInfo> {
         let database = i64::from(self.url.database);
-        self.info_for(address, login_settings(&self.url.login).set_db(database))
+        self.info_for(server, login_settings(&self.url.login).set_db(database))
     }
 
     fn info_for(
@@ -173,78 +199,6 @@ impl Connector {
             false => ConnectionAddr::Tcp(host, port),
         };
         Ok(address.into_connection_info()?.set_redis_settings(settings))
-    }
-
-    /// Asks the sentinels one after the other for the master, and checks that it is one.
-    async fn connect_master(
-        &self,
-        sentinels: &[Address],
-        master: &str,
-        login: &Login,
-        purpose: Purpose,
-    ) -> RedisResult<RawConnection> {
-        let mut failure = RedisError::from((ErrorKind::EmptySentinelList, "no sentinel is named"));
-        for sentinel in sentinels {
-            match self.connect_named(sentinel, master, login, purpose).await {
-                Ok(connection) => return Ok(RawConnection::Single(connection)),
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
-    }
-
-    async fn connect_named(
-        &self,
-        sentinel: &Address,
-        master: &str,
-        login: &Login,
-        purpose: Purpose,
-    ) -> RedisResult<MultiplexedConnection> {
-        // A sentinel that does not reply must leave time for the others.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeouts.connect / 4))
-            .set_response_timeout(Some(self.timeouts.connect / 4));
-        let info = self.info_for(sentinel, login_settings(login))?;
-        let mut asked =
-            self.client(info)?.get_multiplexed_async_connection_with_config(&config).await?;
-        let named: Option<(String, u16)> = redis::cmd("SENTINEL")
-            .arg("GET-MASTER-ADDR-BY-NAME")
-            .arg(master)
-            .query_async(&mut asked)
-            .await?;
-        let (host, port) = named.ok_or((
-            ErrorKind::MasterNameNotFoundBySentinel,
-            "the sentinels do not know a master with this name",
-        ))?;
-        let mut connection = self.open(self.info(&Address { host, port })?, purpose).await?;
-        let role: Value = redis::cmd("ROLE").query_async(&mut connection).await?;
-        match role {
-            Value::Array(parts) if parts.first() == Some(&Value::BulkString(b"master".into())) => {
-                Ok(connection)
-            }
-            _ => Err((ErrorKind::Client, "the server that the sentinels name is no master").into()),
-        }
-    }
-
-    async fn connect_cluster(
-        &self,
-        addresses: &[Address],
-        purpose: Purpose,
-    ) -> RedisResult<RawConnection> {
-        let infos: RedisResult<Vec<_>> = addresses.iter().map(|at| self.info(at)).collect();
-        let mut builder = ClusterClientBuilder::new(infos?)
-            .connection_timeout(self.timeouts.connect)
-            .response_timeout(self.reply_timeout(purpose))
-            .retries(CLUSTER_RETRIES)
-            .min_retry_wait(CLUSTER_WAIT_MS.0)
-            .max_retry_wait(CLUSTER_WAIT_MS.1);
-        if self.url.tls {
-            builder = builder.tls(TlsMode::Secure);
-        }
-        if let Some(certificates) = self.certificates() {
-            builder = builder.certs(certificates);
-        }
-        Ok(RawConnection::Cluster(builder.build()?.get_async_connection().await?))
     }
 }
 

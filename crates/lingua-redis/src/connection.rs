@@ -14,13 +14,14 @@ use std::time::Duration;
 use lingua_store::{Result, StoreError};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::connect::{Connector, Purpose, RawConnection};
+use crate::connect::{Purpose, RawConnection};
 use crate::error::{FailureKind, unavailable};
-use crate::identity::{IdentityWatch, text_of};
-use crate::options::CallTimeouts;
-use crate::script::Call;
+use crate::identity::{self, Servers};
+use crate::options::RedisOptions;
+use crate::script::Script;
 
 /// Most idle connections for blocking reads.
 const IDLE_MAX: usize = 4;
@@ -30,14 +31,13 @@ const DOUBLINGS_MAX: u32 = 16;
 
 /// A connection to the store that is replaced when it breaks.
 pub(crate) struct Connection {
-    connector: Connector,
-    timeouts: CallTimeouts,
+    options: Arc<RedisOptions>,
     state: Mutex<State>,
     /// Held by the caller that is connecting.
     connecting: tokio::sync::Mutex<()>,
     /// Idle connections for blocking reads.
     idle: Mutex<Vec<RawConnection>>,
-    pub(crate) identity: IdentityWatch,
+    pub(crate) servers: watch::Sender<Servers>,
 }
 
 #[derive(Default)]
@@ -60,41 +60,32 @@ pub(crate) enum Repeat {
 }
 
 impl Connection {
-    pub(crate) fn new(connector: Connector, timeouts: CallTimeouts) -> Arc<Self> {
-        Arc::new(Self {
-            connector,
-            timeouts,
+    pub(crate) fn new(options: Arc<RedisOptions>) -> Self {
+        Self {
+            options,
             state: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             idle: Mutex::default(),
-            identity: IdentityWatch::default(),
-        })
+            servers: watch::Sender::default(),
+        }
     }
 
-    /// Calls a script.
-    pub(crate) async fn run(&self, call: &Call) -> Result<Value> {
-        self.run_as(call, Repeat::Idempotent).await
-    }
-
-    pub(crate) async fn run_as(&self, call: &Call, repeat: Repeat) -> Result<Value> {
-        self.attempt(call.command(), Some(call), repeat).await
-    }
-
-    /// Sends a command that may be sent twice.
-    pub(crate) async fn send(&self, command: &Cmd) -> Result<Value> {
-        self.attempt(command, None, Repeat::Idempotent).await
-    }
-
-    async fn attempt(&self, command: &Cmd, call: Option<&Call>, repeat: Repeat) -> Result<Value> {
-        let mut first = true;
+    /// Sends a command, or calls a script with it.
+    pub(crate) async fn run(
+        &self,
+        script: Option<&Script>,
+        command: &Cmd,
+        repeat: Repeat,
+    ) -> Result<Value> {
+        let mut is_first = true;
         loop {
             let (generation, mut link) = self.link().await?;
             let started = Instant::now();
             let mut sent = link.send(command).await;
-            if let (Err(error), Some(call)) = (&sent, call)
+            if let (Err(error), Some(script)) = (&sent, script)
                 && FailureKind::of(error) == FailureKind::NoScript
             {
-                sent = link.send(&call.in_full()).await;
+                sent = link.send(&script.command_in_full(command)).await;
             }
             let error = match sent {
                 Ok(value) => return Ok(value),
@@ -110,11 +101,11 @@ impl Connection {
                 // The caller has already waited for the whole timeout.
                 _ => false,
             };
-            if !(first && again) {
+            if !(is_first && again) {
                 tracing::debug!(%error, ?kind, "an operation on the store failed");
                 return Err(kind.to_store_error(&error, started.elapsed()));
             }
-            first = false;
+            is_first = false;
         }
     }
 
@@ -123,19 +114,17 @@ impl Connection {
         if let Some(present) = self.present()? {
             return Ok(present);
         }
-        let _dialling = self.connecting.lock().await;
+        let _connecting = self.connecting.lock().await;
         // Another caller may have connected, or failed to, in the meantime.
         if let Some(present) = self.present()? {
             return Ok(present);
         }
-        let mut link = match self.connector.connect(Purpose::Calls).await {
-            Ok(link) => link,
-            Err(error) => return Err(self.refuse(unavailable(&error))),
+        let connected = async {
+            let mut link = self.options.connect(Purpose::Calls).await?;
+            // The server's identity must be known before its first command.
+            identity::check(&self.servers, &mut link).await.map(|()| link)
         };
-        // The server's identity must be known before its first command.
-        if let Err(error) = self.identity.check(&mut link).await {
-            return Err(self.refuse(unavailable(&error)));
-        }
+        let link = connected.await.map_err(|error| self.refuse(unavailable(&error)))?;
         let mut state = self.state.lock();
         state.generation += 1;
         state.failures = 0;
@@ -158,8 +147,10 @@ impl Connection {
     fn refuse(&self, error: StoreError) -> StoreError {
         let mut state = self.state.lock();
         let doubled = 2u32.saturating_pow(state.failures.min(DOUBLINGS_MAX));
-        let longest = self.timeouts.reconnect_min.saturating_mul(doubled);
-        let pause = jittered(longest.min(self.timeouts.reconnect_max));
+        let timeouts = &self.options.timeouts;
+        let longest = timeouts.reconnect_min.saturating_mul(doubled).min(timeouts.reconnect_max);
+        // Between half of the longest pause and all of it.
+        let pause = longest.mul_f64(0.5 + rand::random::<f64>() / 2.0);
         if state.failures == 0 {
             tracing::warn!(%error, "the store is unreachable");
         }
@@ -180,7 +171,7 @@ impl Connection {
     /// identity must be known before its first reply.
     pub(crate) async fn check_identity(&self) {
         let Ok((generation, mut link)) = self.link().await else { return };
-        if let Err(error) = self.identity.check(&mut link).await {
+        if let Err(error) = identity::check(&self.servers, &mut link).await {
             tracing::debug!(%error, "a server did not reply with its identity");
             self.discard(generation);
         }
@@ -189,18 +180,15 @@ impl Connection {
     /// The reply of each master to `INFO section`.
     pub(crate) async fn info(&self, section: &str) -> Result<BTreeMap<String, String>> {
         let (_, mut link) = self.link().await?;
-        let mut command = redis::cmd("INFO");
-        command.arg(section);
-        let replies = link.send_to_masters(command).await.map_err(|error| unavailable(&error))?;
-        Ok(replies.iter().map(|(at, reply)| (at.clone(), text_of(reply))).collect())
+        link.info(section).await.map_err(|error| unavailable(&error))
     }
 
     /// Blocks on the server until a stream has an entry after `after`, or until the timeout. Uses a
     /// connection of its own, because commands that are sent behind it wait as well.
     pub(crate) async fn wait_for(&self, stream: &str, after: u64) -> Result<()> {
         let mut command = redis::cmd("XREAD");
-        command.arg("COUNT").arg(1).arg("BLOCK").arg(self.timeouts.block.as_millis() as u64);
-        command.arg("STREAMS").arg(stream).arg(format!("{after}-0"));
+        command.arg(("COUNT", 1, "BLOCK", self.options.timeouts.block.as_millis() as u64));
+        command.arg(("STREAMS", stream, format!("{after}-0")));
         loop {
             let idle = self.idle.lock().pop();
             let was_idle = idle.is_some();
@@ -230,22 +218,12 @@ impl Connection {
     async fn connect_for_waiting(&self) -> Result<RawConnection> {
         // If the store is down, only one caller at a time tries to connect.
         self.link().await?;
-        self.connector.connect(Purpose::Waiting).await.map_err(|error| unavailable(&error))
+        self.options.connect(Purpose::Waiting).await.map_err(|error| unavailable(&error))
     }
-}
-
-/// A random duration between half of the longest and the longest.
-fn jittered(longest: Duration) -> Duration {
-    longest.mul_f64(0.5 + rand::random::<f64>() / 2.0)
 }
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = self.state.lock();
-        f.debug_struct("Connection")
-            .field("connector", &self.connector)
-            .field("connected", &state.link.is_some())
-            .field("generation", &state.generation)
-            .finish_non_exhaustive()
+        f.debug_struct("Connection").field("options", &self.options).finish_non_exhaustive()
     }
 }

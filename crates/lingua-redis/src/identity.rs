@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use redis::{RedisResult, Value};
+use redis::{InfoDict, RedisResult};
 use tokio::sync::watch;
 
 use crate::connect::RawConnection;
@@ -31,50 +31,29 @@ pub struct ServerIdentity {
     pub replication_id: String,
 }
 
-/// Holds the identities and notifies watchers.
-#[derive(Debug)]
-pub(crate) struct IdentityWatch(watch::Sender<Servers>);
-
-impl Default for IdentityWatch {
-    fn default() -> Self {
-        Self(watch::Sender::new(Servers::default()))
-    }
-}
-
-impl IdentityWatch {
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Servers> {
-        self.0.subscribe()
-    }
-
-    /// How often the identities have changed. Costs one uncontended lock.
-    pub(crate) fn changes(&self) -> u64 {
-        self.0.borrow().changes
-    }
-
-    /// Reads the identities of the servers.
-    pub(crate) async fn check(&self, connection: &mut RawConnection) -> RedisResult<()> {
-        let mut texts: BTreeMap<String, String> = BTreeMap::new();
-        // Servers before 7.0 accept one section at a time.
-        for section in ["server", "replication"] {
-            let mut command = redis::cmd("INFO");
-            command.arg(section);
-            for (address, reply) in connection.send_to_masters(command).await? {
-                texts.entry(address).or_default().push_str(&text_of(&reply));
-            }
+/// Reads the identities of the servers and notifies those who watch them.
+pub(crate) async fn check(
+    known: &watch::Sender<Servers>,
+    connection: &mut RawConnection,
+) -> RedisResult<()> {
+    let mut texts: BTreeMap<String, String> = BTreeMap::new();
+    // Servers before 7.0 accept one section at a time.
+    for section in ["server", "replication"] {
+        for (address, text) in connection.info(section).await? {
+            texts.entry(address).or_default().push_str(&text);
         }
-        let mut servers = BTreeMap::new();
-        for (address, text) in texts {
-            let (server, is_master) = read(&text);
-            if !is_master {
-                // It would refuse writes and reply with old data.
-                let refused = std::io::Error::other("the server is a replica");
-                return Err(refused.into());
-            }
-            servers.insert(address, server);
-        }
-        self.0.send_if_modified(|known| update(known, servers));
-        Ok(())
     }
+    let mut servers = BTreeMap::new();
+    for (address, text) in texts {
+        let (server, is_master) = read(&text);
+        if !is_master {
+            // It would refuse writes and reply with old data.
+            return Err(std::io::Error::other("the server is a replica").into());
+        }
+        servers.insert(address, server);
+    }
+    known.send_if_modified(|known| update(known, servers));
+    Ok(())
 }
 
 /// Replaces the identities; returns whether they differ.
@@ -94,20 +73,10 @@ fn update(known: &mut Servers, servers: BTreeMap<String, ServerIdentity>) -> boo
     true
 }
 
-pub(crate) fn text_of(reply: &Value) -> String {
-    match reply {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::VerbatimString { text, .. } => text.clone(),
-        _ => String::new(),
-    }
-}
-
 /// The identity of a server, and whether it is a master.
 fn read(text: &str) -> (ServerIdentity, bool) {
-    let field = |name: &str| {
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        value.unwrap_or_default().trim().to_owned()
-    };
+    let info = InfoDict::new(text);
+    let field = |name: &str| info.get::<String>(name).unwrap_or_default();
     let (run_id, replication_id) = (field("run_id"), field("master_replid"));
     (ServerIdentity { run_id, replication_id }, field("role") == "master")
 }

@@ -9,7 +9,7 @@
 //! | `jobs/list.rs` | pages and orphans, over all shards |
 
 use lingua_core::job::{JobState, Stage};
-use lingua_core::{Attempt, InstanceId, JobId};
+use lingua_core::{Attempt, JobId};
 use lingua_store::contract::{
     AdvanceReply, AdvanceRequest, CreateReply, JOB_BYTES_MAX, JobRecord, NewJob,
 };
@@ -17,7 +17,7 @@ use lingua_store::{Result, StoreError};
 use redis::Value;
 
 use crate::keys::{SHARDS, ShardKeys, shard_of};
-use crate::reply::{ScriptReply, corrupt};
+use crate::reply::{convert, corrupt, parse, read_job};
 use crate::script::{JOB_ADVANCE, JOB_CREATE};
 use crate::store::RedisStore;
 
@@ -37,24 +37,24 @@ impl RedisStore {
     pub(crate) async fn create_job(&self, job: NewJob) -> Result<CreateReply> {
         let what = "a job's specification in bytes";
         StoreError::check_limit(what, job.spec.len(), JOB_BYTES_MAX)?;
-        let limits = &self.limits;
+        let limits = &self.options.limits;
         let (record, shard) = (self.keys.job(job.id), self.shard(job.id));
         let keys = [&record[..], shard.all.as_bytes(), shard.open.as_bytes()];
-        let call = JOB_CREATE.call(self.script_ms(), &keys);
-        let call = call.arg(head::member(&job.owner, job.id));
-        let call = call.arg(head::start(head::NEW, &job.owner, NO_TOKEN));
-        let call = call.arg(head::rest(job.deadline_ms, job.recoverable)).arg(&job.spec[..]);
-        let call = call.arg(limits.job_record_ms).arg(per_shard(limits.open_jobs_max));
-        match self.connection.run(&call).await? {
+        let args = (
+            head::member(&job.owner, job.id),
+            head::start(head::NEW, &job.owner, NO_TOKEN),
+            head::rest(job.deadline_ms, job.recoverable),
+            &job.spec[..],
+            limits.job_record_ms,
+            per_shard(limits.open_jobs_max),
+        );
+        match self.call(&JOB_CREATE, &keys, args).await? {
             Value::Int(1) => Ok(CreateReply::Created),
             Value::Int(_) => {
                 let (what, limit) = ("the number of open jobs", limits.open_jobs_max);
                 Err(StoreError::LimitReached { what, limit })
             }
-            other => {
-                let record = head::read(job.id, &mut ScriptReply::new(other)?)?;
-                Ok(CreateReply::Exists(Box::new(record)))
-            }
+            known => Ok(CreateReply::Exists(Box::new(head::read(job.id, convert(known)?)?))),
         }
     }
 
@@ -64,64 +64,65 @@ impl RedisStore {
         let (owner, job) = (&step.owner, step.job);
         let (record, shard) = (self.keys.job(job), self.shard(job));
         let [all, open, ended] = [&shard.all, &shard.open, &shard.ended].map(String::as_bytes);
-        let call = JOB_ADVANCE.call(self.script_ms(), &[&record, all, open, ended]);
         let mut expected = head::start(step.from, owner, NO_TOKEN);
         expected.truncate(expected.len() - size_of_val(&NO_TOKEN));
-        let call = call.arg(head::member(owner, job)).arg(expected);
-        let call = call.arg(head::start(step.to, owner, step.token));
-        let call = call.arg(head::grant_text(step.grant.as_ref())).arg(self.limits.job_record_ms);
-        let call = call.arg(self.ended_jobs_max(&step));
-        let call = match &step.outcome {
-            Some(outcome) => call.arg(&outcome[..]),
-            None => call,
-        };
-        let mut reply = match self.connection.run(&call).await? {
-            Value::Int(1) => return Ok(AdvanceReply::Advanced),
-            Value::Int(_) => return Ok(AdvanceReply::NotFound),
-            other => ScriptReply::new(other)?,
-        };
-        if reply.is_text() {
-            reply.text()?;
-            self.drop_records(reply).await?;
-            return Ok(AdvanceReply::Advanced);
+        let args = (
+            head::member(owner, job),
+            expected,
+            head::start(step.to, owner, step.token),
+            head::grant_text(step.grant.as_ref()),
+            self.options.limits.job_record_ms,
+            self.ended_jobs_max(&step),
+            step.outcome.as_deref(),
+        );
+        match self.call(&JOB_ADVANCE, &[&record, all, open, ended], args).await? {
+            Value::Int(1) => Ok(AdvanceReply::Advanced),
+            Value::Int(_) => Ok(AdvanceReply::NotFound),
+            Value::Array(parts) if matches!(parts.first(), Some(Value::BulkString(_))) => {
+                let words: Vec<String> = convert(Value::Array(parts))?;
+                self.drop_records(&words[1..]).await?;
+                Ok(AdvanceReply::Advanced)
+            }
+            conflict => {
+                let (code, attempt, owner): (u64, u32, String) = convert(conflict)?;
+                let stage = Stage { state: state(code)?, attempt: Attempt(attempt) };
+                Ok(AdvanceReply::Conflict { stage, owner: parse(&owner)? })
+            }
         }
-        let state = state(reply.number()?)?;
-        let stage = Stage { state, attempt: Attempt(reply.small()?) };
-        Ok(AdvanceReply::Conflict { stage, owner: reply.parse::<InstanceId>()? })
     }
 
     /// How many ended jobs a shard may keep, or -1 if this step drops none.
     fn ended_jobs_max(&self, step: &AdvanceRequest) -> i64 {
-        let max = per_shard(self.limits.ended_jobs_max) as i64;
+        let max = per_shard(self.options.limits.ended_jobs_max) as i64;
         let drops = max < DROP_ALWAYS_BELOW || step.token.is_multiple_of(DROP_EVERY);
         if drops { max } else { -1 }
     }
 
     pub(crate) async fn job(&self, job: JobId) -> Result<Option<JobRecord>> {
         let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.job(job)).arg(&["h", "s", "o"]);
-        let value = self.connection.send(&command).await?;
-        if matches!(&value, Value::Array(parts) if parts.first() == Some(&Value::Nil)) {
+        command.arg((self.keys.job(job), "h", "s", "o"));
+        let fields: head::Fields = self.query(&command).await?;
+        if fields.0.is_empty() {
             return Ok(None);
         }
-        let record = head::read(job, &mut ScriptReply::new(value)?)?;
+        let record = head::read(job, fields)?;
         // The servers' own clock has removed old records; a clock that a test moves has not.
-        let kept_until_ms = record.updated_ms.saturating_add(self.limits.job_record_ms);
+        let kept_until_ms = record.updated_ms.saturating_add(self.options.limits.job_record_ms);
         let is_old = record.stage.state.is_terminal() && kept_until_ms < self.script_ms();
         Ok((!is_old).then_some(record))
     }
 
     /// Removes the records of jobs that were taken off the lists early. They would expire anyway,
     /// so a failure does no harm.
-    async fn drop_records(&self, mut jobs: ScriptReply) -> Result<()> {
+    async fn drop_records(&self, jobs: &[String]) -> Result<()> {
         if jobs.is_empty() {
             return Ok(());
         }
         let mut command = redis::cmd("UNLINK");
-        while !jobs.is_empty() {
-            command.arg(self.keys.job(jobs.job()?));
+        for job in jobs {
+            command.arg(self.keys.job(read_job(job)?));
         }
-        self.connection.send(&command).await.map(drop)
+        self.query(&command).await
     }
 
     fn shard(&self, job: JobId) -> &ShardKeys {

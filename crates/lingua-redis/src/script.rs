@@ -1,8 +1,8 @@
 //! The scripts: one for each operation, behind its shared parts of `scripts/prelude/` and with its
 //! constants written in.
 //!
-//! Start at [`Script::call`]. A script is called by its hash. A server that does not know it gets
-//! the whole text once (see [`Call::in_full`]).
+//! Start at [`Script::command`]. A script is called by its hash. A server that does not know it
+//! gets the whole text once (see [`Script::command_in_full`]).
 
 use std::sync::LazyLock;
 
@@ -75,44 +75,27 @@ impl Script {
         Self { text, hash }
     }
 
-    /// Starts a call with its keys; the time is always the first argument.
-    pub(crate) fn call<K: AsRef<[u8]>>(&'static self, now_ms: u64, keys: &[K]) -> Call {
+    /// The call by hash. The time is always the first argument.
+    pub(crate) fn command(
+        &self,
+        now_ms: u64,
+        keys: &[impl AsRef<[u8]>],
+        args: impl ToRedisArgs,
+    ) -> Cmd {
         let mut command = Cmd::with_capacity(ARGS, BYTES);
         command.arg("EVALSHA").arg(&self.hash).arg(keys.len());
         for key in keys {
             command.arg(key.as_ref());
         }
-        command.arg(now_ms);
-        Call { script: self, command }
-    }
-}
-
-/// A call of a script.
-pub(crate) struct Call {
-    script: &'static Script,
-    command: Cmd,
-}
-
-impl Call {
-    pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Self {
-        self.command.arg(arg);
-        self
-    }
-
-    pub(crate) fn push(&mut self, arg: impl ToRedisArgs) {
-        self.command.arg(arg);
-    }
-
-    /// The call by hash.
-    pub(crate) fn command(&self) -> &Cmd {
-        &self.command
+        command.arg(now_ms).arg(args);
+        command
     }
 
     /// The same call with the whole text of the script, which the server then remembers.
-    pub(crate) fn in_full(&self) -> Cmd {
+    pub(crate) fn command_in_full(&self, by_hash: &Cmd) -> Cmd {
         let mut command = redis::cmd("EVAL");
-        command.arg(&self.script.text);
-        for arg in self.command.args_iter().skip(2) {
+        command.arg(&self.text);
+        for arg in by_hash.args_iter().skip(2) {
             if let Arg::Simple(bytes) = arg {
                 command.arg(bytes);
             }

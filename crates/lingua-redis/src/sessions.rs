@@ -3,7 +3,7 @@
 use lingua_store::Result;
 use lingua_store::contract::{SaveSessionReply, SaveSessionRequest, SessionRecord};
 
-use crate::reply::{ScriptReply, corrupt};
+use crate::reply::ScriptReply;
 use crate::script::SESSION_SAVE;
 use crate::store::RedisStore;
 
@@ -14,26 +14,20 @@ impl RedisStore {
     ) -> Result<SaveSessionReply> {
         request.check()?;
         let SaveSessionRequest { id, replaces, body, keep_ms } = request;
-        let call = SESSION_SAVE.call(self.script_ms(), &[self.keys.session(&id)]);
-        let call = call.arg(replaces).arg(&*body).arg(keep_ms);
-        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
-        Ok(match reply.flag()? {
+        let (key, args) = (self.keys.session(&id), (replaces, &*body, keep_ms));
+        let mut reply: ScriptReply = self.call(&SESSION_SAVE, &[key], args).await?;
+        Ok(match reply.next()? {
             true => SaveSessionReply::Saved,
-            false => SaveSessionReply::Conflict { version: reply.number()? },
+            false => SaveSessionReply::Conflict { version: reply.next()? },
         })
     }
 
     pub(crate) async fn session(&self, id: &str) -> Result<Option<SessionRecord>> {
         let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.session(id)).arg("version").arg("body").arg("until");
-        let mut reply = ScriptReply::new(self.connection.send(&command).await?)?;
-        let Some(version) = reply.maybe_bytes()? else { return Ok(None) };
-        let (body, until) = (reply.bytes()?, reply.text()?);
-        let number = |text: &str| text.parse::<u64>().map_err(|_| corrupt("a session's record"));
-        let version = number(&String::from_utf8_lossy(&version))?;
-        if number(&until)? < self.now_ms().await? {
-            return Ok(None);
-        }
-        Ok(Some(SessionRecord { version, body: body.into() }))
+        command.arg((self.keys.session(id), "version", "body", "until"));
+        let fields: (Option<u64>, Vec<u8>, Option<u64>) = self.query(&command).await?;
+        let (Some(version), body, Some(until_ms)) = fields else { return Ok(None) };
+        let is_kept = until_ms >= self.now_ms().await?;
+        Ok(is_kept.then(|| SessionRecord { version, body: body.into() }))
     }
 }

@@ -4,28 +4,29 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
+use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Term};
 use lingua_store::contract::*;
-use lingua_store::{Clock, ManualClock, Result, StoreLimits};
+use lingua_store::{Clock, ManualClock, Result};
 use parking_lot::Mutex;
+use redis::{Cmd, FromRedisValue, ToRedisArgs};
 use tokio::sync::watch;
 
-use crate::connect::Connector;
-use crate::connection::Connection;
+use crate::connection::{Connection, Repeat};
 use crate::error::ConnectError;
 use crate::identity::Servers;
 use crate::keys::Keys;
 use crate::options::RedisOptions;
+use crate::reply::convert;
+use crate::script::Script;
 
 /// The store over Redis or Valkey. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct RedisStore {
     pub(crate) connection: Arc<Connection>,
     pub(crate) keys: Arc<Keys>,
-    pub(crate) rules: Rules,
-    pub(crate) limits: StoreLimits,
-    clock: Option<ManualClock>,
+    pub(crate) options: Arc<RedisOptions>,
     /// The name of the feed that was read last.
     pub(crate) feed_name: Arc<Mutex<Option<String>>>,
 }
@@ -36,18 +37,12 @@ impl RedisStore {
     ///
     /// Must be called within a Tokio runtime.
     pub fn open(options: RedisOptions) -> std::result::Result<Self, ConnectError> {
-        let connector = Connector::new(&options);
-        connector.check().map_err(|error| ConnectError::Settings(error.to_string()))?;
-        let connection = Connection::new(connector, options.timeouts);
-        watch_identity(&connection, &options);
-        Ok(Self {
-            connection,
-            keys: Arc::new(Keys::new(&options.key_prefix)),
-            rules: options.rules,
-            limits: options.limits,
-            clock: options.clock,
-            feed_name: Arc::default(),
-        })
+        options.check().map_err(|error| ConnectError::Settings(error.to_string()))?;
+        let options = Arc::new(options);
+        let connection = Arc::new(Connection::new(Arc::clone(&options)));
+        watch_identity(&connection, options.timeouts.identity);
+        let keys = Arc::new(Keys::new(&options.key_prefix));
+        Ok(Self { connection, keys, options, feed_name: Arc::default() })
     }
 
     /// Opens the store and waits until a server has replied.
@@ -69,18 +64,34 @@ impl RedisStore {
 
     /// The servers' identities. When `changes` rises, confirmed writes may have been lost.
     pub fn watch_servers(&self) -> watch::Receiver<Servers> {
-        self.connection.identity.subscribe()
+        self.connection.servers.subscribe()
     }
 
     /// The time for the scripts: 0 means the server's own.
     pub(crate) fn script_ms(&self) -> u64 {
-        self.clock.as_ref().map_or(0, ManualClock::now_ms)
+        self.options.clock.as_ref().map_or(0, ManualClock::now_ms)
+    }
+
+    /// Calls a script that may be called twice.
+    pub(crate) async fn call<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        keys: &[impl AsRef<[u8]>],
+        args: impl ToRedisArgs,
+    ) -> Result<T> {
+        let command = script.command(self.script_ms(), keys, args);
+        convert(self.connection.run(Some(script), &command, Repeat::Idempotent).await?)
+    }
+
+    /// Sends a command that may be sent twice.
+    pub(crate) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
+        convert(self.connection.run(None, command, Repeat::Idempotent).await?)
     }
 }
 
 /// Checks the servers' identities from time to time, as long as the store exists.
-fn watch_identity(connection: &Arc<Connection>, options: &RedisOptions) {
-    let (connection, pause) = (Arc::downgrade(connection), options.timeouts.identity);
+fn watch_identity(connection: &Arc<Connection>, pause: Duration) {
+    let connection = Arc::downgrade(connection);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(pause).await;
@@ -94,7 +105,7 @@ macro_rules! forward_to_methods {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $Type:ty),*) -> $Reply:ty;)*) => {
         impl Store for RedisStore {
             fn identity(&self) -> StoreIdentity {
-                StoreIdentity(self.connection.identity.changes())
+                StoreIdentity(self.connection.servers.borrow().changes)
             }
 
             $(

@@ -98,25 +98,25 @@ impl fmt::Debug for Login {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Topology {
     /// One server.
-    Standalone(Address),
-    /// The server that the sentinels name.
+    Standalone,
+    /// The addresses are of sentinels, which are asked one after the other for the master.
     Sentinel {
-        /// Asked one after the other.
-        sentinels: Vec<Address>,
         /// The master's name in their configuration.
         master: String,
         /// The login at the sentinels.
         login: Login,
     },
     /// Several servers that divide the keys among them.
-    Cluster(Vec<Address>),
+    Cluster,
 }
 
 /// A parsed store URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUrl {
-    /// The servers.
+    /// How the servers work together.
     pub topology: Topology,
+    /// The servers or sentinels, at least one.
+    pub addresses: Vec<Address>,
     /// Whether connections use TLS.
     pub tls: bool,
     /// The login at the servers.
@@ -143,37 +143,27 @@ impl FromStr for StoreUrl {
             None => (Login::default(), authority),
         };
         let path = path.trim_end_matches('/');
-        let (topology, database) = match kind {
-            "" => {
-                no_parameters(parameters)?;
-                let mut servers = read_addresses(hosts, PORT)?;
-                let one = (servers.len() == 1).then(|| servers.remove(0));
-                let one = one.ok_or(UrlError::Count(
-                    servers.len(),
-                    "for several use redis+sentinel:// or redis+cluster://",
-                ))?;
-                (Topology::Standalone(one), read_database(path)?)
-            }
+        let (mut topology, port, database) = match kind {
+            "" => (Topology::Standalone, PORT, path),
             "sentinel" => {
-                let sentinels = read_addresses(hosts, SENTINEL_PORT)?;
                 let (master, database) = path.split_once('/').unwrap_or((path, ""));
                 if master.is_empty() {
                     return Err(UrlError::NoMaster);
                 }
-                let (master, login) = (master.to_owned(), read_parameters(parameters)?);
-                let topology = Topology::Sentinel { sentinels, master, login };
-                (topology, read_database(database)?)
+                let (master, login) = (master.to_owned(), Login::default());
+                (Topology::Sentinel { master, login }, SENTINEL_PORT, database)
             }
-            "cluster" => {
-                no_parameters(parameters)?;
-                if !path.is_empty() && path != "0" {
-                    return Err(UrlError::ClusterDatabase(path.to_owned()));
-                }
-                (Topology::Cluster(read_addresses(hosts, PORT)?), 0)
-            }
+            "cluster" if matches!(path, "" | "0") => (Topology::Cluster, PORT, path),
+            "cluster" => return Err(UrlError::ClusterDatabase(path.to_owned())),
             _ => return Err(UrlError::Scheme),
         };
-        Ok(Self { topology, tls, login, database })
+        let addresses = read_addresses(hosts, port)?;
+        if topology == Topology::Standalone && addresses.len() > 1 {
+            let instead = "for several use redis+sentinel:// or redis+cluster://";
+            return Err(UrlError::Count(addresses.len(), instead));
+        }
+        read_parameters(parameters, &mut topology)?;
+        Ok(Self { topology, addresses, tls, login, database: read_database(database)? })
     }
 }
 
@@ -181,15 +171,14 @@ impl fmt::Display for StoreUrl {
     /// Without user and password, for people and logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let base = if self.tls { "rediss" } else { "redis" };
-        let list = |addresses: &[Address]| {
-            addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(",")
-        };
+        let addresses: Vec<String> = self.addresses.iter().map(Address::to_string).collect();
+        let (addresses, database) = (addresses.join(","), self.database);
         match &self.topology {
-            Topology::Standalone(address) => write!(f, "{base}://{address}/{}", self.database),
-            Topology::Sentinel { sentinels, master, .. } => {
-                write!(f, "{base}+sentinel://{}/{master}/{}", list(sentinels), self.database)
+            Topology::Standalone => write!(f, "{base}://{addresses}/{database}"),
+            Topology::Sentinel { master, .. } => {
+                write!(f, "{base}+sentinel://{addresses}/{master}/{database}")
             }
-            Topology::Cluster(addresses) => write!(f, "{base}+cluster://{}", list(addresses)),
+            Topology::Cluster => write!(f, "{base}+cluster://{addresses}"),
         }
     }
 }
@@ -200,24 +189,21 @@ fn read_login(text: &str) -> Result<Login, UrlError> {
     Ok(Login { user, password: password.map(unescape).transpose()? })
 }
 
-fn no_parameters(text: &str) -> Result<(), UrlError> {
-    match text.split('=').next() {
-        None | Some("") => Ok(()),
-        Some(name) => Err(UrlError::Parameter(name.to_owned())),
-    }
-}
-
-fn read_parameters(text: &str) -> Result<Login, UrlError> {
-    let mut login = Login::default();
+/// Only the sentinels have parameters: another login than the servers.
+fn read_parameters(text: &str, topology: &mut Topology) -> Result<(), UrlError> {
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        match name {
-            "sentinel_user" => login.user = Some(unescape(value)?),
-            "sentinel_password" => login.password = Some(unescape(value)?),
+        match (name, &mut *topology) {
+            ("sentinel_user", Topology::Sentinel { login, .. }) => {
+                login.user = Some(unescape(value)?);
+            }
+            ("sentinel_password", Topology::Sentinel { login, .. }) => {
+                login.password = Some(unescape(value)?);
+            }
             _ => return Err(UrlError::Parameter(name.to_owned())),
         }
     }
-    Ok(login)
+    Ok(())
 }
 
 fn read_addresses(text: &str, default_port: u16) -> Result<Vec<Address>, UrlError> {
@@ -249,28 +235,20 @@ fn read_address(text: &str, default_port: u16) -> Result<Address, UrlError> {
 }
 
 fn read_database(text: &str) -> Result<u16, UrlError> {
-    match text {
-        "" => Ok(0),
-        _ => match text.parse() {
-            Ok(number @ 0..=9999) => Ok(number),
-            _ => Err(UrlError::Database(text.to_owned())),
-        },
+    match text.parse() {
+        _ if text.is_empty() => Ok(0),
+        Ok(number @ 0..=9999) => Ok(number),
+        _ => Err(UrlError::Database(text.to_owned())),
     }
 }
 
 fn unescape(text: &str) -> Result<String, UrlError> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [byte, tail @ ..] = rest {
-        rest = tail;
-        if *byte != b'%' {
-            bytes.push(*byte);
-            continue;
-        }
-        let pair = rest.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
-        let code = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        bytes.push(code.ok_or(UrlError::Escape)?);
-        rest = &rest[2..];
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).ok_or(UrlError::Escape)?;
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| UrlError::Escape)?);
+        bytes.extend_from_slice(rest.as_bytes());
     }
     String::from_utf8(bytes).map_err(|_| UrlError::Escape)
 }

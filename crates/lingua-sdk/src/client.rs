@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::Method;
 use hyper::header::HeaderName;
+use hyper::{Method, Response, StatusCode};
 use lingua_core::job::JobState;
 use lingua_core::{JobId, LangPair, NodeId};
 use lingua_wire::client::{CancelResponse, Dispatch, DispatchResponse};
@@ -26,8 +26,8 @@ mod transport;
 
 pub use error::ClientError;
 
-use crate::tls::Trust;
-use transport::{HttpRequest, HttpResponse, Transport, header_value};
+use crate::tls;
+use transport::{HttpRequest, Transport, header_value};
 
 /// How long a request may take, besides the time that it asks the scheduler to wait.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -58,20 +58,17 @@ impl Client {
 
     /// Shows this token with every request.
     pub fn with_token(mut self, token: &str) -> Result<Self, ClientError> {
-        self.transport.set_token(token)?;
+        let mut value = header_value("token", &format!("Bearer {token}"))?;
+        value.set_sensitive(true);
+        self.transport.token = Some(value);
         Ok(self)
     }
 
     /// Trusts the certificates in this PEM file instead of those of this machine.
     pub fn with_ca(mut self, path: &Path) -> Result<Self, ClientError> {
-        let trust = Trust::file(path).map_err(|detail| ClientError::BadCa { detail })?;
+        let trust = tls::trust_file(path).map_err(|detail| ClientError::BadCa { detail })?;
         self.transport.set_trust(&trust);
         Ok(self)
-    }
-
-    /// The address that requests go to.
-    pub fn base_url(&self) -> &str {
-        self.transport.base()
     }
 
     /// Sends a job to a node and returns once it was sent.
@@ -162,20 +159,20 @@ impl Client {
     /// The metrics in the text format of Prometheus.
     pub async fn metrics(&self) -> Result<String, ClientError> {
         let response = self.send(get("/metrics")).await?;
-        let text = std::str::from_utf8(&response.body);
+        let text = std::str::from_utf8(response.body());
         text.map(str::to_owned).map_err(|error| self.bad_response(&response, &error.to_string()))
     }
 
     /// The body of a route's response, for tools that pass it on.
     pub async fn get_raw(&self, path: &str) -> Result<Bytes, ClientError> {
-        Ok(self.send(get(path).waiting(RAW_WAIT_MS)).await?.body)
+        Ok(self.send(get(path).waiting(RAW_WAIT_MS)).await?.into_body())
     }
 
     /// The body of the response to a posted body, for tools that pass it on.
     pub async fn post_raw(&self, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
         let body = Some(body).filter(|body| !body.is_empty());
         let request = request(Method::POST, path.to_owned(), body);
-        Ok(self.send(request.waiting(RAW_WAIT_MS)).await?.body)
+        Ok(self.send(request.waiting(RAW_WAIT_MS)).await?.into_body())
     }
 
     /// Whether the instance is alive.
@@ -190,9 +187,9 @@ impl Client {
 
     async fn is_up(&self, path: &str) -> Result<bool, ClientError> {
         let response = self.transport.send(get(path)).await?;
-        match response.status {
-            200..300 => Ok(true),
-            503 => Ok(false),
+        match response.status() {
+            status if status.is_success() => Ok(true),
+            StatusCode::SERVICE_UNAVAILABLE => Ok(false),
             _ => Err(self.refused(&response)),
         }
     }
@@ -202,31 +199,32 @@ impl Client {
         request: HttpRequest,
     ) -> Result<M, ClientError> {
         let response = self.send(request).await?;
-        parse(&response.body).map_err(|error| self.bad_response(&response, &error.detail))
+        parse(response.body()).map_err(|error| self.bad_response(&response, &error.detail))
     }
 
     /// The response of a request that succeeded.
-    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, ClientError> {
+    async fn send(&self, request: HttpRequest) -> Result<Response<Bytes>, ClientError> {
         let response = self.transport.send(request).await?;
-        match response.status {
-            200..300 => Ok(response),
-            _ => Err(self.refused(&response)),
+        match response.status().is_success() {
+            true => Ok(response),
+            false => Err(self.refused(&response)),
         }
     }
 
-    fn refused(&self, response: &HttpResponse) -> ClientError {
-        match parse::<ErrorBody>(&response.body) {
-            Ok(body) => ClientError::Refused { body: Box::new(body), status: response.status },
+    fn refused(&self, response: &Response<Bytes>) -> ClientError {
+        let status = response.status().as_u16();
+        match parse::<ErrorBody>(response.body()) {
+            Ok(body) => ClientError::Refused { body: Box::new(body), status },
             Err(_) => {
-                let text = String::from_utf8_lossy(&response.body);
+                let text = String::from_utf8_lossy(response.body());
                 let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
                 self.bad_response(response, &format!("{shown:?}"))
             }
         }
     }
 
-    fn bad_response(&self, response: &HttpResponse, detail: &str) -> ClientError {
-        let (url, status) = (self.base_url().to_owned(), response.status);
+    fn bad_response(&self, response: &Response<Bytes>, detail: &str) -> ClientError {
+        let (url, status) = (self.transport.base_url.clone(), response.status().as_u16());
         ClientError::BadResponse { url, status, detail: detail.to_owned() }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! Start at [`SchedulerEndpoint::open`]; [`ConnectionError`] has what can go wrong, and what to do.
 
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lingua_wire::ErrorCode;
 use lingua_wire::scheduler::ErrorMessage;
+use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite;
@@ -18,7 +19,7 @@ use tokio_tungstenite::{
     Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
 };
 
-use crate::tls::{self, Trust};
+use crate::tls;
 
 /// How long it may take to connect, and then again to get the first response.
 pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -91,13 +92,14 @@ pub(crate) struct SchedulerEndpoint {
     url: String,
     /// Path of the route, for the example in errors.
     route: &'static str,
-    token: Option<Token>,
-    trust: Trust,
+    pub(crate) token: Option<Token>,
+    /// The certificates of this machine if absent.
+    pub(crate) trust: Option<Arc<ClientConfig>>,
 }
 
 /// A token that logs do not show.
 #[derive(Clone)]
-struct Token(String);
+pub(crate) struct Token(pub(crate) String);
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -107,16 +109,7 @@ impl std::fmt::Debug for Token {
 
 impl SchedulerEndpoint {
     pub(crate) fn new(url: impl Into<String>, route: &'static str) -> Self {
-        Self { url: url.into(), route, token: None, trust: Trust::System }
-    }
-
-    pub(crate) fn set_token(&mut self, token: String) {
-        self.token = Some(Token(token));
-    }
-
-    pub(crate) fn set_ca(&mut self, path: &Path) -> Result<(), ConnectionError> {
-        self.trust = Trust::file(path).map_err(|detail| ConnectionError::BadCa { detail })?;
-        Ok(())
+        Self { url: url.into(), route, token: None, trust: None }
     }
 
     /// Opens the socket.
@@ -126,7 +119,7 @@ impl SchedulerEndpoint {
             .max_message_size(Some(MESSAGE_BYTES_MAX))
             .max_frame_size(Some(MESSAGE_BYTES_MAX));
         let tls = match request.uri().scheme_str() {
-            Some("wss") => Connector::Rustls(self.trust.config()),
+            Some("wss") => Connector::Rustls(self.trust.clone().unwrap_or_else(tls::trust_system)),
             _ => Connector::Plain,
         };
         // Boxed, because the future has room for a TLS handshake, too.
@@ -195,13 +188,15 @@ macro_rules! endpoint_builders {
         /// Shows this token to the scheduler.
         #[must_use]
         pub fn token(mut self, token: impl Into<String>) -> Self {
-            self.endpoint.set_token(token.into());
+            self.endpoint.token = Some($crate::connect::Token(token.into()));
             self
         }
 
         /// Trusts the certificates in this PEM file instead of those of this machine.
         pub fn ca(mut self, path: &std::path::Path) -> Result<Self, $crate::ConnectionError> {
-            self.endpoint.set_ca(path)?;
+            let trust = $crate::tls::trust_file(path)
+                .map_err(|detail| $crate::ConnectionError::BadCa { detail })?;
+            self.endpoint.trust = Some(trust);
             Ok(self)
         }
     };

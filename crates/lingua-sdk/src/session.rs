@@ -210,26 +210,26 @@ async fn open(
     settings: &SessionSettings,
     first: &str,
 ) -> Result<(Socket, SessionStarted), ConnectionError> {
-    let unreachable = |detail: String| settings.endpoint.unreachable(detail);
-    let mut socket = settings.endpoint.open().await?;
-    let lost = |_| unreachable("the connection broke".into());
+    let endpoint = &settings.endpoint;
+    let mut socket = endpoint.open().await?;
+    let lost = |_| endpoint.unreachable("the connection broke");
     socket.send(Frame::Text(first.into())).await.map_err(lost)?;
     let reply = async {
         loop {
             match socket.next().await {
                 Some(Ok(Frame::Text(text))) => return Ok(text),
                 Some(Ok(Frame::Close(_)) | Err(_)) | None => {
-                    return Err(unreachable("it closed the connection".into()));
+                    return Err(endpoint.unreachable("it closed the connection"));
                 }
                 Some(Ok(_)) => {}
             }
         }
     };
     let text = timeout(OPEN_TIMEOUT, reply).await;
-    let text = text.map_err(|_| unreachable("it did not reply".into()))??;
+    let text = text.map_err(|_| endpoint.unreachable("it did not reply"))??;
     match SessionUpdate::parse(&text) {
         Ok(SessionUpdate::Started(started)) => Ok((socket, started)),
         Ok(SessionUpdate::Error(error)) => Err(error.into()),
-        _ => Err(unreachable(format!("it replied {text:.60}: is it a Lingua scheduler?"))),
+        _ => Err(endpoint.unreachable(format!("it replied {text:.60}: is it a Lingua scheduler?"))),
     }
 }

@@ -1,11 +1,12 @@
 //! Which certificates to trust at the other end of `https://` and `wss://`.
 //!
-//! Start at [`Trust`]. Invariant: there is no way to trust everybody.
+//! Start at [`trust_system`] and [`trust_file`]. Invariant: there is no way to trust everybody.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -13,53 +14,38 @@ use rustls::{ClientConfig, RootCertStore};
 
 /// The authorities of this machine, read once: there are many, and every node of a process may
 /// need them.
-static SYSTEM: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+static SYSTEM: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
+    let mut roots = RootCertStore::empty();
+    // What cannot be read vouches for nobody; the handshake will say so.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    trust(roots)
+});
 
-/// Which authorities may vouch for a scheduler.
-#[derive(Debug, Clone, Default)]
-pub(crate) enum Trust {
-    /// Those of this machine.
-    #[default]
-    System,
-    /// These and no others.
-    These(Arc<ClientConfig>),
+/// Trusts the authorities of this machine.
+pub(crate) fn trust_system() -> Arc<ClientConfig> {
+    Arc::clone(&SYSTEM)
 }
 
-impl Trust {
-    /// Only the authorities in a PEM file; otherwise, what is wrong with the file.
-    pub(crate) fn file(path: &Path) -> Result<Self, String> {
-        let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
-            let certificate = certificate.map_err(|error| wrong(&error))?;
-            roots.add(certificate).map_err(|error| wrong(&error))?;
-        }
-        if roots.is_empty() {
-            return Err(wrong(&"there is no certificate in it"));
-        }
-        Ok(Self::These(config(roots)))
+/// Trusts only the authorities in a PEM file; otherwise, what is wrong with the file.
+pub(crate) fn trust_file(path: &Path) -> Result<Arc<ClientConfig>, String> {
+    let wrong = |why: &dyn Display| format!("{}: {why}", path.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
+        let certificate = certificate.map_err(|error| wrong(&error))?;
+        roots.add(certificate).map_err(|error| wrong(&error))?;
     }
-
-    pub(crate) fn config(&self) -> Arc<ClientConfig> {
-        match self {
-            Self::These(config) => Arc::clone(config),
-            Self::System => Arc::clone(SYSTEM.get_or_init(|| {
-                let mut roots = RootCertStore::empty();
-                // What cannot be read vouches for nobody; the handshake will say so.
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-                config(roots)
-            })),
-        }
+    if roots.is_empty() {
+        return Err(wrong(&"there is no certificate in it"));
     }
+    Ok(trust(roots))
 }
 
-/// A configuration for connections without TLS, which never use it.
-pub(crate) fn unused() -> Arc<ClientConfig> {
-    static NOBODY: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    Arc::clone(NOBODY.get_or_init(|| config(RootCertStore::empty())))
+/// Trusts nobody: for connections without TLS, which never ask.
+pub(crate) fn trust_nobody() -> Arc<ClientConfig> {
+    trust(RootCertStore::empty())
 }
 
-fn config(roots: RootCertStore) -> Arc<ClientConfig> {
+fn trust(roots: RootCertStore) -> Arc<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -26,8 +26,8 @@ pub(super) struct RawRedis {
 /// The address of the server, if there is one and it needs no TLS.
 pub(super) fn address(url: &StoreUrl) -> anyhow::Result<&Address> {
     ensure!(!url.tls, "--replay does not support TLS: give --store redis://…");
-    match &url.topology {
-        Topology::Standalone(address) => Ok(address),
+    match (&url.topology, &url.addresses[..]) {
+        (Topology::Standalone, [address]) => Ok(address),
         _ => bail!("--replay needs a store on one server: give --store redis://…"),
     }
 }

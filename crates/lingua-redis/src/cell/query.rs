@@ -5,6 +5,7 @@
 use lingua_core::capability::MissingCapability;
 use lingua_core::{NodeState, Query, RejectReason, Resource, SemanticRule, Service, Source};
 use lingua_store::Result;
+use redis::{RedisWrite, ToRedisArgs};
 
 use super::profile::{ANY, AUTO, facts, lang_set, needs_set, pair_set};
 use crate::reply::corrupt;
@@ -47,6 +48,13 @@ pub(super) fn sets(query: &Query, rule: SemanticRule) -> Sets {
         put(lang_set('t', tgt), RejectReason::Lacks(MissingCapability::Tts(tgt)));
     }
     Sets { required, either }
+}
+
+/// The names of the sets.
+impl ToRedisArgs for &Sets {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        self.required.iter().for_each(|(name, _)| out.write_arg(name.as_bytes()));
+    }
 }
 
 impl Sets {

@@ -13,14 +13,15 @@ use crate::constants::{
     MAX_UNIT, STATE_UNIT,
 };
 use crate::record::RecordReader;
-use crate::reply::{ScriptReply, corrupt, read_job};
+use crate::reply::{corrupt, read_job};
 
-pub(super) fn read(cell: CellId, mut reply: ScriptReply) -> Result<CellRecord> {
-    let now_ms = reply.number()?;
-    let (hot, cold, fresh) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-    let texts = pairs(reply.list()?)?;
-    let leases = pairs(reply.list()?)?;
-    let due = pairs(reply.list()?)?;
+/// The reply of `scripts/view.lua`: time, hot, cold, fresh, nodes, leases, deadlines.
+pub(super) type Reply = (u64, Vec<u8>, Vec<u8>, Vec<u8>, Fields, Fields, HashMap<String, f64>);
+
+type Fields = HashMap<String, Vec<u8>>;
+
+pub(super) fn read(cell: CellId, reply: Reply) -> Result<CellRecord> {
+    let (now_ms, hot, cold, fresh, texts, leases, due) = reply;
     let mut nodes = vec![];
     let mut epochs: HashMap<usize, Epoch> = HashMap::new();
     let hot = hot.get(HOT_HEAD as usize..).unwrap_or_default().chunks(HOT_BYTES as usize);
@@ -54,7 +55,7 @@ fn read_node(
     (used, max): (u16, u16),
     cold: &mut RecordReader<'_>,
     fresh_until_ms: u64,
-    texts: &HashMap<String, Vec<u8>>,
+    texts: &Fields,
 ) -> Result<Option<NodeRecord>> {
     let (_epoch, heartbeat_ms) = (cold.double()?, cold.double()?);
     let [cpu, gpu, memory] = [cold.number(2)?, cold.number(2)?, cold.number(2)?]
@@ -94,7 +95,7 @@ fn read_lease(
     job: &str,
     lease: &[u8],
     epochs: &HashMap<usize, Epoch>,
-    due: &HashMap<String, Vec<u8>>,
+    due: &HashMap<String, f64>,
 ) -> Result<LeaseRecord> {
     if lease.len() as u64 != LEASE_BYTES {
         return Err(corrupt("a lease of the wrong length"));
@@ -102,10 +103,7 @@ fn read_lease(
     let mut lease = RecordReader(lease);
     let (at, phase_code) = (lease.number(1)?, lease.number(1)?);
     let (attempt, fence) = (lease.number(4)? as u32, lease.double()?);
-    let epoch = epochs.get(&(at as usize)).copied();
-    let deadline =
-        due.get(job).and_then(|score| std::str::from_utf8(score).ok()?.parse::<f64>().ok());
-    let (Some(epoch), Some(deadline)) = (epoch, deadline) else {
+    let (Some(&epoch), Some(&deadline_ms)) = (epochs.get(&(at as usize)), due.get(job)) else {
         return Err(corrupt("a lease without a node or a deadline"));
     };
     Ok(LeaseRecord {
@@ -114,14 +112,6 @@ fn read_lease(
         epoch,
         phase: phase(phase_code),
         fence: Fence(fence),
-        deadline_ms: deadline as u64,
+        deadline_ms: deadline_ms as u64,
     })
-}
-
-fn pairs(mut list: ScriptReply) -> Result<HashMap<String, Vec<u8>>> {
-    let mut map = HashMap::with_capacity(list.len() / 2);
-    while !list.is_empty() {
-        map.insert(list.text()?, list.bytes()?);
-    }
-    Ok(map)
 }

@@ -9,7 +9,7 @@ use lingua_store::contract::{Bytes, JobRecord};
 use super::{code, state};
 use crate::constants::RECOVERABLE;
 use crate::record::{RecordReader, RecordWriter};
-use crate::reply::{ScriptReply, corrupt};
+use crate::reply::corrupt;
 
 /// The deadline of a job without one.
 const NO_DEADLINE: u64 = u64::MAX;
@@ -17,14 +17,12 @@ const NO_DEADLINE: u64 = u64::MAX;
 /// The stage of a new job.
 pub(super) const NEW: Stage = Stage { state: JobState::New, attempt: Attempt::FIRST };
 
-/// Reads head, specification and outcome.
-pub(super) fn read(id: JobId, reply: &mut ScriptReply) -> Result<JobRecord> {
-    let head = reply.bytes()?;
-    let (spec, outcome) = (reply.bytes()?, reply.maybe_bytes()?);
-    let mut record = read_head(id, &head)?;
-    record.spec = spec.into();
-    record.outcome = outcome.map(Into::into);
-    Ok(record)
+/// Head, specification and outcome of a job.
+pub(super) type Fields = (Vec<u8>, Vec<u8>, Option<Vec<u8>>);
+
+pub(super) fn read(id: JobId, (head, spec, outcome): Fields) -> Result<JobRecord> {
+    let outcome = outcome.map(Into::into);
+    Ok(JobRecord { spec: spec.into(), outcome, ..read_head(id, &head)? })
 }
 
 /// Reads the head alone; specification and outcome stay empty.

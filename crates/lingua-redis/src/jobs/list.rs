@@ -7,7 +7,7 @@ use lingua_store::contract::{JOBS_PAGE_MAX, JOBS_SCAN_MAX, JobFilter, JobPage, J
 
 use super::head;
 use crate::keys::{SHARDS, shard_of};
-use crate::reply::{ScriptReply, job_text, read_job};
+use crate::reply::{job_text, parse, read_job};
 use crate::script::{JOB_CLAIM, JOB_ORPHANS};
 use crate::store::RedisStore;
 
@@ -73,21 +73,14 @@ impl RedisStore {
                 (&keys.all, 0, "-".to_owned(), "+".to_owned(), after)
             }
         };
-        let mut command = match filter.newest_first {
-            false => redis::cmd("ZRANGEBYLEX"),
-            true => redis::cmd("ZREVRANGEBYLEX"),
+        let (name, from, to) = match filter.newest_first {
+            false => ("ZRANGEBYLEX", after.unwrap_or(lowest), highest),
+            true => ("ZREVRANGEBYLEX", after.unwrap_or(highest), lowest),
         };
-        match filter.newest_first {
-            false => command.arg(key).arg(after.unwrap_or(lowest)).arg(highest),
-            true => command.arg(key).arg(after.unwrap_or(highest)).arg(lowest),
-        };
-        command.arg("LIMIT").arg(0).arg(limit);
-        let mut reply = ScriptReply::new(self.connection.send(&command).await?)?;
-        let mut ids = Vec::with_capacity(reply.len());
-        while !reply.is_empty() {
-            ids.push(read_job(reply.text()?.get(skip..).unwrap_or_default())?);
-        }
-        Ok(ids)
+        let mut command = redis::cmd(name);
+        command.arg((key, from, to, "LIMIT", 0, limit));
+        let members: Vec<String> = self.query(&command).await?;
+        members.iter().map(|member| read_job(member.get(skip..).unwrap_or_default())).collect()
     }
 
     pub(crate) async fn claim_orphans(
@@ -96,9 +89,8 @@ impl RedisStore {
         limit: usize,
     ) -> Result<Vec<JobRecord>> {
         let known = self.instances().await?;
-        let mut alive: Vec<InstanceId> =
-            known.into_iter().filter(|known| known.alive).map(|known| known.instance).collect();
-        alive.push(heir.clone());
+        let alive = known.iter().filter(|known| known.alive).map(|known| &known.instance);
+        let alive: Vec<&str> = alive.chain([heir]).map(InstanceId::as_str).collect();
         let shards = (0..SHARDS).map(|shard| self.orphans_in(shard, &alive, limit));
         let mut orphans: Vec<(InstanceId, JobId)> =
             try_join_all(shards).await?.into_iter().flatten().collect();
@@ -120,18 +112,13 @@ impl RedisStore {
     async fn orphans_in(
         &self,
         shard: u32,
-        alive: &[InstanceId],
+        alive: &[&str],
         limit: usize,
     ) -> Result<Vec<(InstanceId, JobId)>> {
-        let keys = self.keys.shard(shard);
-        let mut call = JOB_ORPHANS.call(self.script_ms(), &[&keys.open]).arg(limit);
-        alive.iter().for_each(|name| call.push(name.as_str()));
-        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
-        let mut orphans = Vec::with_capacity(reply.len() / 2);
-        while !reply.is_empty() {
-            orphans.push((reply.parse::<InstanceId>()?, reply.job()?));
-        }
-        Ok(orphans)
+        let open = &self.keys.shard(shard).open;
+        let orphans: Vec<(String, String)> =
+            self.call(&JOB_ORPHANS, &[open], (limit, alive)).await?;
+        orphans.iter().map(|(owner, job)| Ok((parse(owner)?, read_job(job)?))).collect()
     }
 
     async fn claim_one(
@@ -141,12 +128,9 @@ impl RedisStore {
         heir: &InstanceId,
     ) -> Result<Option<JobRecord>> {
         let (record, shard) = (self.keys.job(job), self.keys.shard(shard_of(job)));
-        let call = JOB_CLAIM.call(self.script_ms(), &[&record[..], shard.open.as_bytes()]);
-        let call = call.arg(job_text(job)).arg(owner.as_str()).arg(heir.as_str());
-        let mut reply = ScriptReply::new(self.connection.run(&call).await?)?;
-        match reply.is_empty() {
-            true => Ok(None),
-            false => head::read(job, &mut reply).map(Some),
-        }
+        let (keys, args) =
+            ([&record[..], shard.open.as_bytes()], (job_text(job), owner.as_str(), heir.as_str()));
+        let claimed: Vec<head::Fields> = self.call(&JOB_CLAIM, &keys, args).await?;
+        claimed.into_iter().next().map(|fields| head::read(job, fields)).transpose()
     }
 }

@@ -13,20 +13,21 @@ fn address(host: &str, port: u16) -> Address {
 #[test]
 fn one_server_with_user_password_and_database() {
     let url = parse("redis://lingua:p%40ss%3aword@db.example:6380/3");
-    assert_eq!(url.topology, Topology::Standalone(address("db.example", 6380)));
+    assert_eq!(url.topology, Topology::Standalone);
+    assert_eq!(url.addresses, [address("db.example", 6380)]);
     assert_eq!(url.login.user.as_deref(), Some("lingua"));
     assert_eq!(url.login.password.as_deref(), Some("p@ss:word"));
     assert_eq!((url.database, url.tls), (3, false));
     assert_eq!(parse("redis://:secret@h").login.user, None);
-    assert_eq!(parse("rediss://[::1]").topology, Topology::Standalone(address("::1", 6379)));
+    assert_eq!(parse("rediss://[::1]").addresses, [address("::1", 6379)]);
     assert!(parse("rediss://h").tls);
 }
 
 #[test]
 fn sentinels_and_their_master() {
     let url = parse("redis+sentinel://a:1,b/mymaster/2?sentinel_user=s&sentinel_password=x%2fy");
-    let Topology::Sentinel { sentinels, master, login } = url.topology else { panic!() };
-    assert_eq!(sentinels, [address("a", 1), address("b", 26_379)]);
+    let Topology::Sentinel { master, login } = url.topology else { panic!() };
+    assert_eq!(url.addresses, [address("a", 1), address("b", 26_379)]);
     assert_eq!((master.as_str(), url.database), ("mymaster", 2));
     assert_eq!(login, Login { user: Some("s".into()), password: Some("x/y".into()) });
 }
@@ -35,7 +36,7 @@ fn sentinels_and_their_master() {
 fn a_cluster_has_many_servers_and_one_database() {
     let url = parse("rediss+cluster://a:1,b:2,[fe80::1]:3");
     let all = vec![address("a", 1), address("b", 2), address("fe80::1", 3)];
-    assert_eq!((url.topology, url.tls), (Topology::Cluster(all), true));
+    assert_eq!((url.topology, url.addresses, url.tls), (Topology::Cluster, all, true));
     assert_eq!(
         "redis+cluster://a/1".parse::<StoreUrl>(),
         Err(UrlError::ClusterDatabase("1".into()))

@@ -3,13 +3,13 @@
 //! Start at [`Transport::send`]. Invariant: every request has a time limit and every response a
 //! size limit.
 
-use std::error::Error as _;
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{Method, Request, Uri};
+use hyper::{Method, Request, Response, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Http;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -18,7 +18,7 @@ use rustls::ClientConfig;
 use tokio::time::timeout;
 
 use super::error::ClientError;
-use crate::tls::{self, Trust};
+use crate::tls;
 
 /// How long it may take to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,101 +43,76 @@ pub(super) struct HttpRequest {
     pub(super) time_limit: Duration,
 }
 
-/// A response of any status.
-#[derive(Debug)]
-pub(super) struct HttpResponse {
-    pub(super) status: u16,
-    pub(super) body: Bytes,
-}
-
 /// Connections to one scheduler. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Transport {
     http: Http<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Without a slash at the end.
-    base: String,
-    token: Option<HeaderValue>,
+    pub(super) base_url: String,
+    pub(super) token: Option<HeaderValue>,
 }
 
 impl Transport {
     /// Checks the address; nothing is connected yet.
-    pub(super) fn new(base: &str) -> Result<Self, ClientError> {
+    pub(super) fn new(base_url: &str) -> Result<Self, ClientError> {
         let bad =
-            |detail: &str| ClientError::BadUrl { url: base.to_owned(), detail: detail.into() };
-        let uri: Uri = base.parse().map_err(|_| bad("it is not a URL"))?;
+            |detail: &str| ClientError::BadUrl { url: base_url.to_owned(), detail: detail.into() };
+        let uri: Uri = base_url.parse().map_err(|_| bad("it is not a URL"))?;
         let tls = match uri.scheme_str() {
-            Some("http") => tls::unused(),
-            Some("https") => Trust::System.config(),
+            Some("http") => tls::trust_nobody(),
+            Some("https") => tls::trust_system(),
             _ => return Err(bad("it does not start with http:// or https://")),
         };
         if uri.query().is_some() {
             return Err(bad("it has a query"));
         }
-        let http = http_client(&tls);
-        Ok(Self { http, base: base.trim_end_matches('/').to_owned(), token: None })
+        let base_url = base_url.trim_end_matches('/').to_owned();
+        Ok(Self { http: http_client(&tls), base_url, token: None })
     }
 
-    pub(super) fn set_trust(&mut self, trust: &Trust) {
-        self.http = http_client(&trust.config());
+    pub(super) fn set_trust(&mut self, tls: &ClientConfig) {
+        self.http = http_client(tls);
     }
 
-    pub(super) fn set_token(&mut self, token: &str) -> Result<(), ClientError> {
-        let mut value = header_value("token", &format!("Bearer {token}"))?;
-        value.set_sensitive(true);
-        self.token = Some(value);
-        Ok(())
-    }
-
-    /// The address that requests go to.
-    pub(super) fn base(&self) -> &str {
-        &self.base
-    }
-
-    /// Sends a request and waits for the whole response.
-    pub(super) async fn send(&self, request: HttpRequest) -> Result<HttpResponse, ClientError> {
+    /// Sends a request and waits for the whole response, of any status.
+    pub(super) async fn send(&self, request: HttpRequest) -> Result<Response<Bytes>, ClientError> {
         let waited_ms = request.time_limit.as_millis() as u64;
-        let timed_out = |_| ClientError::TimedOut { url: self.base.clone(), waited_ms };
+        let timed_out = |_| ClientError::TimedOut { url: self.base_url.clone(), waited_ms };
         timeout(request.time_limit, self.send_untimed(request)).await.map_err(timed_out)?
     }
 
-    async fn send_untimed(&self, call: HttpRequest) -> Result<HttpResponse, ClientError> {
-        let url = format!("{}{}", self.base, call.path);
+    async fn send_untimed(&self, call: HttpRequest) -> Result<Response<Bytes>, ClientError> {
+        let url = format!("{}{}", self.base_url, call.path);
         let mut request = Request::builder().method(call.method).uri(&url);
-        if let Some(token) = &self.token {
-            request = request.header(AUTHORIZATION, token);
-        }
-        if let Some((name, value)) = call.header {
+        let token = self.token.clone().map(|token| (AUTHORIZATION, token));
+        let json = HeaderValue::from_static("application/json");
+        let content_type = call.body.is_some().then_some((CONTENT_TYPE, json));
+        for (name, value) in token.into_iter().chain(call.header).chain(content_type) {
             request = request.header(name, value);
         }
-        if call.body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
-        }
-        let body = Full::new(call.body.unwrap_or_default());
         let request = request
-            .body(body)
+            .body(Full::new(call.body.unwrap_or_default()))
             .map_err(|error| ClientError::BadUrl { url, detail: error.to_string() })?;
-        let response = self.http.request(request).await.map_err(|error| {
-            if let Some(detail) = tls::distrust(&error) {
-                return ClientError::Untrusted { url: self.base.clone(), detail };
-            }
-            let cause = error.source().map_or_else(|| error.to_string(), innermost);
-            self.unreachable(cause)
-        })?;
-        let status = response.status().as_u16();
-        let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
+        let response =
+            self.http.request(request).await.map_err(|error| match tls::distrust(&error) {
+                Some(detail) => ClientError::Untrusted { url: self.base_url.clone(), detail },
+                None => self.unreachable(innermost(&error)),
+            })?;
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
             Some(_) => ClientError::BadResponse {
-                url: self.base.clone(),
-                status,
+                url: self.base_url.clone(),
+                status: parts.status.as_u16(),
                 detail: format!("it is longer than {RESPONSE_BYTES_MAX} bytes"),
             },
             None => self.unreachable(format!("the response broke off: {error}")),
         })?;
-        Ok(HttpResponse { status, body: body.to_bytes() })
+        Ok(Response::from_parts(parts, body.to_bytes()))
     }
 
     fn unreachable(&self, detail: String) -> ClientError {
-        ClientError::Unreachable { url: self.base.clone(), detail }
+        ClientError::Unreachable { url: self.base_url.clone(), detail }
     }
 }
 
@@ -163,7 +138,7 @@ pub(super) fn header_value(what: &'static str, text: &str) -> Result<HeaderValue
 }
 
 /// The innermost cause of an error: "connection refused" instead of "client error".
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;

@@ -24,7 +24,7 @@ pub(super) const UNCONFIRMED_MAX: usize = 256;
 pub(super) const UNCONFIRMED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The state of a node that outlives its connections.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Admission {
     slots: usize,
     health: Health,
@@ -60,17 +60,7 @@ pub(super) enum AdmitResult {
 
 impl Admission {
     pub(super) fn new(slots: u16, health: Health, stats: Stats) -> Self {
-        Self {
-            slots: usize::from(slots),
-            health,
-            draining: false,
-            stopping: false,
-            fence_highest: None,
-            running: HashMap::new(),
-            unconfirmed: VecDeque::new(),
-            unconfirmed_bytes: 0,
-            stats,
-        }
+        Self { slots: usize::from(slots), health, stats, ..Self::default() }
     }
 
     /// Decides on an assignment and takes a slot for it.

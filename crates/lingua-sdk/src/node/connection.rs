@@ -8,7 +8,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use lingua_wire::node::{Bye, Register};
@@ -16,7 +15,7 @@ use lingua_wire::scheduler::{Registered, SchedulerMessage};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::{Message as Frame, Utf8Bytes};
+use tokio_tungstenite::tungstenite::Message as Frame;
 
 use super::error::Disconnect;
 use super::options::NodeOptions;
@@ -37,15 +36,6 @@ const PARTIAL_ROOM_MIN: usize = QUEUE_MAX / 2;
 
 /// Most frames that are read while waiting for the response to a registration.
 const FRAMES_BEFORE_REGISTERED_MAX: usize = 16;
-
-/// What the scheduler sent.
-#[derive(Debug)]
-pub(super) enum InboundFrame {
-    Text(Utf8Bytes),
-    Audio(Bytes),
-    /// A ping or another frame without content: the scheduler is alive.
-    Control,
-}
 
 /// The reading side of a connection of a registered node.
 #[derive(Debug)]
@@ -79,7 +69,7 @@ impl SchedulerConnection {
 
     async fn registered(&mut self) -> Result<Registered, Disconnect> {
         for _ in 0..FRAMES_BEFORE_REGISTERED_MAX {
-            let InboundFrame::Text(text) = self.next().await? else { continue };
+            let Frame::Text(text) = self.next().await? else { continue };
             match SchedulerMessage::parse(&text) {
                 Ok(SchedulerMessage::Registered(registered)) => return Ok(registered),
                 Ok(SchedulerMessage::Error(error)) => {
@@ -92,17 +82,13 @@ impl SchedulerConnection {
         Err(Disconnect::lost("the scheduler did not answer the registration"))
     }
 
-    /// The next frame. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<InboundFrame, Disconnect> {
+    /// The next frame; never a close frame. Cancel safe.
+    pub(super) async fn next(&mut self) -> Result<Frame, Disconnect> {
         match self.frames.next().await {
-            Some(Ok(Frame::Text(text))) => Ok(InboundFrame::Text(text)),
-            Some(Ok(Frame::Binary(audio))) => Ok(InboundFrame::Audio(audio)),
             Some(Ok(Frame::Close(_))) | None => {
                 Err(Disconnect::lost("the scheduler closed the connection"))
             }
-            // The library answers pings by itself.
-            Some(Ok(_)) => Ok(InboundFrame::Control),
-            Some(Err(error)) => Err(Disconnect::Lost(error.to_string())),
+            Some(frame) => frame.map_err(|error| Disconnect::Lost(error.to_string())),
         }
     }
 

@@ -39,11 +39,6 @@ impl NodeRunError {
             Self::TakenOver { .. } => ErrorCode::StaleEpoch.as_str(),
         }
     }
-
-    /// Never: somebody has to change something first.
-    pub fn is_safe_to_retry(&self) -> bool {
-        false
-    }
 }
 
 /// Why a connection has ended.

@@ -34,42 +34,26 @@ where
     F: Fn(Job, Context) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Output, Failure>> + Send,
 {
-    fn handle(
-        &self,
-        job: Job,
-        context: Context,
-    ) -> impl Future<Output = Result<Output, Failure>> + Send {
-        self(job, context)
+    async fn handle(&self, job: Job, context: Context) -> Result<Output, Failure> {
+        self(job, context).await
     }
 }
 
 /// Why a job was cancelled; `None` while it is not.
 pub(super) type CancelReason = Option<Arc<str>>;
 
-/// A text that is not final yet.
-#[derive(Debug)]
-pub(super) struct HandlerPartial {
-    pub(super) job: JobRef,
-    pub(super) text: String,
-}
+/// A text that is not final yet, and its job.
+pub(super) type HandlerPartial = (JobRef, String);
 
 /// Connects a handler to the scheduler for the time of one job.
 #[derive(Debug, Clone)]
 pub struct Context {
-    job: JobRef,
-    cancel: watch::Receiver<CancelReason>,
-    partials: mpsc::Sender<HandlerPartial>,
+    pub(super) job: JobRef,
+    pub(super) cancel: watch::Receiver<CancelReason>,
+    pub(super) partials: mpsc::Sender<HandlerPartial>,
 }
 
 impl Context {
-    pub(super) fn new(
-        job: JobRef,
-        cancel: watch::Receiver<CancelReason>,
-        partials: mpsc::Sender<HandlerPartial>,
-    ) -> Self {
-        Self { job, cancel, partials }
-    }
-
     /// Waits until the job is cancelled, and returns the reason.
     pub async fn cancelled(&self) -> Arc<str> {
         let mut cancel = self.cancel.clone();
@@ -89,7 +73,7 @@ impl Context {
     pub fn partial<'a>(&self, text: impl Into<Cow<'a, str>>) {
         let mut text = text.into().into_owned();
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
-        if self.partials.try_send(HandlerPartial { job: self.job, text }).is_err() {
+        if self.partials.try_send((self.job, text)).is_err() {
             tracing::debug!(job_id = %self.job.job_id, "dropped a partial text");
         }
     }

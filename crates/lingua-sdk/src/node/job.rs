@@ -76,12 +76,12 @@ impl Sound {
 }
 
 impl Job {
-    /// The job of an assignment. The bytes of its audio are filled in when they have arrived.
-    pub(super) fn new(assign: JobAssign<'_>) -> Self {
+    /// The job of an assignment. Audio in the next frame is filled in when it has arrived.
+    pub(super) fn new(assign: JobAssign<'_>, inline_audio: Bytes) -> Self {
         let audio = assign.audio.map(|audio| Sound {
             format: audio.format.into_owned(),
             sample_rate: audio.sample_rate,
-            bytes: Bytes::new(),
+            bytes: inline_audio,
         });
         let bind =
             assign.bind.map(|bind| Binding { key: bind.bind_key.into_owned(), moved: bind.moved });

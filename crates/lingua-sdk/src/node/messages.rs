@@ -11,9 +11,9 @@ use lingua_wire::ErrorCode;
 use lingua_wire::node::JobRef;
 use lingua_wire::scheduler::{ErrorMessage, JobAssign, SchedulerMessage, untag};
 use tokio::sync::watch;
+use tokio_tungstenite::tungstenite::Message as Frame;
 
 use super::admission::AdmitResult;
-use super::connection::InboundFrame;
 use super::error::Disconnect;
 use super::handler::{CancelReason, Handler};
 use super::job::{Failure, Job};
@@ -36,11 +36,10 @@ impl PendingAudio {
 }
 
 impl<H: Handler> Worker<H> {
-    pub(super) fn on_frame(&mut self, frame: InboundFrame) -> Result<(), Disconnect> {
+    pub(super) fn on_frame(&mut self, frame: Frame) -> Result<(), Disconnect> {
         match frame {
-            InboundFrame::Control => Ok(()),
-            InboundFrame::Audio(audio) => self.on_audio(audio),
-            InboundFrame::Text(text) => {
+            Frame::Binary(audio) => self.on_audio(audio),
+            Frame::Text(text) => {
                 if let Some(job) = self.pending_audio.take().and_then(PendingAudio::into_job) {
                     let why = "a message came where the audio of the job was announced";
                     self.finish(job, Err(bad_audio(why)))?;
@@ -53,6 +52,8 @@ impl<H: Handler> Worker<H> {
                     }
                 }
             }
+            // The library answers pings by itself.
+            _ => Ok(()),
         }
     }
 
@@ -91,9 +92,9 @@ impl<H: Handler> Worker<H> {
         // A scheduler that has forgotten the node may leave the connection open, but it sends no
         // jobs until the node has registered again.
         let is_forgotten = error.code() == Some(ErrorCode::NodeNotRegistered);
-        match &self.identity {
-            Some(identity) if error.fatal || is_forgotten => {
-                Err(Disconnect::after_registration(error, &identity.node_id))
+        match &self.registered {
+            Some(known) if error.fatal || is_forgotten => {
+                Err(Disconnect::after_registration(error, &known.node_id))
             }
             _ => {
                 tracing::warn!(code = %error.error, detail = %error.detail, "refused");
@@ -116,15 +117,12 @@ impl<H: Handler> Worker<H> {
         let fence = assign.fence;
         let frame_bytes = assign.audio.as_ref().and_then(|audio| audio.frame_bytes());
         let result = self.admission.admit(job_ref, fence);
-        let response = match &result {
-            AdmitResult::Refused(reason) => {
-                report::fail(job_ref, fence, &Failure::retryable(*reason))
-            }
+        self.send(match &result {
+            AdmitResult::Refused(why) => report::fail(job_ref, fence, &Failure::retryable(*why)),
             _ => report::ack(job_ref, fence),
-        };
-        self.send(response)?;
-        let cancelled = match result {
-            AdmitResult::Accepted(cancelled) => cancelled,
+        })?;
+        let cancel = match result {
+            AdmitResult::Accepted(cancel) => cancel,
             other => {
                 self.pending_audio = frame_bytes.map(|bytes| PendingAudio { bytes, job: None });
                 return match other {
@@ -133,28 +131,23 @@ impl<H: Handler> Worker<H> {
                 };
             }
         };
-        let inline = match (&assign.audio, frame_bytes) {
-            (Some(audio), None) if !audio.stream => Some(audio.decode("audio")),
-            _ => None,
-        };
         let is_stream = assign.audio.as_ref().is_some_and(|audio| audio.stream);
-        let mut job = Job::new(assign);
-        match (inline, &mut job.audio) {
-            (Some(Err(error)), _) => {
-                return self.finish(job_ref, Err(bad_audio(error.detail)));
-            }
-            (Some(Ok(decoded)), Some(sound)) => sound.bytes = decoded.into(),
-            _ => {}
-        }
+        let inline_audio = match &assign.audio {
+            Some(audio) if frame_bytes.is_none() && !is_stream => audio.decode("audio"),
+            _ => Ok(vec![]),
+        };
+        let mut job = match inline_audio {
+            Ok(bytes) => Job::new(assign, bytes.into()),
+            Err(error) => return self.finish(job_ref, Err(bad_audio(error.detail))),
+        };
         if let Some(bytes) = frame_bytes {
-            let job = Some((Box::new(job), cancelled));
-            self.pending_audio = Some(PendingAudio { bytes, job });
+            self.pending_audio = Some(PendingAudio { bytes, job: Some((Box::new(job), cancel)) });
             return Ok(());
         }
         if is_stream && let Some(sound) = job.audio.take() {
             job.stream = Some(self.streams.open(job_ref, sound));
         }
-        self.start(job, cancelled);
+        self.start(job, cancel);
         Ok(())
     }
 

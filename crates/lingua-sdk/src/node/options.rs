@@ -31,9 +31,9 @@ pub struct NodeOptions {
 }
 
 macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident: $Type:ty,)*) => {
+    ($($(#[$doc:meta])* $name:ident: $Type:ty = $value:expr,)*) => {
         $($(#[$doc])* #[must_use] pub fn $name(mut self, $name: $Type) -> Self {
-            self.$name = $name;
+            self.$name = $value;
             self
         })*
     };
@@ -63,25 +63,27 @@ impl NodeOptions {
 
     setters! {
         /// How many jobs the node runs at the same time (4).
-        slots: u16,
+        slots: u16 = slots,
         /// Whether the node accepts jobs of all tenants (true).
-        accept_public_jobs: bool,
+        accept_public_jobs: bool = accept_public_jobs,
         /// Whether the node gets a job with its first sound and the rest of the audio in
         /// [`Job::stream`](super::Job::stream) (false).
-        streaming: bool,
+        streaming: bool = streaming,
         /// The health that the node reports while nobody asked it to drain (ready).
-        health: Health,
+        health: Health = health,
         /// How long running jobs may go on after the node was asked to stop (30 s).
-        grace: Duration,
+        grace: Duration = grace,
         /// How long a handler may go on after its job was cancelled (10 s).
-        cancel_grace: Duration,
-    }
-
-    /// The node's id. Without it the scheduler makes one up, and the node keeps it while it runs.
-    #[must_use]
-    pub fn node_id(mut self, node_id: NodeId) -> Self {
-        self.node_id = Some(node_id);
-        self
+        cancel_grace: Duration = cancel_grace,
+        /// The node's id. Without it the scheduler makes one up, and the node keeps it while it
+        /// runs.
+        node_id: NodeId = Some(node_id),
+        /// The services that the node offers (all but `tone`).
+        services: ServiceSet = services.into(),
+        /// Version of the node's software (that of this crate).
+        version: impl Into<String> = version.into(),
+        /// Makes the jitter repeatable; otherwise the system provides a seed.
+        seed: u64 = Some(seed),
     }
 
     /// The languages that the node recognises, repairs and speaks.
@@ -102,31 +104,10 @@ impl NodeOptions {
         self
     }
 
-    /// The services that the node offers (all but `tone`).
-    #[must_use]
-    pub fn services(mut self, services: ServiceSet) -> Self {
-        self.services = services.into();
-        self
-    }
-
-    /// Version of the node's software (that of this crate).
-    #[must_use]
-    pub fn version(mut self, version: impl Into<String>) -> Self {
-        self.version = version.into();
-        self
-    }
-
     /// Shortest and longest delay before the node connects again (100 ms and 5 s).
     #[must_use]
     pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
         self.backoff = (min, max);
-        self
-    }
-
-    /// Makes the jitter repeatable; otherwise the system provides a seed.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
         self
     }
 

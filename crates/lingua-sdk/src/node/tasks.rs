@@ -22,16 +22,13 @@ use super::report;
 use super::worker::Worker;
 
 /// What the task of a handler ends with.
-pub(super) struct HandlerResult {
-    job: JobRef,
-    outcome: Result<Output, Failure>,
-}
+pub(super) type HandlerResult = (JobRef, Result<Output, Failure>);
 
 impl<H: Handler> Worker<H> {
     /// Starts the handler of a job that has a slot.
-    pub(super) fn start(&mut self, job: Job, cancelled: watch::Receiver<CancelReason>) {
+    pub(super) fn start(&mut self, job: Job, cancel: watch::Receiver<CancelReason>) {
         let job_ref = job.job_ref();
-        let context = Context::new(job_ref, cancelled, self.partials_in.clone());
+        let context = Context { job: job_ref, cancel, partials: self.partials_in.clone() };
         let handler = Arc::clone(&self.handler);
         let (grace, cancelled) = (self.options.cancel_grace, context.clone());
         self.tasks.spawn(async move {
@@ -46,7 +43,7 @@ impl<H: Handler> Worker<H> {
                 }
                 () = overdue => Err(Failure::permanent(Failure::CANCELLED)),
             };
-            HandlerResult { job: job_ref, outcome }
+            (job_ref, outcome)
         });
     }
 
@@ -54,7 +51,7 @@ impl<H: Handler> Worker<H> {
         &mut self,
         ended: Result<HandlerResult, JoinError>,
     ) -> Result<(), Disconnect> {
-        let HandlerResult { job, outcome } = match ended {
+        let (job, outcome) = match ended {
             Ok(result) => result,
             // Panics are caught inside; only a runtime that shuts down ends a task otherwise.
             Err(error) => {
@@ -64,7 +61,7 @@ impl<H: Handler> Worker<H> {
         };
         // Partial texts go before the result.
         while let Ok(partial) = self.partials.try_recv() {
-            self.on_partial(&partial)?;
+            self.on_partial(partial)?;
         }
         self.finish(job, outcome)
     }
@@ -82,10 +79,10 @@ impl<H: Handler> Worker<H> {
         self.send(result)
     }
 
-    pub(super) fn on_partial(&self, partial: &HandlerPartial) -> Result<(), Disconnect> {
-        match self.admission.fence(partial.job) {
+    pub(super) fn on_partial(&self, (job, text): HandlerPartial) -> Result<(), Disconnect> {
+        match self.admission.fence(job) {
             Some(fence) if self.outbox.as_ref().is_some_and(NodeOutbox::has_room) => {
-                self.send(report::partial(partial.job, fence, &partial.text))
+                self.send(report::partial(job, fence, &text))
             }
             _ => Ok(()),
         }

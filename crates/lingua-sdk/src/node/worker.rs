@@ -11,7 +11,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lingua_core::{Epoch, NodeId};
 use lingua_wire::node::Heartbeat;
 use lingua_wire::scheduler::Registered;
 use rand::rngs::StdRng;
@@ -37,7 +36,8 @@ use super::tasks::HandlerResult;
 const PARTIALS_MAX: usize = 256;
 
 /// Shortest and longest pause between heartbeats, whatever the scheduler asks for.
-const HEARTBEAT_RANGE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
+const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
+const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// How far a pause between heartbeats may be off, so that a fleet does not send in step.
 const HEARTBEAT_JITTER: f64 = 0.2;
@@ -51,14 +51,6 @@ const CONFIRM_WAIT: Duration = Duration::from_secs(5);
 /// The reason in `bye` and in the cancellation of jobs when the node was asked to stop.
 const STOP_REASON: &str = "the node stops";
 
-/// What the scheduler knows the node by on the current connection.
-#[derive(Debug, Clone)]
-pub(super) struct NodeIdentity {
-    pub(super) node_id: NodeId,
-    pub(super) epoch: Epoch,
-    heartbeat_interval: Duration,
-}
-
 /// A running node.
 pub(super) struct Worker<H> {
     pub(super) options: Arc<NodeOptions>,
@@ -67,7 +59,8 @@ pub(super) struct Worker<H> {
     /// `None` while there is no connection; what is sent then is dropped.
     pub(super) outbox: Option<NodeOutbox>,
     pub(super) pending_audio: Option<PendingAudio>,
-    pub(super) identity: Option<NodeIdentity>,
+    /// What the scheduler knows the node by on the current connection, or knew it by on the last.
+    pub(super) registered: Option<Registered>,
     pub(super) streams: SoundStreams,
     pub(super) tasks: JoinSet<HandlerResult>,
     pub(super) partials: mpsc::Receiver<HandlerPartial>,
@@ -86,7 +79,7 @@ impl<H: Handler> Worker<H> {
             handler,
             outbox: None,
             pending_audio: None,
-            identity: None,
+            registered: None,
             streams: SoundStreams::default(),
             tasks: JoinSet::new(),
             partials,
@@ -134,17 +127,14 @@ impl<H: Handler> Worker<H> {
     ) -> Result<(), Disconnect> {
         self.admission.begin_epoch();
         let options = Arc::clone(&self.options);
-        let known = self.identity.as_ref().map(|identity| identity.node_id.clone());
+        let known = self.registered.as_ref().map(|known| known.node_id.clone());
         let register = options.register(known.or(options.node_id.clone()), self.admission.health());
         let opening = Box::pin(SchedulerConnection::open(&options, &register));
         let Some(opened) = self.wait_unless_stopped(opening, stop).await else { return Ok(()) };
         let (mut connection, outbox, registered) = opened?;
         let since = Instant::now();
         self.outbox = Some(outbox);
-        let served = match self.on_registered(registered) {
-            Ok(()) => self.serve(&mut connection, stop).await,
-            Err(error) => Err(error),
-        };
+        let served = self.serve(&mut connection, registered, stop).await;
         let outbox = self.outbox.take();
         self.stats.set_connected(false);
         backoff.connected_for(since.elapsed());
@@ -164,13 +154,8 @@ impl<H: Handler> Worker<H> {
 
     /// Takes the new identity, and sends the results that are not confirmed again.
     fn on_registered(&mut self, registered: Registered) -> Result<(), Disconnect> {
-        let (shortest, longest) = HEARTBEAT_RANGE;
-        let interval = Duration::from_millis(registered.heartbeat_interval_ms);
-        let heartbeat_interval = interval.clamp(shortest, longest);
-        let Registered { node_id, epoch, .. } = registered;
-        tracing::info!(%node_id, %epoch, "registered");
-        let identity = NodeIdentity { node_id, epoch, heartbeat_interval };
-        let is_again = self.identity.replace(identity).is_some();
+        tracing::info!(node_id = %registered.node_id, epoch = %registered.epoch, "registered");
+        let is_again = self.registered.replace(registered).is_some();
         self.stats.set_connected(true);
         // Partial texts from before the connection are outdated.
         while self.partials.try_recv().is_ok() {}
@@ -188,10 +173,12 @@ impl<H: Handler> Worker<H> {
     async fn serve(
         &mut self,
         connection: &mut SchedulerConnection,
+        registered: Registered,
         stop: &mut StopSignal<'_>,
     ) -> Result<(), Disconnect> {
-        let identity = self.identity.as_ref();
-        let interval = identity.map_or(HEARTBEAT_RANGE.1, |identity| identity.heartbeat_interval);
+        let interval = Duration::from_millis(registered.heartbeat_interval_ms)
+            .clamp(HEARTBEAT_INTERVAL_MIN, HEARTBEAT_INTERVAL_MAX);
+        self.on_registered(registered)?;
         let mut heartbeat_at = Instant::now() + self.jittered(interval);
         let mut silent_until = Instant::now() + interval * SILENT_INTERVALS_MAX;
         while !self.may_end(stop) {
@@ -207,7 +194,7 @@ impl<H: Handler> Worker<H> {
                     self.send_heartbeat()?;
                 }
                 Some(ended) = self.tasks.join_next() => self.on_task_ended(ended)?,
-                Some(partial) = self.partials.recv() => self.on_partial(&partial)?,
+                Some(partial) = self.partials.recv() => self.on_partial(partial)?,
                 phase = stop.next() => {
                     if phase != StopPhase::Expired {
                         self.admission.stop();
@@ -256,10 +243,10 @@ impl<H: Handler> Worker<H> {
     }
 
     pub(super) fn send_heartbeat(&self) -> Result<(), Disconnect> {
-        let identity = self.identity.as_ref();
+        let registered = self.registered.as_ref();
         self.send(OutboundMessage::new(&Heartbeat {
-            node_id: identity.map(|identity| identity.node_id.clone()),
-            epoch: identity.map(|identity| identity.epoch),
+            node_id: registered.map(|known| known.node_id.clone()),
+            epoch: registered.map(|known| known.epoch),
             health: Some(self.admission.health()),
             running: Some(self.admission.running()),
             ..Heartbeat::default()
