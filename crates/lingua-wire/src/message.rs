@@ -174,6 +174,14 @@ macro_rules! frames {
             pub const TYPES: &'static [&'static str] =
                 &[$(<$Frame as $crate::message::Message>::NAME),*];
 
+            /// The `type` and the schema of every frame.
+            pub fn schemas(
+                generator: &mut schemars::SchemaGenerator,
+            ) -> Vec<(&'static str, schemars::Schema)> {
+                let schemas = [$(generator.subschema_for::<$Frame>()),*];
+                Self::TYPES.iter().copied().zip(schemas).collect()
+            }
+
             /// Reads a frame and checks its bounds.
             pub fn parse(text: &'a str) -> Result<Self, $crate::error::RequestError> {
                 let kind = $crate::message::frame_type(text)?;
