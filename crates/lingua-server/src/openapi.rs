@@ -67,10 +67,11 @@ fn operation(route: &Route, error: &Value, catalog: &mut Catalog) -> Value {
     let in_path = named.map(
         |name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}),
     );
+    let parameters = in_path.chain(route.parameters.iter().flat_map(parameters));
     let mut operation = json!({
         "summary": route.summary,
         "tags": [route.role],
-        "parameters": in_path.chain(route.parameters.iter().flat_map(parameters)).collect::<Vec<Value>>(),
+        "parameters": parameters.collect::<Vec<Value>>(),
         "responses": {"200": success, "default": failure},
     });
     if let Some(body) = &route.body {

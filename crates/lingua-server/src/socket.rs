@@ -325,8 +325,8 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
     }
 }
 
-/// Confirms a report about a job that has ended, so that the node does not repeat it. The job itself
-/// confirms a report that it accepts.
+/// Confirms a report about a job that has ended, so that the node does not repeat it. The job
+/// itself confirms a report that it accepts.
 fn confirm_ended(key: LeaseKey, handled: Result<(), NodeError>) -> Result<Option<Frame>, ApiError> {
     match handled {
         Ok(()) => Ok(None),

@@ -25,10 +25,11 @@ use crate::request::BodyBytes;
 /// How long a long poll waits if the node does not say.
 const POLL_MS: u64 = 30_000;
 
+/// A node's id, profile, health and version.
+type CheckedNode = (NodeId, Arc<Profile>, Health, Option<Arc<str>>);
+
 /// Checks a `register` message and logs the first steps of the registration.
-pub(crate) fn read_registration(
-    register: Register,
-) -> Result<(NodeId, Arc<Profile>, Health, Option<Arc<str>>), ApiError> {
+pub(crate) fn read_registration(register: Register) -> Result<CheckedNode, ApiError> {
     let RegisterParts { node, profile, health, version } = register.into_parts()?;
     tracing::info!(step = "register_start", "a node registers");
     let node = node.unwrap_or_else(new_node_id);

@@ -1,7 +1,7 @@
 //! A node introduces itself, and reports that it is alive, how busy it is, and what has changed.
 //!
-//! Start at [`Register::into_parts`] and [`Heartbeat`]. Invariant: what a heartbeat leaves out stays
-//! as it was.
+//! Start at [`Register::into_parts`] and [`Heartbeat`]. Invariant: what a heartbeat leaves out
+//! stays as it was.
 
 use lingua_core::{Epoch, Health, Load, NodeId, NodeState, Profile};
 use schemars::JsonSchema;
