@@ -2,7 +2,6 @@
 //!
 //! Start at [`Server::serve`], then [`router`].
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,32 +37,15 @@ pub struct Server<S, T> {
     app: App<S, T>,
 }
 
-/// The state that all routes share; cheap to clone.
-#[derive(Debug)]
-pub(crate) struct App<S, T> {
-    pub(crate) shared: Arc<AppState<S, T>>,
-}
-
-impl<S, T> Clone for App<S, T> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
-    }
-}
-
-impl<S, T> Deref for App<S, T> {
-    type Target = AppState<S, T>;
-
-    fn deref(&self) -> &AppState<S, T> {
-        &self.shared
-    }
-}
+/// The state that all routes share.
+pub(crate) type App<S, T> = Arc<AppState<S, T>>;
 
 #[derive(Debug)]
 pub(crate) struct AppState<S, T> {
     pub(crate) engine: Handle<S, T>,
     pub(crate) options: ServerOptions,
     pub(crate) registry: Registry,
-    pub(crate) metrics: Arc<ServerMetrics>,
+    pub(crate) metrics: ServerMetrics,
     pub(crate) sessions: Sessions<S, T>,
     pub(crate) limiter: Option<Limiter>,
 }
@@ -75,14 +57,14 @@ impl<S: Store, T: Timer> Server<S, T> {
     /// Makes a server over an engine. `registry` holds all metrics that `/metrics` shows, those of
     /// the engine included.
     pub fn new(engine: Handle<S, T>, options: ServerOptions, mut registry: Registry) -> Self {
-        let metrics = Arc::new(ServerMetrics::new(&mut registry));
+        let metrics = ServerMetrics::new(&mut registry);
         let limiter = options.rate_limit.map(Limiter::new);
         let clock = engine.clone();
         let job_ids = JobIdSource::new(move || JobId::new(new_number(clock.now_ms())));
         let rules = SessionOptions { wait_ms: options.default_wait_ms, ..options.session.rules };
         let sessions = Sessions::new(engine.clone(), rules, job_ids, metrics.sessions.clone());
         let state = AppState { engine, options, registry, metrics, sessions, limiter };
-        Self { app: App { shared: Arc::new(state) } }
+        Self { app: Arc::new(state) }
     }
 
     /// Serves connections until `shutdown`, then waits for open requests for `stop_ms`.
@@ -100,8 +82,8 @@ impl<S: Store, T: Timer> Server<S, T> {
             stop: Duration::from_millis(options.stop_ms),
             tls: options.tls.as_ref().map(Tls::acceptor),
         };
-        let metrics = Arc::clone(&self.app.metrics);
-        listen::serve(listener, router(self.app), limits, &metrics, shutdown).await;
+        let open = self.app.metrics.clients.clone();
+        listen::serve(listener, router(self.app), limits, open, shutdown).await;
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use lingua_engine::request::{AttemptRecord, JobRequest, JobStatus, ResultJson};
 use lingua_store::contract as store;
 use lingua_wire::audio::Audio;
 use lingua_wire::client::Dispatch;
-use lingua_wire::node::{LanguageLists, ServiceFlags};
+use lingua_wire::node::{JobRef, LanguageLists, ServiceFlags};
 use lingua_wire::scheduler::{AssignOptions, Bind, JobAssign};
 use lingua_wire::view::{self, AttemptView, Timings};
 use lingua_wire::{RawJson, RequestError, parse};
@@ -84,6 +84,10 @@ fn two_way_of(spec: &JobSpec) -> Option<Vec<Lang>> {
         Source::Known(src) if spec.two_way => Some(vec![src, spec.pair.tgt]),
         _ => None,
     }
+}
+
+pub(crate) fn job_ref(key: store::LeaseKey) -> JobRef {
+    JobRef { job_id: key.job, attempt_id: key.attempt }
 }
 
 /// A node's result, as the engine passes it on.

@@ -14,6 +14,7 @@
 //! | `route_table` | the table of routes |
 //! | `openapi` | the OpenAPI document, made from the table |
 //! | `routes` | the routes of clients, nodes and operators |
+//! | `frames` | what both WebSockets share |
 //! | `socket` | the node WebSocket |
 //! | `session` | the session WebSocket |
 //! | `convert` | between wire and engine types |
@@ -26,6 +27,7 @@
 mod app;
 pub mod auth;
 mod convert;
+mod frames;
 mod guard;
 pub mod limit;
 mod listen;

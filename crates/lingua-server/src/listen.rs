@@ -12,20 +12,20 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::ConnectInfo;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
-use crate::metrics::{Kind, ServerMetrics};
+use crate::metrics::ConnectionCount;
 
 /// Pause after a failed accept, which mostly means that the process has no file descriptor left.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
@@ -46,7 +46,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     limits: ConnLimits,
-    metrics: &ServerMetrics,
+    open: Gauge,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let mut http = http1::Builder::new();
@@ -69,16 +69,17 @@ pub(crate) async fn serve(
         };
         // Messages are small in both directions: waiting for more to send only adds delay.
         stream.set_nodelay(true).ok();
-        let connection =
-            Connection { http: http.clone(), router: router.clone(), peer, stop: stop.subscribe() };
-        let counted = metrics.count_connection(Kind::Client);
-        let limits = limits.clone();
+        let (http, stop, router) = (http.clone(), stop.subscribe(), router.clone());
+        let (counted, limits) = (ConnectionCount::new(&open), limits.clone());
         tokio::spawn(async move {
+            let connection = Connection { http, router, peer, stop };
             match limits.tls {
                 None => connection.serve(stream).await,
                 Some(tls) => {
-                    if let Some(stream) = handshake(tls, stream, limits.head).await {
-                        connection.serve(stream).await;
+                    let handshake = tokio::time::timeout(limits.head, tls.accept(stream)).await;
+                    match handshake.map_err(Into::into).flatten() {
+                        Ok(stream) => connection.serve(stream).await,
+                        Err(error) => tracing::debug!(%error, "TLS handshake failed"),
                     }
                 }
             }
@@ -92,24 +93,6 @@ pub(crate) async fn serve(
     }
 }
 
-async fn handshake(
-    tls: TlsAcceptor,
-    stream: TcpStream,
-    limit: Duration,
-) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
-    match tokio::time::timeout(limit, tls.accept(stream)).await {
-        Ok(Ok(stream)) => Some(stream),
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "TLS handshake failed");
-            None
-        }
-        Err(_) => {
-            tracing::debug!("TLS handshake took too long");
-            None
-        }
-    }
-}
-
 struct Connection {
     http: http1::Builder,
     router: Router,
@@ -120,8 +103,7 @@ struct Connection {
 impl Connection {
     async fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: I) {
         let Self { http, router, peer, mut stop } = self;
-        let service = service_fn(move |request: Request<Incoming>| {
-            let mut request = request.map(Body::new);
+        let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(peer));
             router.clone().call(request)
         });

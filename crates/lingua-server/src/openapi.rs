@@ -5,98 +5,39 @@
 //!
 //! Invariant: every reference in the document leads to a schema in it.
 
-use lingua_wire::node::{Bye, Heartbeat, JobAck, JobDone, JobFail, JobPartial, Register};
-use lingua_wire::scheduler::{
-    AudioEnd, Drain, ErrorMessage, HeartbeatAck, JobAssign, JobCancel, JobConfirmed, Registered,
-};
+use lingua_wire::ErrorBody;
+use lingua_wire::node::NodeMessage;
+use lingua_wire::scheduler::SchedulerMessage;
 use lingua_wire::schema::Catalog;
-use lingua_wire::session::{
-    JobAccepted, SegmentMissing, SegmentResult, SessionEnd, SessionPartial, SessionResume,
-    SessionStart, SessionStarted, TextTurn, TurnEnd, TurnStart,
-};
+use lingua_wire::session::{SessionRequest, SessionUpdate};
 use lingua_wire::view::{JobUpdate, LeaderUpdate, NodeUpdate, PoolUpdate};
-use lingua_wire::{ErrorBody, Message};
+use schemars::Schema;
 use serde_json::{Map, Value, json};
 
-use crate::route_table::{Content, ROUTES, Route, SchemaOf};
-
-/// Before the name of a schema.
-const REFERENCE: &str = "#/components/schemas/";
-
-/// The WebSockets: the route, the name of the peer, what the peer sends, what the scheduler sends.
-const SOCKETS: [(&str, &str, Frames, Frames); 2] = [
-    ("/v1/node/ws", "node", NODE_FRAMES, SCHEDULER_FRAMES),
-    ("/v1/session/ws", "client", CLIENT_FRAMES, SESSION_FRAMES),
-];
-
-/// Types of messages with their schemas.
-type Frames = &'static [(&'static str, SchemaOf)];
-
-macro_rules! frames {
-    ($way:ident: $($Type:ty),*) => {
-        &[$((<$Type>::NAME, |catalog| catalog.$way::<$Type>())),*]
-    };
-}
-
-const NODE_FRAMES: Frames = frames!(
-    request: Register, Heartbeat, JobAck, JobPartial<'_>, JobDone<'_>, JobFail<'_>, Bye<'_>
-);
-
-const SCHEDULER_FRAMES: Frames = frames!(
-    answer: Registered, HeartbeatAck, JobAssign<'_>, AudioEnd, JobCancel<'_>, JobConfirmed,
-            Drain, ErrorMessage<'_>
-);
-
-/// What clients send on the socket of a session besides audio.
-const CLIENT_FRAMES: Frames = frames!(
-    request: SessionStart, SessionResume, TurnStart, TurnEnd, TextTurn<'_>, SessionEnd
-);
-
-const SESSION_FRAMES: Frames = frames!(
-    answer: SessionStarted, JobAccepted, SessionPartial, SegmentResult<'_>, SegmentMissing,
-            ErrorMessage<'_>
-);
-
-/// The server-sent events.
-const EVENTS: &[(&str, SchemaOf)] = &[
-    ("node", |catalog| catalog.answer::<NodeUpdate>()),
-    ("job", |catalog| catalog.answer::<JobUpdate>()),
-    ("pool", |catalog| catalog.answer::<PoolUpdate>()),
-    ("leader", |catalog| catalog.answer::<LeaderUpdate>()),
-];
+use crate::route_table::{Content, Parameters, ROUTES, Route};
 
 pub(crate) fn document() -> Value {
     let mut catalog = Catalog::default();
     let error = catalog.answer::<ErrorBody>();
     let mut paths = Map::new();
-    let mut sets = vec![];
     for route in ROUTES {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.method] = operation(route, &error, &mut catalog);
-        if let Some(parameters) = &route.parameters {
-            sets.push((route, parameters.place, (parameters.schema)(&mut catalog)));
-        }
     }
-    for (path, peer, received, sent) in SOCKETS {
-        paths[path]["get"]["x-messages"] = json!({
-            peer: messages(received, &mut catalog),
-            "scheduler": messages(sent, &mut catalog),
-        });
-    }
-    let events = EVENTS.iter().map(|(name, schema)| ((*name).to_owned(), schema(&mut catalog)));
-    paths["/v1/events"]["get"]["x-events"] = Value::Object(events.collect());
-    let mut schemas = catalog.into_definitions();
-    for (route, place, set) in &sets {
-        let named =
-            schemas.get(name_of(set).unwrap_or_default()).map(|set| as_parameters(place, set));
-        if let Some(Value::Array(all)) = paths[route.path][route.method].get_mut("parameters") {
-            all.extend(named.into_iter().flatten());
-        }
-    }
-    for (_, _, set) in &sets {
-        // Its fields are parameters now.
-        schemas.remove(name_of(set).unwrap_or_default());
-    }
+    paths["/v1/node/ws"]["get"]["x-messages"] = json!({
+        "node": messages(NodeMessage::schemas(&mut catalog.read)),
+        "scheduler": messages(SchedulerMessage::schemas(&mut catalog.written)),
+    });
+    paths["/v1/session/ws"]["get"]["x-messages"] = json!({
+        "client": messages(SessionRequest::schemas(&mut catalog.read)),
+        "scheduler": messages(SessionUpdate::schemas(&mut catalog.written)),
+    });
+    paths["/v1/events"]["get"]["x-events"] = json!({
+        "node": catalog.answer::<NodeUpdate>(),
+        "job": catalog.answer::<JobUpdate>(),
+        "pool": catalog.answer::<PoolUpdate>(),
+        "leader": catalog.answer::<LeaderUpdate>(),
+    });
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -108,7 +49,7 @@ pub(crate) fn document() -> Value {
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": schemas,
+            "schemas": catalog.into_definitions(),
         },
     })
 }
@@ -126,10 +67,11 @@ fn operation(route: &Route, error: &Value, catalog: &mut Catalog) -> Value {
     let in_path = named.map(
         |name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}),
     );
+    let parameters = in_path.chain(route.parameters.iter().flat_map(parameters));
     let mut operation = json!({
         "summary": route.summary,
         "tags": [route.role],
-        "parameters": in_path.collect::<Vec<Value>>(),
+        "parameters": parameters.collect::<Vec<Value>>(),
         "responses": {"200": success, "default": failure},
     });
     if let Some(body) = &route.body {
@@ -152,35 +94,27 @@ fn content(content: &Content, catalog: &mut Catalog) -> Value {
 }
 
 /// Messages with their `type`.
-fn messages(frames: &[(&str, SchemaOf)], catalog: &mut Catalog) -> Vec<Value> {
-    let typed = |&(name, schema): &(&str, SchemaOf)| {
+fn messages(frames: Vec<(&str, Schema)>) -> Vec<Value> {
+    let typed = |(name, schema)| {
         let kind = json!({"properties": {"type": {"const": name}}, "required": ["type"]});
-        json!({"allOf": [schema(catalog), kind]})
+        json!({"allOf": [schema, kind]})
     };
-    frames.iter().map(typed).collect()
+    frames.into_iter().map(typed).collect()
 }
 
-/// The name of the schema that a reference names.
-fn name_of(reference: &Value) -> Option<&str> {
-    reference["$ref"].as_str()?.strip_prefix(REFERENCE)
-}
-
-/// The fields of a schema as parameters.
-fn as_parameters(place: &str, set: &Value) -> Vec<Value> {
+/// The fields of a type as parameters.
+fn parameters(Parameters { place, schema }: &Parameters) -> Vec<Value> {
     let parameter = |(name, schema): (&String, &Value)| {
         let mut schema = schema.clone();
         let description = schema.as_object_mut().and_then(|fields| fields.remove("description"));
         json!({"name": name, "in": place, "description": description, "schema": schema})
     };
-    set["properties"].as_object().into_iter().flatten().map(parameter).collect()
+    let fields = schema().to_value();
+    fields["properties"].as_object().into_iter().flatten().map(parameter).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use lingua_wire::node::NodeMessage;
-    use lingua_wire::scheduler::SchedulerMessage;
-    use lingua_wire::session::{SessionRequest, SessionUpdate};
-
     use super::*;
 
     #[test]
@@ -214,7 +148,7 @@ mod tests {
                     }
                     if let Some(json) = fields.get("application/json").filter(|j| **j != json!({}))
                     {
-                        assert!(name_of(&json["schema"]).is_some(), "no schema: {json}");
+                        assert!(json["schema"]["$ref"].is_string(), "no schema: {json}");
                     }
                     pending.extend(fields.values());
                 }
@@ -227,13 +161,17 @@ mod tests {
 
     #[test]
     fn the_sockets_have_every_message() {
-        let names = |frames: &[(&'static str, SchemaOf)]| -> Vec<_> {
-            frames.iter().map(|(name, _)| *name).collect()
+        let document = document();
+        let names = |socket: &str, peer: &str| -> Vec<String> {
+            let messages = &document["paths"][socket]["get"]["x-messages"][peer];
+            let name = |message: &Value| message["allOf"][1]["properties"]["type"]["const"].clone();
+            let names = messages.as_array().unwrap().iter().map(name);
+            names.map(|name| name.as_str().unwrap().to_owned()).collect()
         };
-        assert_eq!(names(NODE_FRAMES), NodeMessage::TYPES);
-        assert_eq!(names(SCHEDULER_FRAMES), SchedulerMessage::TYPES);
-        assert_eq!(names(CLIENT_FRAMES), SessionRequest::TYPES);
-        assert_eq!(names(SESSION_FRAMES), SessionUpdate::TYPES);
+        assert_eq!(names("/v1/node/ws", "node"), NodeMessage::TYPES);
+        assert_eq!(names("/v1/node/ws", "scheduler"), SchedulerMessage::TYPES);
+        assert_eq!(names("/v1/session/ws", "client"), SessionRequest::TYPES);
+        assert_eq!(names("/v1/session/ws", "scheduler"), SessionUpdate::TYPES);
     }
 
     #[test]

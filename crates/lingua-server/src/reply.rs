@@ -51,12 +51,12 @@ impl ApiError {
     }
 
     pub(crate) fn with_job(mut self, job: JobId) -> Self {
-        *self.body = self.body.with_job(job);
+        self.body.job_id = Some(job);
         self
     }
 
     pub(crate) fn with_retry_after_ms(mut self, retry_after_ms: u64) -> Self {
-        *self.body = self.body.with_retry_after_ms(retry_after_ms);
+        self.body.retry_after_ms = Some(retry_after_ms);
         self
     }
 

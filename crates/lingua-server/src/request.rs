@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Bytes, to_bytes};
-use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Request, State};
-use axum::http::request::Parts;
+use axum::extract::{FromRequest, MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -46,6 +45,12 @@ impl RequestId {
         let made = hex(new_number(now_ms));
         let id = std::str::from_utf8(given.unwrap_or(&made)).expect("checked to be ASCII");
         Self(id.into())
+    }
+
+    /// The trace id for a job whose body has none: that of a W3C `traceparent` header, else the
+    /// request id.
+    pub(crate) fn trace<'a>(&'a self, headers: &'a HeaderMap) -> &'a str {
+        headers.get("traceparent").and_then(trace_of).unwrap_or(&self.0)
     }
 }
 
@@ -102,25 +107,6 @@ async fn as_json_error(response: Response) -> Response {
     };
     let text = to_bytes(response.into_body(), ERROR_BYTES_MAX).await.unwrap_or_default();
     ApiError::new(code, String::from_utf8_lossy(&text)).with_status(status).into_response()
-}
-
-/// The trace id for a job whose body has none: that of a W3C `traceparent` header, else the
-/// request id.
-#[derive(Debug)]
-pub(crate) struct TraceId(pub(crate) Arc<str>);
-
-impl<A: Sync> FromRequestParts<A> for TraceId {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &A) -> Result<Self, ApiError> {
-        if let Some(trace) = parts.headers.get("traceparent").and_then(trace_of) {
-            return Ok(Self(trace.into()));
-        }
-        match parts.extensions.get::<RequestId>() {
-            Some(RequestId(id)) => Ok(Self(Arc::clone(id))),
-            None => Err(ApiError::new(ErrorCode::Internal, "the request has no id")),
-        }
-    }
 }
 
 /// The trace id within `version-traceid-parentid-flags`.

@@ -17,6 +17,7 @@ use lingua_wire::schema::Catalog;
 use lingua_wire::view::{
     ClusterView, ExplainResponse, JobList, JobView, NodeList, NodeView, PoolList, PoolView,
 };
+use schemars::{Schema, schema_for};
 use serde_json::Value;
 
 use crate::app::App;
@@ -36,22 +37,20 @@ pub(crate) struct Route {
     pub(crate) response: Option<Content>,
 }
 
-/// Adds a schema to the catalog and returns a reference to it.
-pub(crate) type SchemaOf = fn(&mut Catalog) -> Value;
-
 /// Parameters outside the path: the fields of a type.
 #[derive(Debug)]
 pub(crate) struct Parameters {
     /// `query` or `header`, OpenAPI's `in`.
     pub(crate) place: &'static str,
-    pub(crate) schema: SchemaOf,
+    pub(crate) schema: fn() -> Schema,
 }
 
 /// The body of a request or a response.
 #[derive(Debug)]
 pub(crate) enum Content {
     Json {
-        schema: SchemaOf,
+        /// Adds the schema to the catalog and returns a reference to it.
+        schema: fn(&mut Catalog) -> Value,
         example: &'static str,
     },
     /// Another content type, without a schema.
@@ -78,7 +77,7 @@ macro_rules! parameters {
         None
     };
     ([$place:ident $Type:ty]) => {
-        Some(Parameters { place: stringify!($place), schema: |catalog| catalog.request::<$Type>() })
+        Some(Parameters { place: stringify!($place), schema: || schema_for!($Type) })
     };
 }
 

@@ -17,7 +17,7 @@ mod voice;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::ws::{CloseFrame, Message as Frame, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{Message as Frame, WebSocket, WebSocketUpgrade};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use futures_util::StreamExt;
@@ -28,23 +28,19 @@ use lingua_engine::session::{
     ClientConnection, CloseReason, NewSession, SecretHash, SessionOutput, SessionRefusal,
 };
 use lingua_store::Store;
-use lingua_wire::scheduler::ErrorMessage;
 use lingua_wire::session::{
     SessionRequest, SessionResume, SessionStart, SessionStarted, parse_speaker,
 };
-use lingua_wire::{ErrorCode, Message, RequestError, to_json};
-use serde::Serialize;
+use lingua_wire::{ErrorCode, RequestError};
 
 use crate::app::{App, Shared};
 use crate::auth::{TokenHash, new_token};
-use crate::metrics::Kind;
+use crate::frames::{self, Closed, close, close_with, first_text, limited, text};
+use crate::metrics::ConnectionCount;
 use crate::reply::ApiError;
 use crate::routes::jobs::new_number;
 
 use voice::VoiceDetector;
-
-/// Bytes read at a time.
-const READ_BUFFER_BYTES: usize = 4 << 10;
 
 /// Longest message: above the limit for audio frames, so that a frame that is too long gets an
 /// error.
@@ -63,17 +59,13 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
     ws: WebSocketUpgrade,
 ) -> Response {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = app.shared.options.tokens.holder(authorization).map(|(token, _)| token.bytes());
+    let token = app.options.tokens.holder(authorization).map(|(token, _)| token.bytes());
     let app = app.0;
-    ws.max_message_size(MESSAGE_BYTES_MAX)
-        .max_frame_size(MESSAGE_BYTES_MAX)
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(READ_BUFFER_BYTES)
-        .on_upgrade(move |socket| async move {
-            let open = app.shared.metrics.count_connection(Kind::Session);
-            Box::pin(serve(&app, socket, token)).await;
-            drop(open);
-        })
+    limited(ws, MESSAGE_BYTES_MAX).on_upgrade(move |socket| async move {
+        let counted = ConnectionCount::new(&app.metrics.session_sockets);
+        Box::pin(serve(&app, socket, token)).await;
+        drop(counted);
+    })
 }
 
 async fn serve<S: Store, T: Timer>(
@@ -81,24 +73,17 @@ async fn serve<S: Store, T: Timer>(
     mut socket: WebSocket,
     token: Option<SecretHash>,
 ) {
-    let options = &app.shared.options;
-    let wait_ms = options.first_message_ms;
-    let opened =
-        tokio::time::timeout(Duration::from_millis(wait_ms), open(app, &mut socket, token)).await;
-    let opened = opened.unwrap_or_else(|_| {
-        let detail = format!("no session_start or session_resume within {wait_ms} ms");
-        Err(ApiError::new(ErrorCode::InvalidRequest, detail))
-    });
-    let (session, started) = match opened {
+    let (session, started) = match open(app, &mut socket, token).await {
         Ok(opened) => opened,
-        Err(failed) => return send_fatal(&mut socket, failed.code(), failed.detail()).await,
+        Err(failed) => return close_with(&mut socket, &failed).await,
     };
     if socket.send(text(&started)).await.is_err() {
         return;
     }
     tracing::debug!(session_id = %session.id(), resumed = started.resumed, "session connected");
-    let write_limit = Duration::from_millis(options.session.write_ms);
-    let voice = match (options.session.rules.segments.silence_ms, session.plan().audio) {
+    let options = &app.options.session;
+    let write_limit = Duration::from_millis(options.write_ms);
+    let voice = match (options.rules.segments.silence_ms, session.plan().audio) {
         (Some(_), AudioEncoding::Pcm16 { sample_rate }) => Some(VoiceDetector::new(sample_rate)),
         _ => None,
     };
@@ -113,16 +98,8 @@ async fn open<S: Store, T: Timer>(
     socket: &mut WebSocket,
     token: Option<SecretHash>,
 ) -> Result<Opened<S, T>, ApiError> {
-    let first = loop {
-        match socket.next().await {
-            Some(Ok(Frame::Text(first))) => break first,
-            Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
-            _ => {
-                let detail = "the first frame must be session_start or session_resume, as text";
-                return Err(ApiError::new(ErrorCode::InvalidRequest, detail));
-            }
-        }
-    };
+    let expected = "`session_start` or `session_resume` message";
+    let first = first_text(socket, app.options.first_message_ms, expected).await?;
     match SessionRequest::parse(&first)? {
         SessionRequest::Start(message) => start(app, message, token).await,
         SessionRequest::Resume(message) => resume(app, message).await,
@@ -139,8 +116,8 @@ async fn start<S: Store, T: Timer>(
     token: Option<SecretHash>,
 ) -> Result<Opened<S, T>, ApiError> {
     let plan = message.into_plan()?;
-    let (sessions, resume_token) = (&app.shared.sessions, new_token());
-    let number = hex(new_number(app.shared.engine.now_ms()));
+    let (sessions, resume_token) = (&app.sessions, new_token());
+    let number = hex(new_number(app.engine.now_ms()));
     let session_id = format!("sess-{}", String::from_utf8_lossy(&number));
     let (id, secret) = (session_id.as_str().into(), TokenHash::of(&resume_token).bytes());
     let session = sessions.start(NewSession { id, secret, token, plan }).await?;
@@ -153,28 +130,11 @@ async fn resume<S: Store, T: Timer>(
     message: SessionResume,
 ) -> Result<Opened<S, T>, ApiError> {
     let SessionResume { session_id, resume_token, last_seq } = message;
-    let (sessions, secret) = (&app.shared.sessions, TokenHash::of(&resume_token).bytes());
+    let (sessions, secret) = (&app.sessions, TokenHash::of(&resume_token).bytes());
     let session = sessions.resume(&session_id, &secret, last_seq).await?;
     let resume_ms = sessions.options().resume_ms;
     Ok((session, SessionStarted { session_id, resume_token, resume_ms, resumed: true }))
 }
-
-fn text<M: Message + Serialize>(message: &M) -> Frame {
-    Frame::Text(to_json(message).into())
-}
-
-async fn send_fatal(socket: &mut WebSocket, code: ErrorCode, detail: &str) {
-    // If the client is gone, nobody needs the error.
-    socket.send(text(&ErrorMessage::new(code, detail, true))).await.ok();
-    send_close(socket, 1008, code.as_str()).await;
-}
-
-async fn send_close(socket: &mut WebSocket, code: u16, reason: &str) {
-    socket.send(Frame::Close(Some(CloseFrame { code, reason: reason.into() }))).await.ok();
-}
-
-/// The connection has ended.
-struct Disconnected;
 
 /// A client's socket with its session.
 struct SessionSocket<'a, S: Store, T: Timer> {
@@ -195,14 +155,14 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
                     unanswered_pings = 0;
                     match frame {
                         Some(Ok(frame)) => self.on_frame(frame).await,
-                        _ => Err(Disconnected),
+                        _ => Err(Closed),
                     }
                 }
                 output = self.session.next() => self.on_output(output).await,
                 _ = ping.tick() => {
                     unanswered_pings += 1;
                     match unanswered_pings > UNANSWERED_PINGS {
-                        true => Err(Disconnected),
+                        true => Err(Closed),
                         false => self.send(Frame::Ping(Bytes::new())).await,
                     }
                 }
@@ -214,63 +174,65 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
     }
 
     /// Sends a frame; disconnects a client that does not read within the limit.
-    async fn send(&mut self, frame: Frame) -> Result<(), Disconnected> {
+    async fn send(&mut self, frame: Frame) -> Result<(), Closed> {
         match tokio::time::timeout(self.write_limit, self.socket.send(frame)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(Disconnected),
+            Ok(Err(_)) => Err(Closed),
             Err(_) => {
                 tracing::info!(session_id = %self.session.id(), "client does not read");
-                Err(Disconnected)
+                Err(Closed)
             }
         }
     }
 
-    async fn on_output(&mut self, output: SessionOutput) -> Result<(), Disconnected> {
+    async fn on_output(&mut self, output: SessionOutput) -> Result<(), Closed> {
         let frame = match output {
             SessionOutput::Accepted(id, job) => text(&messages::accepted(id, job)),
             SessionOutput::Partial(id, partial) => text(&messages::partial(id, &partial)),
             SessionOutput::Delivery(delivery) => Frame::Text(messages::delivery(delivery).into()),
             SessionOutput::Closed(reason) => {
                 self.close(reason).await;
-                return Err(Disconnected);
+                return Err(Closed);
             }
         };
         self.send(frame).await
     }
 
     async fn close(&mut self, reason: CloseReason) {
-        let (code, detail) = match reason {
+        let error = match reason {
             CloseReason::Ended | CloseReason::Abandoned => {
-                return send_close(&mut self.socket, 1000, "session_end").await;
+                return close(&mut self.socket, 1000, "session_end").await;
             }
             CloseReason::Superseded => {
-                (ErrorCode::StaleEpoch, "another connection has resumed this session".to_owned())
+                let detail = "another connection has resumed this session";
+                ApiError::new(ErrorCode::StaleEpoch, detail)
             }
             CloseReason::Idle => {
-                let ms = self.app.shared.sessions.options().idle_ms;
-                (ErrorCode::SessionIdle, format!("nothing was received for {ms} ms; start anew"))
+                let ms = self.app.sessions.options().idle_ms;
+                let detail = format!("nothing was received for {ms} ms; start anew");
+                ApiError::new(ErrorCode::SessionIdle, detail)
             }
         };
-        send_fatal(&mut self.socket, code, &detail).await;
+        close_with(&mut self.socket, &error).await;
     }
 
-    async fn on_frame(&mut self, frame: Frame) -> Result<(), Disconnected> {
+    async fn on_frame(&mut self, frame: Frame) -> Result<(), Closed> {
         let taken = match frame {
             Frame::Text(message) => self.on_message(&message),
             Frame::Binary(audio) => self.on_audio(audio),
             Frame::Ping(_) | Frame::Pong(_) => Ok(()),
-            Frame::Close(_) => return Err(Disconnected),
+            Frame::Close(_) => return Err(Closed),
         };
         let Err(failed) = taken else { return Ok(()) };
         if matches!(failed.code(), ErrorCode::RateLimited | ErrorCode::StaleEpoch) {
-            send_fatal(&mut self.socket, failed.code(), failed.detail()).await;
-            return Err(Disconnected);
+            close_with(&mut self.socket, &failed).await;
+            return Err(Closed);
         }
-        self.send(text(&ErrorMessage::new(failed.code(), failed.detail(), false))).await
+        self.send(frames::error(&failed, false)).await
     }
 
     fn on_audio(&mut self, audio: Bytes) -> Result<(), ApiError> {
-        let (bytes, max) = (audio.len(), self.app.shared.options.session.frame_bytes_max);
+        let (bytes, max) = (audio.len(), self.app.options.session.frame_bytes_max);
         if bytes > max {
             let detail = format!("the frame has {bytes} bytes; send at most {max} per frame");
             return Err(ApiError::new(ErrorCode::PayloadTooLarge, detail));

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::ws::{CloseFrame, Message as Frame, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{Message as Frame, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use lingua_core::NodeId;
@@ -19,22 +19,19 @@ use lingua_engine::node::ToNode;
 use lingua_engine::{NodeError, Timer};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
-use lingua_wire::node::{JobDone, JobRef, NodeMessage, embed_audio};
+use lingua_wire::node::{JobDone, NodeMessage, embed_audio};
 use lingua_wire::scheduler::{
-    AudioEnd, Drain, ErrorMessage, HeartbeatAck, JobCancel, JobConfirmed, Registered, tag,
+    AudioEnd, Drain, HeartbeatAck, JobCancel, JobConfirmed, Registered, tag,
 };
-use lingua_wire::{ErrorCode, Message, RawJson, RequestError, to_json};
-use serde::Serialize;
+use lingua_wire::{ErrorCode, RawJson, RequestError};
 use tokio::sync::mpsc;
 
 use crate::app::{App, Shared};
 use crate::convert;
-use crate::metrics::Kind;
+use crate::frames::{self, Closed, close_with, first_text, limited, text};
+use crate::metrics::ConnectionCount;
 use crate::reply::ApiError;
-use crate::routes::nodes::{NewNode, log_registered, register_heartbeat};
-
-/// Bytes read at a time: with many idle nodes the usual 128 KiB would be most of the memory.
-const READ_BUFFER_BYTES: usize = 4 << 10;
+use crate::routes::nodes::{log_registered, pass_heartbeat, read_registration};
 
 /// A node that sends nothing for this many heartbeat intervals, not even a pong, is disconnected.
 const SILENT_HEARTBEATS: u32 = 3;
@@ -52,27 +49,15 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
 ) -> Response {
     let max = app.options.frame_bytes_max;
     let app = app.0;
-    ws.max_message_size(max)
-        .max_frame_size(max)
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(READ_BUFFER_BYTES)
-        .max_write_buffer_size(2 * max)
-        .on_upgrade(move |socket| async move {
-            let counted = app.metrics.count_connection(Kind::Node);
-            serve(&app, socket).await;
-            drop(counted);
-        })
+    limited(ws, max).max_write_buffer_size(2 * max).on_upgrade(move |socket| async move {
+        let counted = ConnectionCount::new(&app.metrics.nodes);
+        serve(&app, socket).await;
+        drop(counted);
+    })
 }
 
 async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket) {
-    let limit_ms = app.options.first_message_ms;
-    let registering = receive_registration(app, &mut socket);
-    let registered = tokio::time::timeout(Duration::from_millis(limit_ms), registering).await;
-    let registered = registered.unwrap_or_else(|_| {
-        let detail = format!("no `register` message within {limit_ms} ms; connect again, send it");
-        Err(ApiError::new(ErrorCode::InvalidRequest, detail))
-    });
-    let (node, registered, inbox) = match registered {
+    let (node, registered, inbox) = match register(app, &mut socket).await {
         Ok(registered) => registered,
         Err(error) => return close_with(&mut socket, &error).await,
     };
@@ -92,61 +77,21 @@ async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket) {
     tracing::info!(node_id = %node, epoch = epoch.0, "node disconnected");
 }
 
-async fn receive_registration<S: Store, T: Timer>(
+/// Reads the first message and registers the node.
+async fn register<S: Store, T: Timer>(
     app: &App<S, T>,
     socket: &mut WebSocket,
 ) -> Result<(NodeId, RegisteredNode, mpsc::Receiver<ToNode>), ApiError> {
-    let first = loop {
-        match socket.next().await {
-            Some(Ok(Frame::Text(first))) => break first,
-            Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
-            _ => {
-                let detail = "the first frame has to be a `register` message, as text";
-                return Err(ApiError::new(ErrorCode::InvalidRequest, detail));
-            }
-        }
-    };
+    let first = first_text(socket, app.options.first_message_ms, "`register` message").await?;
     let NodeMessage::Register(register) = NodeMessage::parse(&first)? else {
         return Err(RequestError::invalid("type", "the first message has to be 'register'").into());
     };
-    let NewNode { node, profile, health, version } = NewNode::read(register)?;
+    let (node, profile, health, version) = read_registration(register)?;
     let (outbox, inbox) = mpsc::channel(app.engine.options().bounds.outbox_max);
     let registration = NodeRegistration { node: node.clone(), profile, health, version, outbox };
     let registered = app.engine.register(registration).await?;
     log_registered(&node, &registered);
     Ok((node, registered, inbox))
-}
-
-fn text<M: Message + Serialize>(message: &M) -> Frame {
-    Frame::Text(to_json(message).into())
-}
-
-/// Sends a fatal error and closes the socket. The peer may be gone already.
-async fn close_with(socket: &mut WebSocket, error: &ApiError) {
-    socket.send(text(&ErrorMessage::new(error.code(), error.detail(), true))).await.ok();
-    let reason = error.code().as_str().into();
-    socket.send(Frame::Close(Some(CloseFrame { code: 1008, reason }))).await.ok();
-}
-
-/// The socket is closed, or has to be.
-struct Closed;
-
-/// Why a message of the node has no effect.
-enum MessageError {
-    Rejected(ApiError),
-    Closed,
-}
-
-impl From<Closed> for MessageError {
-    fn from(_: Closed) -> Self {
-        Self::Closed
-    }
-}
-
-impl<E: Into<ApiError>> From<E> for MessageError {
-    fn from(error: E) -> Self {
-        Self::Rejected(error.into())
-    }
 }
 
 /// Fails if the node does not read.
@@ -204,16 +149,15 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         &mut self,
         first: Option<Result<Frame, axum::Error>>,
     ) -> Result<(), Closed> {
-        let mut next = Some(first);
+        let mut frame = first;
         for _ in 0..BATCH {
-            let Some(frame) = next else { return Ok(()) };
             self.read(frame).await?;
-            next = self.socket.next().now_or_never();
+            match self.socket.next().now_or_never() {
+                Some(next) => frame = next,
+                None => return Ok(()),
+            }
         }
-        match next {
-            Some(frame) => self.read(frame).await,
-            None => Ok(()),
-        }
+        self.read(frame).await
     }
 
     async fn read(&mut self, frame: Option<Result<Frame, axum::Error>>) -> Result<(), Closed> {
@@ -250,41 +194,39 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
     }
 
     async fn write(&mut self, message: ToNode) -> Result<(), Closed> {
-        match message {
+        let frame = match message {
             ToNode::Assign(assignment) => {
                 let now_ms = self.app.engine.now_ms();
                 self.feed(text(&convert::assign(&assignment, now_ms, false))).await?;
-                let audio = if assignment.stream { None } else { assignment.request.audio() };
-                match audio {
-                    Some((_, _, audio)) => self.feed(Frame::Binary(audio)).await,
-                    None => Ok(()),
+                match assignment.request.audio() {
+                    Some((_, _, audio)) if !assignment.stream => Frame::Binary(audio),
+                    _ => return Ok(()),
                 }
             }
             ToNode::Sound { key, sound } => {
-                let tag = tag(JobRef { job_id: key.job, attempt_id: key.attempt });
+                let tag = tag(convert::job_ref(key));
                 let bytes = sound.iter().map(Bytes::len).sum::<usize>();
                 let mut frame = Vec::with_capacity(tag.len() + bytes);
                 frame.extend_from_slice(&tag);
                 sound.iter().for_each(|chunk| frame.extend_from_slice(chunk));
-                self.feed(Frame::Binary(frame.into())).await
+                Frame::Binary(frame.into())
             }
-            ToNode::SoundEnd { key, bytes } => {
-                let (job_id, attempt_id) = (key.job, key.attempt);
-                self.feed(text(&AudioEnd { job_id, attempt_id, bytes: bytes as u64 })).await
+            ToNode::SoundEnd { key: LeaseKey { job, attempt }, bytes } => {
+                text(&AudioEnd { job_id: job, attempt_id: attempt, bytes: bytes as u64 })
             }
-            ToNode::Cancel { key, reason } => {
-                let (job_id, attempt_id) = (key.job, key.attempt);
-                self.feed(text(&JobCancel { job_id, attempt_id, reason: reason.into() })).await
+            ToNode::Cancel { key: LeaseKey { job, attempt }, reason } => {
+                text(&JobCancel { job_id: job, attempt_id: attempt, reason: reason.into() })
             }
-            ToNode::Confirmed { key, accepted } => self.feed(confirmation(key, accepted)).await,
-            ToNode::Drain => self.feed(text(&Drain {})).await,
+            ToNode::Confirmed { key, accepted } => confirmation(key, accepted),
+            ToNode::Drain => text(&Drain {}),
             ToNode::Superseded => {
                 let detail = "another connection registered this node id; this one is closed";
                 let error = ApiError::new(ErrorCode::StaleEpoch, detail);
                 close_with(&mut self.socket, &error).await;
-                Err(Closed)
+                return Err(Closed);
             }
-        }
+        };
+        self.feed(frame).await
     }
 
     async fn feed(&mut self, frame: Frame) -> Result<(), Closed> {
@@ -296,24 +238,26 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
     }
 
     async fn on_frame(&mut self, frame: Frame) -> Result<(), Closed> {
-        let handled = match frame {
+        let reply = match frame {
             Frame::Text(message) => self.on_message(&message).await,
             Frame::Binary(audio) => self.on_audio(&audio).await,
-            Frame::Ping(_) | Frame::Pong(_) => return Ok(()),
+            Frame::Ping(_) | Frame::Pong(_) => Ok(None),
             Frame::Close(_) => return Err(Closed),
         };
-        match handled {
-            Ok(()) => Ok(()),
-            Err(MessageError::Closed) => Err(Closed),
-            Err(MessageError::Rejected(error)) => {
+        match reply {
+            Ok(None) => Ok(()),
+            Ok(Some(Frame::Close(_))) => Err(Closed),
+            Ok(Some(reply)) => self.send(reply).await,
+            Err(error) => {
                 let fatal = error.code() == ErrorCode::StaleEpoch;
-                self.send(text(&ErrorMessage::new(error.code(), error.detail(), fatal))).await?;
+                self.send(frames::error(&error, fatal)).await?;
                 if fatal { Err(Closed) } else { Ok(()) }
             }
         }
     }
 
-    async fn on_message(&mut self, message: &str) -> Result<(), MessageError> {
+    /// Passes a message to the engine; returns the reply, if it has one.
+    async fn on_message(&mut self, message: &str) -> Result<Option<Frame>, ApiError> {
         let engine = &self.app.engine;
         if self.pending_result.take().is_some() {
             let what = "a binary frame has to follow the message that announces it";
@@ -321,47 +265,47 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         }
         match NodeMessage::parse(message)? {
             NodeMessage::Heartbeat(heartbeat) => {
-                let (cancel, drain) = register_heartbeat(self.app, &self.node, &heartbeat).await?;
-                self.send(text(&HeartbeatAck { cancel, drain })).await?;
+                let (cancel, drain) = pass_heartbeat(self.app, &self.node, &heartbeat).await?;
+                Ok(Some(text(&HeartbeatAck { cancel, drain })))
             }
             NodeMessage::JobAck(ack) => {
-                let report = ack.report(self.node.clone());
-                engine.acked(ack.job_id, report, false).await?;
+                engine.acked(ack.job_id, ack.report(self.node.clone()), false).await?;
+                Ok(None)
             }
-            NodeMessage::JobDone(done) => self.on_done(done).await?,
+            NodeMessage::JobDone(done) => self.on_done(done).await,
             NodeMessage::JobFail(fail) => {
                 let key = LeaseKey { job: fail.job_id, attempt: fail.attempt_id };
                 let (report, retryable) = (fail.report(self.node.clone()), fail.is_retryable());
                 let reason = fail.reason.into_owned();
                 let handled = engine.failed(fail.job_id, report, reason, retryable, false).await;
-                self.confirm_unless_accepted(key, handled).await?;
+                confirm_ended(key, handled)
             }
             NodeMessage::JobPartial(partial) => {
                 engine.partial(partial.job_id, partial.report(self.node.clone()), &partial.text);
+                Ok(None)
             }
-            NodeMessage::Bye(_) => return Err(MessageError::Closed),
+            NodeMessage::Bye(_) => Ok(Some(Frame::Close(None))),
             NodeMessage::Register(_) => {
                 let what = "this connection is registered; change capabilities in a heartbeat";
-                return Err(RequestError::invalid("type", what).into());
+                Err(RequestError::invalid("type", what).into())
             }
         }
-        Ok(())
     }
 
-    async fn on_done(&mut self, done: JobDone<'_>) -> Result<(), MessageError> {
+    async fn on_done(&mut self, done: JobDone<'_>) -> Result<Option<Frame>, ApiError> {
         let key = LeaseKey { job: done.job_id, attempt: done.attempt_id };
         let report = done.report(self.node.clone());
         let audio_bytes = done.result()?.and_then(|result| result.frame_bytes());
         match (done.result, audio_bytes) {
             (Some(result), Some(_)) => {
                 self.pending_result = Some(PendingResult { key, report, result });
-                Ok(())
+                Ok(None)
             }
             (result, _) => self.finish(key, report, result).await,
         }
     }
 
-    async fn on_audio(&mut self, audio: &[u8]) -> Result<(), MessageError> {
+    async fn on_audio(&mut self, audio: &[u8]) -> Result<Option<Frame>, ApiError> {
         let Some(PendingResult { key, report, result }) = self.pending_result.take() else {
             let what = "no message announced this binary frame; send `job_done` with \
                         result.tts_audio.bytes first";
@@ -375,24 +319,19 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         key: LeaseKey,
         report: AttemptReport,
         result: Option<RawJson>,
-    ) -> Result<(), MessageError> {
+    ) -> Result<Option<Frame>, ApiError> {
         let result = convert::result(result);
-        let handled = self.app.engine.done(key.job, report, result, false).await;
-        self.confirm_unless_accepted(key, handled).await
+        confirm_ended(key, self.app.engine.done(key.job, report, result, false).await)
     }
+}
 
-    /// Tells the node that a report about a job that has ended needs no repetition. The job itself
-    /// confirms a report that it accepts.
-    async fn confirm_unless_accepted(
-        &mut self,
-        key: LeaseKey,
-        handled: Result<(), NodeError>,
-    ) -> Result<(), MessageError> {
-        match handled {
-            Ok(()) => Ok(()),
-            Err(NodeError::Store(error)) => Err(NodeError::Store(error).into()),
-            Err(_) => Ok(self.send(confirmation(key, false)).await?),
-        }
+/// Confirms a report about a job that has ended, so that the node does not repeat it. The job
+/// itself confirms a report that it accepts.
+fn confirm_ended(key: LeaseKey, handled: Result<(), NodeError>) -> Result<Option<Frame>, ApiError> {
+    match handled {
+        Ok(()) => Ok(None),
+        Err(error @ NodeError::Store(_)) => Err(error.into()),
+        Err(_) => Ok(Some(confirmation(key, false))),
     }
 }
 

@@ -11,7 +11,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ErrorCode, RequestError};
+use crate::error::{ErrorCode, RequestError, invalid};
 use crate::json::text;
 use crate::limits::{AUDIO_BYTES_MAX, AUDIO_FORMAT_BYTES_MAX, SAMPLE_RATE_RANGE};
 use crate::message::at_most;
@@ -65,15 +65,10 @@ impl<'a> Audio<'a> {
 
     /// The same, without borrowing from the message.
     pub fn into_owned(self) -> Audio<'static> {
-        let format = Cow::Owned(self.format.into_owned());
-        let data = self.data.map(|data| Cow::Owned(data.into_owned()));
-        Audio {
-            format,
-            data,
-            sample_rate: self.sample_rate,
-            bytes: self.bytes,
-            stream: self.stream,
-        }
+        let Self { format, sample_rate, bytes, stream, data } = self;
+        let format = Cow::Owned(format.into_owned());
+        let data = data.map(|data| Cow::Owned(data.into_owned()));
+        Audio { format, sample_rate, bytes, stream, data }
     }
 
     /// How many bytes the next binary frame must have; `None` if no frame follows.
@@ -95,10 +90,7 @@ impl<'a> Audio<'a> {
             return Err(too_large(&field));
         }
         let audio = BASE64.decode(data.as_bytes()).map_err(|error| {
-            RequestError::invalid(
-                &field,
-                &format!("it is not base64: {error}; encode the audio as base64"),
-            )
+            invalid!(&field, "it is not base64: {error}; encode the audio as base64")
         })?;
         if audio.len() > AUDIO_BYTES_MAX {
             return Err(too_large(&field));
@@ -117,8 +109,8 @@ impl<'a> Audio<'a> {
         match self.sample_rate {
             Some(rate) if !SAMPLE_RATE_RANGE.contains(&rate) => {
                 let (low, high) = SAMPLE_RATE_RANGE.into_inner();
-                let what = format!("{rate} is out of range; use {low} to {high}");
-                return Err(RequestError::invalid(&of("sample_rate"), &what));
+                let field = of("sample_rate");
+                return Err(invalid!(&field, "{rate} is out of range; use {low} to {high}"));
             }
             None if self.format == RAW_FORMAT => {
                 let what = "it is missing, and pcm16 has no header; give the samples a second";
@@ -135,8 +127,7 @@ impl<'a> Audio<'a> {
                 Err(RequestError::invalid(field, what))
             }
             (Some(_), Some(_)) => {
-                let what = "both 'data' and 'bytes' are given; give one of them";
-                Err(RequestError::invalid(field, what))
+                Err(invalid!(field, "both 'data' and 'bytes' are given; give one of them"))
             }
             _ => Ok(()),
         }

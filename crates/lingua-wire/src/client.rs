@@ -1,23 +1,92 @@
 //! Requests of clients, and the short responses.
 //!
-//! | file | what it holds |
-//! |---|---|
-//! | `dispatch.rs` | [`Dispatch`]: the body of a request for a job |
-//! | `spec.rs` | [`Dispatch::into_spec`]: checks it and makes a `JobSpec` |
-//!
-//! The long responses are in [`view`](crate::view).
+//! Start at [`Dispatch`]: the body of `POST /v1/dispatch/f2f`, `/v1/translate` and `/v1/explain`.
+//! [`Dispatch::into_spec`] in `client/spec.rs` checks it and fills in what was left out. The long
+//! responses are in [`view`](crate::view).
+
+use std::borrow::Cow;
 
 use lingua_core::job::JobState;
-use lingua_core::{Attempt, JobId, NodeId};
+use lingua_core::{Attempt, JobId, NodeId, Service};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::json::As;
+use crate::audio::Audio;
+use crate::json::{As, BoundedList, text};
+use crate::limits::{CONTEXT_MAX, EXCLUDE_MAX, SERVICES_MAX};
 
-mod dispatch;
 mod spec;
 
-pub use dispatch::{Dispatch, DispatchOptions};
+type ContextList = BoundedList<String, CONTEXT_MAX>;
+type ExcludedList = BoundedList<NodeId, EXCLUDE_MAX>;
+type ServicesList = BoundedList<Service, SERVICES_MAX>;
+
+/// A request for a job.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Dispatch<'a> {
+    /// The conversation that the job belongs to.
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<Cow<'a, str>>,
+    /// Source language, or `auto`.
+    #[serde(borrow)]
+    pub src_lang: Cow<'a, str>,
+    /// Target language.
+    #[serde(borrow)]
+    pub tgt_lang: Cow<'a, str>,
+    /// Address of audio that is stored elsewhere.
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    pub audio_ref: Option<Cow<'a, str>>,
+    /// Audio inside the request.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub audio: Option<Audio<'a>>,
+    /// Text instead of audio: recognition is skipped.
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    pub text: Option<Cow<'a, str>>,
+    /// Names the job in all logs; made up if it is left out.
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<Cow<'a, str>>,
+    /// With `auto`: the source is one of these two languages, and the target is the other one.
+    #[serde(default, with = "BoundedList::<String, 2>", skip_serializing_if = "Option::is_none")]
+    pub two_way: Option<Vec<String>>,
+    /// Earlier texts of this conversation, the oldest first.
+    #[serde(default, with = "ContextList", skip_serializing_if = "Option::is_none")]
+    pub context: Option<Vec<String>>,
+    /// How the job is to be run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub options: Option<DispatchOptions>,
+}
+
+/// How a job is to be run.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct DispatchOptions {
+    /// Whether the result must include speech (false).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require_tts: Option<bool>,
+    /// The node that should run the job.
+    #[serde(with = "As::<Option<NodeId>>", default, skip_serializing_if = "Option::is_none")]
+    pub preferred_node_id: Option<NodeId>,
+    /// Whether the job fails if the preferred node cannot take it (false).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
+    /// Nodes that must not run the job.
+    #[serde(default, with = "ExcludedList", skip_serializing_if = "Option::is_none")]
+    pub exclude_node_ids: Option<Vec<NodeId>>,
+    /// Segments with one key go to one node while that is possible.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bind_key: Option<String>,
+    /// How long the job may wait for a slot, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+    /// How long the job may take altogether, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// A higher number is more urgent (0).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    /// Further services that the node must offer.
+    #[serde(default, with = "ServicesList", skip_serializing_if = "Option::is_none")]
+    pub services: Option<Vec<Service>>,
+}
 
 /// The response of `POST /v1/dispatch/f2f`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

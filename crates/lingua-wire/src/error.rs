@@ -6,6 +6,8 @@
 //! Invariant: an error is small, however big the input was that caused it; texts are cut between
 //! characters, never between bytes.
 
+use std::fmt;
+
 use lingua_core::JobId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,16 +47,26 @@ impl RequestError {
         Self::new(ErrorCode::InvalidRequest, field, what)
     }
 
+    /// An error of the core about a field; the core gives its codes as text.
+    pub(crate) fn of_core(code: &str, field: &str, why: &impl fmt::Display) -> Self {
+        let code = ErrorCode::from_name(code).unwrap_or(ErrorCode::Internal);
+        Self::new(code, field, &why.to_string())
+    }
+
     /// The error code that users see.
     pub fn code(&self) -> &'static str {
         self.code.as_str()
     }
-
-    /// Never: the same message is refused again.
-    pub fn is_safe_to_retry(&self) -> bool {
-        false
-    }
 }
+
+/// An `INVALID_REQUEST` about a field, with a formatted sentence.
+macro_rules! invalid {
+    ($field:expr, $($sentence:tt)+) => {
+        $crate::error::RequestError::invalid($field, &format!($($sentence)+))
+    };
+}
+
+pub(crate) use invalid;
 
 /// The body of every HTTP response that is not a success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -78,27 +90,8 @@ pub struct ErrorBody {
 impl ErrorBody {
     /// A body with a code and a sentence that says what is wrong and what to do.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
-        Self {
-            error: code.as_str().to_owned(),
-            detail: detail.into(),
-            field: None,
-            retry_after_ms: None,
-            job_id: None,
-        }
-    }
-
-    /// Adds how long to wait before the next try.
-    #[must_use]
-    pub fn with_retry_after_ms(mut self, retry_after_ms: u64) -> Self {
-        self.retry_after_ms = Some(retry_after_ms);
-        self
-    }
-
-    /// Adds the job that the error is about.
-    #[must_use]
-    pub fn with_job(mut self, job: JobId) -> Self {
-        self.job_id = Some(job);
-        self
+        let (error, detail) = (code.as_str().to_owned(), detail.into());
+        Self { error, detail, field: None, retry_after_ms: None, job_id: None }
     }
 
     /// The code, unless this version does not know it.

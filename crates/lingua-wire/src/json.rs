@@ -25,7 +25,7 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::error::shown;
 use crate::limits::SERVICES_MAX;
-use crate::node::{HEALTHS, JobRef, health_name};
+use crate::node::JobRef;
 
 /// How an error about a text that is no job id reads; see [`TextVisitor::visit_str`].
 pub(crate) const NO_JOB_ID: &str = " is not a job id: ";
@@ -348,6 +348,15 @@ macro_rules! words {
             })
         );)*
     };
+}
+
+/// Every health that a node can report.
+const HEALTHS: [Health; 4] =
+    [Health::Ready, Health::Registering, Health::Degraded, Health::Draining];
+
+/// A health is called like the state that it puts a node in.
+fn health_name(health: Health) -> &'static str {
+    NodeState::of(health, false).as_str()
 }
 
 words! {

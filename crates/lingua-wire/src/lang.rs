@@ -8,6 +8,7 @@
 //! Invariant: two spellings of one language give equal [`Lang`]s; a canonical tag stays as it is.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::LazyLock;
 
 use icu_locale::{Locale, LocaleCanonicalizer};
@@ -32,8 +33,17 @@ static CANONICAL_PAIRS: LazyLock<[[bool; 26]; 26]> = LazyLock::new(|| {
 });
 
 /// The language that a field names.
-pub fn language(field: &str, text: &str) -> Result<Lang, RequestError> {
-    canonical(text).map_err(|why| refuse(field, text, &why))
+pub fn language(field: impl fmt::Display, text: &str) -> Result<Lang, RequestError> {
+    canonical(text).map_err(|why| {
+        let tag = shown(text);
+        let what = match why {
+            LangError::Malformed { .. } => {
+                format!("{tag} is not a BCP-47 language tag; use one such as 'zh' or 'pt-BR'")
+            }
+            _ => format!("{tag} is refused: {why}"),
+        };
+        RequestError::of_core(why.code(), &field.to_string(), &what)
+    })
 }
 
 /// The source language of a job, which may be `auto`.
@@ -55,7 +65,7 @@ pub fn pool(field: &str, text: &str) -> Result<LangPair, RequestError> {
 }
 
 /// The language that a tag names, in any spelling.
-pub(crate) fn canonical(text: &str) -> Result<Lang, LangError> {
+fn canonical(text: &str) -> Result<Lang, LangError> {
     if let &[first @ b'a'..=b'z', second @ b'a'..=b'z'] = text.as_bytes()
         && CANONICAL_PAIRS[usize::from(first - b'a')][usize::from(second - b'a')]
     {
@@ -68,17 +78,6 @@ pub(crate) fn canonical(text: &str) -> Result<Lang, LangError> {
         return Lang::new(text);
     }
     Lang::new(&spell(text)?)
-}
-
-/// An `INVALID_LANGUAGE` about a field.
-pub(crate) fn refuse(field: &str, text: &str, why: &LangError) -> RequestError {
-    let what = match why {
-        LangError::Malformed { .. } => {
-            format!("{} is not a BCP-47 language tag; use one such as 'zh' or 'pt-BR'", shown(text))
-        }
-        _ => format!("{} is refused: {why}", shown(text)),
-    };
-    RequestError::new(ErrorCode::of_core(why.code()), field, &what)
 }
 
 /// The canonical spelling of a tag, as far as it names a language.

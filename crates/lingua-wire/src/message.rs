@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 
-use crate::error::{ErrorCode, RequestError, shown};
+use crate::error::{ErrorCode, RequestError, invalid, shown};
 use crate::json::NO_JOB_ID;
 use crate::limits::LABEL_BYTES_MAX;
 
@@ -33,8 +33,7 @@ pub trait Message {
 /// Reads a message and checks its bounds.
 pub fn parse<'a, M: Message + Deserialize<'a>>(body: &'a [u8]) -> Result<M, RequestError> {
     let text = std::str::from_utf8(body).map_err(|error| {
-        let what = format!("byte {} is not UTF-8; send JSON as UTF-8", error.valid_up_to());
-        RequestError::invalid("", &what)
+        invalid!("", "byte {} is not UTF-8; send JSON as UTF-8", error.valid_up_to())
     })?;
     parse_text(text)
 }
@@ -65,8 +64,7 @@ pub fn check_label(field: &str, text: &str) -> Result<(), RequestError> {
         return Err(RequestError::invalid(field, "it is empty; leave it out or give it a value"));
     }
     if text.chars().any(char::is_control) {
-        let what = format!("{} has a control character; remove it", shown(text));
-        return Err(RequestError::invalid(field, &what));
+        return Err(invalid!(field, "{} has a control character; remove it", shown(text)));
     }
     Ok(())
 }
@@ -78,11 +76,10 @@ pub(crate) fn check_optional_label(field: &str, text: Option<&str>) -> Result<()
 
 /// Checks the length of a field, in bytes.
 pub(crate) fn at_most(field: &str, text: &str, bytes_max: usize) -> Result<(), RequestError> {
-    if text.len() <= bytes_max {
-        return Ok(());
+    match text.len() {
+        bytes if bytes <= bytes_max => Ok(()),
+        bytes => Err(invalid!(field, "it has {bytes} bytes; send at most {bytes_max}")),
     }
-    let what = format!("it has {} bytes; send at most {bytes_max}", text.len());
-    Err(RequestError::invalid(field, &what))
 }
 
 pub(crate) fn missing_field(field: &str) -> RequestError {
@@ -115,8 +112,7 @@ pub(crate) fn frame_type(text: &str) -> Result<Cow<'_, str>, RequestError> {
 }
 
 pub(crate) fn unknown_type(found: &str, known: &[&str]) -> RequestError {
-    let what = format!("{} is unknown; use one of {}", shown(found), known.join(", "));
-    RequestError::invalid("type", &what)
+    invalid!("type", "{} is unknown; use one of {}", shown(found), known.join(", "))
 }
 
 /// Says which field is wrong. It reads the text again, which only happens to bad messages.
@@ -126,7 +122,7 @@ fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> 
     if error.classify() != Category::Data
         && let Err(error) = serde_json::from_str::<IgnoredAny>(text)
     {
-        return RequestError::invalid("", &format!("not JSON: {error}; send one JSON object"));
+        return invalid!("", "not JSON: {error}; send one JSON object");
     }
     let mut reader = serde_json::Deserializer::from_str(text);
     let (path, message) = match serde_path_to_error::deserialize::<_, T>(&mut reader) {
@@ -177,6 +173,14 @@ macro_rules! frames {
             /// The `type` of every frame that this version knows.
             pub const TYPES: &'static [&'static str] =
                 &[$(<$Frame as $crate::message::Message>::NAME),*];
+
+            /// The `type` and the schema of every frame.
+            pub fn schemas(
+                generator: &mut schemars::SchemaGenerator,
+            ) -> Vec<(&'static str, schemars::Schema)> {
+                let schemas = [$(generator.subschema_for::<$Frame>()),*];
+                Self::TYPES.iter().copied().zip(schemas).collect()
+            }
 
             /// Reads a frame and checks its bounds.
             pub fn parse(text: &'a str) -> Result<Self, $crate::error::RequestError> {

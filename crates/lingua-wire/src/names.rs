@@ -2,25 +2,13 @@
 //!
 //! A frame has its name in `type`; a golden file is called after the message that it shows.
 
-use crate::client::{CancelResponse, Dispatch, DispatchResponse};
+use crate::client::*;
 use crate::error::{ErrorBody, RequestError};
 use crate::message::Message;
-use crate::node::{
-    Bye, Heartbeat, HeartbeatResponse, JobAck, JobDone, JobFail, JobPartial, Offline, OkResponse,
-    Register, RegisterResponse,
-};
-use crate::scheduler::{
-    AudioEnd, Drain, ErrorMessage, HeartbeatAck, JobAssign, JobCancel, JobConfirmed, NodeJobs,
-    Registered,
-};
-use crate::session::{
-    JobAccepted, SegmentMissing, SegmentResult, SessionEnd, SessionPartial, SessionResume,
-    SessionStart, SessionStarted, TextTurn, TurnEnd, TurnStart,
-};
-use crate::view::{
-    ClusterView, ExplainResponse, JobList, JobUpdate, JobView, LeaderUpdate, NodeList, NodeUpdate,
-    NodeView, PoolList, PoolUpdate, PoolView,
-};
+use crate::node::*;
+use crate::scheduler::*;
+use crate::session::*;
+use crate::view::*;
 
 /// Gives each message its name and, where there is one, its check.
 macro_rules! messages {

@@ -2,34 +2,30 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `register.rs` | [`Register`] and its response |
+//! | `register.rs` | [`Register`], [`Heartbeat`] and their responses |
 //! | `capability.rs` | what a node can do, in both shapes, and how it becomes a `Profile` |
-//! | `services.rs` | which services are on |
-//! | `heartbeat.rs` | [`Heartbeat`] and its response |
 //! | `job.rs` | [`JobAck`], [`JobPartial`], [`JobDone`], [`JobFail`] |
 //! | `result.rs` | [`JobResult`]: what a node made of a job |
 //!
 //! Start at [`NodeMessage::parse`]. HTTP and WebSocket carry the same bodies. A socket belongs to
 //! one node, so there `node_id` may be left out.
 
-use lingua_core::{Health, NodeId};
+use lingua_core::NodeId;
 
 use crate::error::RequestError;
 use crate::message::{frames, missing_field};
 
 mod capability;
-mod heartbeat;
 mod job;
 mod register;
 mod result;
-mod services;
 
-pub use capability::{CapabilityFields, LanguageLists};
-pub use heartbeat::{Heartbeat, HeartbeatResponse, LoadFields};
+pub use capability::{CapabilityFields, LanguageLists, ServiceFlags};
 pub use job::{Bye, JobAck, JobDone, JobFail, JobPartial, JobRef, Offline, OkResponse};
-pub use register::{Register, RegisterParts, RegisterResponse};
+pub use register::{
+    Heartbeat, HeartbeatResponse, LoadFields, Register, RegisterParts, RegisterResponse,
+};
 pub use result::{JobResult, embed_audio};
-pub use services::ServiceFlags;
 
 frames! {
     /// A frame from a node to the scheduler.
@@ -48,20 +44,6 @@ frames! {
         JobFail(JobFail<'a>),
         /// The node leaves.
         Bye(Bye<'a>),
-    }
-}
-
-/// Every health that a node can report.
-pub(crate) const HEALTHS: [Health; 4] =
-    [Health::Ready, Health::Registering, Health::Degraded, Health::Draining];
-
-/// The word that stands for a health in JSON.
-pub fn health_name(health: Health) -> &'static str {
-    match health {
-        Health::Ready => "ready",
-        Health::Registering => "registering",
-        Health::Degraded => "degraded",
-        Health::Draining => "draining",
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::error::RequestError;
+use crate::error::{RequestError, invalid};
 
 /// A well-formed JSON value as text, cheap to clone.
 #[derive(Clone)]
@@ -18,16 +18,15 @@ pub struct RawJson(Arc<RawValue>);
 impl RawJson {
     /// Checks that the text is JSON and takes it.
     pub fn new(text: String) -> Result<Self, RequestError> {
-        let raw = RawValue::from_string(text).map_err(|error| {
-            RequestError::invalid("", &format!("not JSON: {error}; send a JSON value"))
-        })?;
+        let raw = RawValue::from_string(text);
+        let raw = raw.map_err(|error| invalid!("", "not JSON: {error}; send a JSON value"))?;
         Ok(Self(raw.into()))
     }
 
     /// Writes a value as JSON.
     pub fn of(value: &impl Serialize) -> Result<Self, RequestError> {
         let raw = serde_json::value::to_raw_value(value)
-            .map_err(|error| RequestError::invalid("", &format!("no JSON form: {error}")))?;
+            .map_err(|error| invalid!("", "no JSON form: {error}"))?;
         Ok(Self(raw.into()))
     }
 

@@ -1,24 +1,22 @@
 //! Messages of the scheduler to nodes.
 //!
-//! Start at [`SchedulerMessage`]; [`JobAssign`] in `scheduler/assign.rs` is the one that matters.
-//! Every struct writes its own `type`, so it can also be written without the enum around it.
+//! Start at [`SchedulerMessage`]; [`JobAssign`] is the one that matters. It borrows its texts,
+//! because it is written once for every attempt. Every struct writes its own `type`, so it can also
+//! be written without the enum around it.
+//!
+//! The audio of a job may follow while it is being spoken: see [`tag`].
 
 use std::borrow::Cow;
 
-use lingua_core::{Attempt, Epoch, JobId, NodeId};
+use lingua_core::{Attempt, Epoch, Fence, JobId, Lang, NodeId, ServiceSet, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::audio::Audio;
 use crate::error::ErrorCode;
-use crate::json::As;
+use crate::json::{As, BoundedList, text};
 use crate::message::frames;
 use crate::node::JobRef;
-
-mod assign;
-mod stream;
-
-pub use assign::{AssignOptions, Bind, JobAssign, NodeJobs};
-pub use stream::{AudioEnd, TAG_BYTES, tag, untag};
 
 frames! {
     /// A frame from the scheduler to a node.
@@ -70,6 +68,127 @@ pub struct HeartbeatAck {
     pub cancel: Vec<JobRef>,
     /// Whether the node should finish its jobs and accept no more.
     pub drain: bool,
+}
+
+/// A job for the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename = "job_assign")]
+#[schemars(rename = "JobAssign")]
+pub struct JobAssign<'a> {
+    /// The job.
+    #[serde(with = "As::<JobId>")]
+    pub job_id: JobId,
+    /// The try of the job, from 1.
+    #[serde(with = "As::<Attempt>")]
+    pub attempt_id: Attempt,
+    /// Rises with every assignment; a node refuses a fence that is not above the highest it saw.
+    #[serde(with = "As::<Fence>")]
+    pub fence: Fence,
+    /// The conversation that the job belongs to.
+    #[serde(borrow)]
+    pub session_id: Cow<'a, str>,
+    /// Source language, or `auto`.
+    #[serde(with = "As::<Source>")]
+    pub src_lang: Source,
+    /// Target language.
+    #[serde(with = "As::<Lang>")]
+    pub tgt_lang: Lang,
+    /// Address of audio that is stored elsewhere.
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    pub audio_ref: Option<Cow<'a, str>>,
+    /// Audio inside the message or in the frames that follow.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub audio: Option<Audio<'a>>,
+    /// Text instead of audio: recognition is skipped.
+    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    pub text: Option<Cow<'a, str>>,
+    /// With `auto`: the source is one of these two languages, and the target is the other one.
+    #[serde(default, with = "BoundedList::<Lang, 2>", skip_serializing_if = "Option::is_none")]
+    pub two_way: Option<Vec<Lang>>,
+    /// Earlier texts of this conversation, the oldest first.
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    pub context: Vec<Cow<'a, str>>,
+    /// What the client asked for.
+    #[serde(default)]
+    pub options: AssignOptions,
+    /// How many milliseconds are left. A duration and not a moment, because clocks differ.
+    #[serde(default)]
+    pub deadline_ms: Option<u64>,
+    /// The binding that chose this node.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub bind: Option<Bind<'a>>,
+    /// Names the job in all logs.
+    #[serde(borrow)]
+    pub trace_id: Cow<'a, str>,
+}
+
+/// The options of the client that the node has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct AssignOptions {
+    /// The result must include speech.
+    pub require_tts: bool,
+    /// Further services that the job needs.
+    #[serde(with = "As::<ServiceSet>")]
+    pub services: ServiceSet,
+    /// A higher number is more urgent.
+    pub priority: i32,
+}
+
+/// Segments with one key go to one node while that is possible.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Bind<'a> {
+    /// The key that the client gave.
+    #[serde(borrow)]
+    pub bind_key: Cow<'a, str>,
+    /// Whether earlier segments ran on another node, so that their context is not here.
+    #[serde(default)]
+    pub moved: bool,
+}
+
+/// The response of `GET /v1/node/{id}/jobs`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeJobs<'a> {
+    /// Jobs for the node; audio is inside, because no frame can follow.
+    #[serde(borrow)]
+    pub jobs: Vec<JobAssign<'a>>,
+}
+
+/// Bytes before the audio: 16 of the job's number and 4 of the attempt's, both big-endian.
+pub const TAG_BYTES: usize = 20;
+
+/// The bytes that a frame of streamed audio begins with, because several jobs may be streamed at
+/// once. The audio of a job is all its frames in order, without their tags.
+pub fn tag(job: JobRef) -> [u8; TAG_BYTES] {
+    let mut tag = [0; TAG_BYTES];
+    tag[..16].copy_from_slice(&job.job_id.number().to_be_bytes());
+    tag[16..].copy_from_slice(&job.attempt_id.0.to_be_bytes());
+    tag
+}
+
+/// The attempt that a frame belongs to, and its audio; `None` if the frame is too short for a tag.
+pub fn untag(frame: &[u8]) -> Option<(JobRef, &[u8])> {
+    let (tag, audio) = frame.split_first_chunk::<TAG_BYTES>()?;
+    let (job, attempt) = tag.split_first_chunk::<16>()?;
+    let job_id = JobId::new(u128::from_be_bytes(*job));
+    let attempt_id = Attempt(u32::from_be_bytes(attempt.try_into().ok()?));
+    Some((JobRef { job_id, attempt_id }, audio))
+}
+
+/// The audio of a streamed job is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename = "audio_end")]
+#[schemars(rename = "AudioEnd")]
+pub struct AudioEnd {
+    /// The job.
+    #[serde(with = "As::<JobId>")]
+    pub job_id: JobId,
+    /// The try of the job, from 1.
+    #[serde(with = "As::<Attempt>")]
+    pub attempt_id: Attempt,
+    /// How many bytes the audio has, without tags.
+    #[serde(default)]
+    pub bytes: u64,
 }
 
 /// Stop a job: nobody waits for its result.
@@ -135,5 +254,19 @@ impl<'a> ErrorMessage<'a> {
     /// An error with a code and a sentence that says what is wrong and what to do.
     pub fn new(code: ErrorCode, detail: impl Into<Cow<'a, str>>, fatal: bool) -> Self {
         Self { error: Cow::Borrowed(code.as_str()), detail: detail.into(), fatal }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_reads_back_and_a_short_frame_has_none() {
+        let job = JobRef { job_id: JobId::new(u128::MAX - 7), attempt_id: Attempt(3) };
+        let frame = [&tag(job)[..], b"sound"].concat();
+        assert_eq!(untag(&frame), Some((job, &b"sound"[..])));
+        assert_eq!(untag(&tag(job)), Some((job, &b""[..])));
+        assert_eq!(untag(&frame[..TAG_BYTES - 1]), None);
     }
 }

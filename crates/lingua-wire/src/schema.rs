@@ -18,8 +18,10 @@ const DEFINITIONS_PATH: &str = "/components/schemas";
 /// described apart. Types that occur in both have to look the same in both.
 #[derive(Debug)]
 pub struct Catalog {
-    read: SchemaGenerator,
-    written: SchemaGenerator,
+    /// For what the scheduler reads.
+    pub read: SchemaGenerator,
+    /// For what the scheduler writes.
+    pub written: SchemaGenerator,
 }
 
 impl Default for Catalog {

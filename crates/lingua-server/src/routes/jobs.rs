@@ -1,15 +1,16 @@
 //! What clients call.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use axum::Extension;
 use axum::extract::{Path, Query};
 use axum::http::{HeaderMap, HeaderValue};
-use axum::response::Response;
 use lingua_core::JobId;
 use lingua_core::job::JobState;
 use lingua_engine::Timer;
 use lingua_engine::handle::Waited;
-use lingua_engine::request::JobStatus;
+use lingua_engine::request::{JobEnd, JobRequest, JobStatus};
 use lingua_store::Store;
 use lingua_wire::client::{CancelResponse, DispatchResponse};
 use lingua_wire::message::check_label;
@@ -22,7 +23,7 @@ use sha2::{Digest, Sha256};
 use crate::app::{App, Shared};
 use crate::convert;
 use crate::reply::{ApiError, HttpReply, json};
-use crate::request::{BodyBytes, TraceId};
+use crate::request::{BodyBytes, RequestId};
 
 /// Most jobs in one listing.
 const LIST_MAX: usize = 1000;
@@ -36,61 +37,65 @@ const WAIT_MS_MAX: u64 = 60_000;
 /// `POST /v1/dispatch/f2f`: accepts a job and answers once it was sent to a node.
 pub(crate) async fn dispatch<S: Store, T: Timer>(
     app: Shared<S, T>,
+    Extension(request): Extension<RequestId>,
     headers: HeaderMap,
-    TraceId(trace): TraceId,
-    BodyBytes(body): BodyBytes,
+    body: BodyBytes,
 ) -> HttpReply {
-    let (id, sent_within_ms) = accept(&app, &headers, &body, &trace).await?;
-    let waited = app.shared.engine.wait_sent(id, sent_within_ms).await?;
-    let view = reached(id, waited)?;
-    refuse_if_failed(&view)?;
-    let last = view.progress.attempts().last().map(|last| last.node.clone());
-    let node = view.progress.node.or(last);
-    let Some(node_id) = node else {
+    let job = job_request(&app, &request, &headers, body)?;
+    let wait_ms = job.spec.wait_ms.unwrap_or(0).saturating_add(app.options.translate_ms);
+    let id = app.engine.submit(job).await?.id;
+    let waited = app.engine.wait_sent(id, wait_ms).await?;
+    let progress = reached(id, waited, "the job was not sent in time")?.progress;
+    let last = progress.attempts().last().map(|last| last.node.clone());
+    let Some(node_id) = progress.node.or(last) else {
         let detail = "the job was cancelled before it was sent";
         return Err(ApiError::new(ErrorCode::StaleAttempt, detail).with_job(id));
     };
-    Ok(json(&DispatchResponse { job_id: id, node_id, attempt_id: view.progress.attempt }))
+    Ok(json(&DispatchResponse { job_id: id, node_id, attempt_id: progress.attempt }))
 }
 
 /// `POST /v1/translate`: accepts a job and answers with what came of it.
 pub(crate) async fn translate<S: Store, T: Timer>(
     app: Shared<S, T>,
+    Extension(request): Extension<RequestId>,
     headers: HeaderMap,
-    TraceId(trace): TraceId,
-    BodyBytes(body): BodyBytes,
+    body: BodyBytes,
 ) -> HttpReply {
-    let id = job_id(&app, key(&headers))?;
-    let request = convert::job_request(id, &body, app.shared.options.default_wait_ms, &trace)?;
-    drop(body);
-    let wait_ms = request.spec.deadline_ms.unwrap_or(app.shared.options.translate_ms);
-    match app.shared.engine.translate(request, wait_ms).await? {
-        Waited::Reached(view) => {
-            refuse_if_failed(&view)?;
-            Ok(json(&convert::job_view(&view)))
-        }
-        Waited::NotYet(_) => {
-            let detail = format!(
-                "the job has not ended within {wait_ms} ms; it is still open, ask for it by its id"
-            );
-            Err(ApiError::new(ErrorCode::DeadlineExceeded, detail).with_job(id))
-        }
-        Waited::NoSuchJob => Err(no_such_job(id)),
-    }
+    let job = job_request(&app, &request, &headers, body)?;
+    let (id, wait_ms) = (job.id, job.spec.deadline_ms.unwrap_or(app.options.translate_ms));
+    let waited = app.engine.translate(job, wait_ms).await?;
+    let late = format_args!("the job has not ended within {wait_ms} ms");
+    Ok(json(&convert::job_view(&reached(id, waited, late)?)))
 }
 
-async fn accept<S: Store, T: Timer>(
+/// Reads a request for a job. The body is dropped here, before the job runs.
+fn job_request<S: Store, T: Timer>(
     app: &App<S, T>,
+    request: &RequestId,
     headers: &HeaderMap,
-    body: &[u8],
-    trace: &str,
-) -> Result<(JobId, u64), ApiError> {
-    let id = job_id(app, key(headers))?;
-    let request = convert::job_request(id, body, app.shared.options.default_wait_ms, trace)?;
-    let wait_ms = request.spec.wait_ms.unwrap_or(0);
-    let sent_within_ms = wait_ms.saturating_add(app.shared.options.translate_ms);
-    let submitted = app.shared.engine.submit(request).await?;
-    Ok((submitted.id, sent_within_ms))
+    BodyBytes(body): BodyBytes,
+) -> Result<JobRequest, ApiError> {
+    let id = job_id(app, headers.get("idempotency-key"))?;
+    let trace = request.trace(headers);
+    Ok(convert::job_request(id, &body, app.options.default_wait_ms, trace)?)
+}
+
+/// The job, unless it failed or is not yet as far as its client wants it.
+fn reached(id: JobId, waited: Waited, late: impl fmt::Display) -> Result<JobStatus, ApiError> {
+    let job = match waited {
+        Waited::Reached(job) => job,
+        Waited::NotYet(_) => {
+            let detail = format!("{late}; it is still open, ask for it by its id");
+            return Err(ApiError::new(ErrorCode::DeadlineExceeded, detail).with_job(id));
+        }
+        Waited::NoSuchJob => return Err(no_such_job(id)),
+    };
+    match job.progress.ended.as_deref() {
+        Some(JobEnd { error: Some(code), detail, .. }) => {
+            Err(ApiError::named(code, detail.clone().unwrap_or_default()).with_job(id))
+        }
+        _ => Ok(job),
+    }
 }
 
 /// A header of requests that submit a job; only for the description, [`job_id`] reads it.
@@ -107,7 +112,7 @@ fn job_id<S: Store, T: Timer>(
     key: Option<&HeaderValue>,
 ) -> Result<JobId, ApiError> {
     let Some(key) = key else {
-        return Ok(JobId::new(new_number(app.shared.engine.now_ms())));
+        return Ok(JobId::new(new_number(app.engine.now_ms())));
     };
     let not_ascii = || RequestError::invalid("Idempotency-Key", "it is not ASCII");
     let key = key.to_str().map_err(|_| not_ascii())?;
@@ -116,11 +121,6 @@ fn job_id<S: Store, T: Timer>(
     let mut id = [0; 16];
     id.copy_from_slice(&hash[..16]);
     Ok(JobId::new(u128::from_be_bytes(id)))
-}
-
-/// The idempotency key, if there is one.
-fn key(headers: &HeaderMap) -> Option<&HeaderValue> {
-    headers.get("idempotency-key")
 }
 
 /// The time and the count of the last number that was made.
@@ -137,28 +137,6 @@ pub(crate) fn new_number(now_ms: u64) -> u128 {
     random[0] = (tick >> 8) as u8 & 0x0F;
     random[1] = tick as u8;
     uuid::Builder::from_unix_timestamp_millis(tick >> 12, &random).as_uuid().as_u128()
-}
-
-fn reached(id: JobId, waited: Waited) -> Result<JobStatus, ApiError> {
-    match waited {
-        Waited::Reached(view) => Ok(view),
-        Waited::NotYet(_) => {
-            let detail = "the job was not sent in time; it is still open, ask for it by its id";
-            Err(ApiError::new(ErrorCode::DeadlineExceeded, detail).with_job(id))
-        }
-        Waited::NoSuchJob => Err(no_such_job(id)),
-    }
-}
-
-fn refuse_if_failed(view: &JobStatus) -> Result<(), ApiError> {
-    let Some(ended) = view.progress.ended.as_ref() else { return Ok(()) };
-    match &ended.error {
-        Some(code) => {
-            let detail = ended.detail.clone().unwrap_or_default();
-            Err(ApiError::named(code, detail).with_job(view.id))
-        }
-        None => Ok(()),
-    }
 }
 
 fn no_such_job(id: JobId) -> ApiError {
@@ -184,7 +162,7 @@ pub(crate) async fn show<S: Store, T: Timer>(
 ) -> HttpReply {
     let id = parse_id(&id)?;
     let wait_ms = wait.wait_ms.unwrap_or(0).min(WAIT_MS_MAX);
-    match app.shared.engine.wait_ended(id, wait_ms).await? {
+    match app.engine.wait_ended(id, wait_ms).await? {
         Waited::Reached(view) | Waited::NotYet(view) => Ok(json(&convert::job_view(&view))),
         Waited::NoSuchJob => Err(no_such_job(id)),
     }
@@ -196,7 +174,7 @@ pub(crate) async fn cancel<S: Store, T: Timer>(
     Path(id): Path<String>,
 ) -> HttpReply {
     let id = parse_id(&id)?;
-    match app.shared.engine.cancel(id).await? {
+    match app.engine.cancel(id).await? {
         Some(view) => Ok(json(&CancelResponse { ok: true, state: view.progress.state })),
         None => Err(no_such_job(id)),
     }
@@ -223,10 +201,9 @@ pub(crate) async fn list<S: Store, T: Timer>(
         })
     });
     let limit = list.limit.unwrap_or(LIST_DEFAULT).min(LIST_MAX);
-    let jobs = app.shared.engine.jobs(state.transpose()?, limit).await?;
+    let jobs = app.engine.jobs(state.transpose()?, limit).await?;
     let jobs = jobs.iter().map(convert::job_view).collect();
-    let answer: Response = json(&JobList { jobs, next: None });
-    Ok(answer)
+    Ok(json(&JobList { jobs, next: None }))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 use lingua_wire::node::{
     Heartbeat, HeartbeatResponse, JobAck, JobDone, JobFail, JobPartial, JobRef, Offline,
-    OkResponse, Register, RegisterResponse,
+    OkResponse, Register, RegisterParts, RegisterResponse,
 };
 use lingua_wire::scheduler::NodeJobs;
 use lingua_wire::{ErrorCode, RequestError, parse};
@@ -25,34 +25,26 @@ use crate::request::BodyBytes;
 /// How long a long poll waits if the node does not say.
 const POLL_MS: u64 = 30_000;
 
-/// What a `register` message says of a node.
-pub(crate) struct NewNode {
-    pub(crate) node: NodeId,
-    pub(crate) profile: Arc<Profile>,
-    pub(crate) health: Health,
-    pub(crate) version: Option<Arc<str>>,
-}
+/// A node's id, profile, health and version.
+type CheckedNode = (NodeId, Arc<Profile>, Health, Option<Arc<str>>);
 
-impl NewNode {
-    /// Checks a `register` message and logs the first steps of the registration.
-    pub(crate) fn read(register: Register) -> Result<Self, ApiError> {
-        let parts = register.into_parts()?;
-        tracing::info!(step = "register_start", "a node registers");
-        let node = parts.node.unwrap_or_else(new_node_id);
-        tracing::info!(step = "register_id_generated", node_id = %node, "node has its id");
-        let caps = parts.profile.capabilities();
-        tracing::info!(
-            step = "register_langs_validated",
-            node_id = %node,
-            asr = ?caps.asr().as_slice(),
-            semantic = ?caps.semantic().as_slice(),
-            tts = ?caps.tts().as_slice(),
-            "languages are valid"
-        );
-        tracing::info!(step = "register_store_write", node_id = %node, "writing to the store");
-        let (profile, version) = (Arc::new(parts.profile), parts.version.map(Into::into));
-        Ok(Self { node, profile, health: parts.health, version })
-    }
+/// Checks a `register` message and logs the first steps of the registration.
+pub(crate) fn read_registration(register: Register) -> Result<CheckedNode, ApiError> {
+    let RegisterParts { node, profile, health, version } = register.into_parts()?;
+    tracing::info!(step = "register_start", "a node registers");
+    let node = node.unwrap_or_else(new_node_id);
+    tracing::info!(step = "register_id_generated", node_id = %node, "node has its id");
+    let caps = profile.capabilities();
+    tracing::info!(
+        step = "register_langs_validated",
+        node_id = %node,
+        asr = ?caps.asr().as_slice(),
+        semantic = ?caps.semantic().as_slice(),
+        tts = ?caps.tts().as_slice(),
+        "languages are valid"
+    );
+    tracing::info!(step = "register_store_write", node_id = %node, "writing to the store");
+    Ok((node, Arc::new(profile), health, version.map(Into::into)))
 }
 
 /// Logs the last steps of a registration.
@@ -69,12 +61,14 @@ fn new_node_id() -> NodeId {
     NodeId::new(&format!("node-{number:08X}")).expect("letters, digits and a hyphen")
 }
 
+/// The node that a path names.
+pub(crate) fn node_id(text: &str) -> Result<NodeId, ApiError> {
+    Ok(NodeId::new(text).map_err(|error| RequestError::invalid("id", &error.to_string()))?)
+}
+
 /// `POST /v1/node/register`
-pub(crate) async fn register<S: Store, T: Timer>(
-    app: Shared<S, T>,
-    BodyBytes(body): BodyBytes,
-) -> HttpReply {
-    let NewNode { node, profile, health, version } = NewNode::read(parse(&body)?)?;
+pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+    let (node, profile, health, version) = read_registration(parse(&body.0)?)?;
     let registering = app.engine.register_polling(node.clone(), profile, health, version);
     let registered = registering.await?;
     log_registered(&node, &registered);
@@ -89,18 +83,15 @@ pub(crate) async fn register<S: Store, T: Timer>(
 }
 
 /// `POST /v1/node/heartbeat`
-pub(crate) async fn heartbeat<S: Store, T: Timer>(
-    app: Shared<S, T>,
-    BodyBytes(body): BodyBytes,
-) -> HttpReply {
-    let heartbeat: Heartbeat = parse(&body)?;
+pub(crate) async fn heartbeat<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+    let heartbeat: Heartbeat = parse(&body.0)?;
     let node = heartbeat.node()?.clone();
-    let (cancel, drain) = register_heartbeat(&app, &node, &heartbeat).await?;
+    let (cancel, drain) = pass_heartbeat(&app, &node, &heartbeat).await?;
     Ok(json(&HeartbeatResponse { ok: true, cancel, drain }))
 }
 
 /// Passes a heartbeat to the engine; returns the jobs to cancel and whether to drain.
-pub(crate) async fn register_heartbeat<S: Store, T: Timer>(
+pub(crate) async fn pass_heartbeat<S: Store, T: Timer>(
     app: &App<S, T>,
     node: &NodeId,
     heartbeat: &Heartbeat,
@@ -118,16 +109,12 @@ pub(crate) async fn register_heartbeat<S: Store, T: Timer>(
         profile,
     };
     let ack = app.engine.heartbeat(heartbeat).await?;
-    let cancel = ack.cancel.iter().map(|k| JobRef { job_id: k.job, attempt_id: k.attempt });
-    Ok((cancel.collect(), ack.drain))
+    Ok((ack.cancel.into_iter().map(convert::job_ref).collect(), ack.drain))
 }
 
 /// `POST /v1/node/offline`
-pub(crate) async fn offline<S: Store, T: Timer>(
-    app: Shared<S, T>,
-    BodyBytes(body): BodyBytes,
-) -> HttpReply {
-    let node = parse::<Offline>(&body)?.node_id;
+pub(crate) async fn offline<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+    let node = parse::<Offline>(&body.0)?.node_id;
     app.engine.sign_off(&node).await?;
     Ok(json(&OkResponse::OK))
 }
@@ -145,7 +132,7 @@ pub(crate) async fn jobs<S: Store, T: Timer>(
     Path(id): Path<String>,
     Query(query): Query<PollQuery>,
 ) -> HttpReply {
-    let node = NodeId::new(&id).map_err(|error| RequestError::invalid("id", &error.to_string()))?;
+    let node = node_id(&id)?;
     let wait_ms = query.wait_ms.unwrap_or(POLL_MS).min(app.options.poll_ms_max);
     let assignments = app.engine.poll(&node, wait_ms).await?;
     let now_ms = app.engine.now_ms();
@@ -154,22 +141,16 @@ pub(crate) async fn jobs<S: Store, T: Timer>(
 }
 
 /// `POST /v1/job/ack`
-pub(crate) async fn ack<S: Store, T: Timer>(
-    app: Shared<S, T>,
-    BodyBytes(body): BodyBytes,
-) -> HttpReply {
-    let ack: JobAck = parse(&body)?;
+pub(crate) async fn ack<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+    let ack: JobAck = parse(&body.0)?;
     let node = registered_node(&app, ack.node()?).await?;
     app.engine.acked(ack.job_id, ack.report(node), true).await?;
     Ok(json(&OkResponse::OK))
 }
 
 /// `POST /v1/job/partial`
-pub(crate) async fn partial<S: Store, T: Timer>(
-    app: Shared<S, T>,
-    BodyBytes(body): BodyBytes,
-) -> HttpReply {
-    let partial: JobPartial<'_> = parse(&body)?;
+pub(crate) async fn partial<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+    let partial: JobPartial<'_> = parse(&body.0)?;
     let node = registered_node(&app, partial.node()?).await?;
     match app.engine.partial(partial.job_id, partial.report(node), &partial.text) {
         true => Ok(json(&OkResponse::OK)),
@@ -181,11 +162,8 @@ pub(crate) async fn partial<S: Store, T: Timer>(
 }
 
 /// `POST /v1/job/done`
-pub(crate) async fn done<S: Store, T: Timer>(
-    app: Shared<S, T>,
-    BodyBytes(body): BodyBytes,
-) -> HttpReply {
-    let done: JobDone<'_> = parse(&body)?;
+pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+    let done: JobDone<'_> = parse(&body.0)?;
     let node = registered_node(&app, done.node()?).await?;
     let report = done.report(node);
     if done.result()?.and_then(|result| result.frame_bytes()).is_some() {
@@ -197,11 +175,8 @@ pub(crate) async fn done<S: Store, T: Timer>(
 }
 
 /// `POST /v1/job/fail`
-pub(crate) async fn fail<S: Store, T: Timer>(
-    app: Shared<S, T>,
-    BodyBytes(body): BodyBytes,
-) -> HttpReply {
-    let fail: JobFail<'_> = parse(&body)?;
+pub(crate) async fn fail<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+    let fail: JobFail<'_> = parse(&body.0)?;
     let node = registered_node(&app, fail.node()?).await?;
     let (report, retryable) = (fail.report(node), fail.is_retryable());
     app.engine.failed(fail.job_id, report, fail.reason.into_owned(), retryable, true).await?;

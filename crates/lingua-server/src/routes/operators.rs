@@ -1,6 +1,5 @@
 //! The routes that operators and their tools call.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use axum::extract::Path;
@@ -8,37 +7,38 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
-use lingua_core::{InstanceId, LangPair, NodeId, Term};
+use lingua_core::roster::NodeVerdict;
+use lingua_core::{InstanceId, LangPair, Needs, NodeId, NodeState, Term};
 use lingua_engine::Timer;
 use lingua_engine::events::EngineEvent;
 use lingua_engine::table::Pool;
 use lingua_store::Store;
+use lingua_store::contract::NodeRecord;
 use lingua_wire::client::Dispatch;
 use lingua_wire::view::{
     ClusterView, ExplainResponse, ExplainedNode, InstanceView, JobUpdate, JobUpdateKind,
     LeaderUpdate, NodeList, NodeUpdate, PoolList, PoolUpdate, PoolView, StoreView,
 };
-use lingua_wire::{ErrorCode, Message, RequestError, parse, to_json};
+use lingua_wire::{ErrorCode, Message, parse, to_json};
 use serde::Serialize;
 use tokio_stream::wrappers::BroadcastStream;
 
 use crate::app::Shared;
-use crate::metrics::Kind;
+use crate::metrics::ConnectionCount;
 use crate::reply::{ApiError, HttpReply, json, text};
 use crate::request::BodyBytes;
+use crate::routes::nodes::node_id;
 use crate::{convert, openapi};
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-fn node_id(text: &str) -> Result<NodeId, ApiError> {
-    Ok(NodeId::new(text).map_err(|error| RequestError::invalid("id", &error.to_string()))?)
+fn no_such_node(node: &NodeId) -> ApiError {
+    let detail = format!("there is no node {node}; GET /v1/nodes lists all");
+    ApiError::new(ErrorCode::NodeNotFound, detail)
 }
 
-fn no_such_node(node: &NodeId) -> ApiError {
-    ApiError::new(
-        ErrorCode::NodeNotFound,
-        format!("there is no node {node}; GET /v1/nodes lists all"),
-    )
+fn free_slots(node: &NodeRecord) -> u64 {
+    node.profile.slots_max().saturating_sub(node.used).into()
 }
 
 /// `GET /v1/nodes`
@@ -107,28 +107,24 @@ pub(crate) async fn pool<S: Store, T: Timer>(
     let pair = lingua_wire::lang::pool("pair", &pair)?;
     let (now_ms, nodes) = app.engine.nodes().await?;
     let rule = app.engine.options().rules.semantic;
-    let mut view = PoolView::new(pair);
-    let mut ids = vec![];
-    for node in nodes {
-        let caps = node.profile.capabilities();
-        let gone = now_ms > node.fresh_until_ms || node.state == lingua_core::NodeState::Offline;
-        if gone || caps.missing(pair, lingua_core::Needs::SPEECH_TO_SPEECH, rule).is_some() {
-            continue;
-        }
-        view.nodes += 1;
-        if node.state == lingua_core::NodeState::Ready {
-            let max = node.profile.slots_max();
-            view.ready += 1;
-            view.slots += u64::from(max);
-            view.free += u64::from(max.saturating_sub(node.used));
-        }
-        ids.push(node.node);
-    }
-    if ids.is_empty() {
+    let serves = |node: &NodeRecord| {
+        let present = now_ms <= node.fresh_until_ms && node.state != NodeState::Offline;
+        let missing = node.profile.capabilities().missing(pair, Needs::SPEECH_TO_SPEECH, rule);
+        present && missing.is_none()
+    };
+    let nodes: Vec<NodeRecord> = nodes.into_iter().filter(serves).collect();
+    if nodes.is_empty() {
         return Err(ApiError::new(ErrorCode::PoolNotFound, format!("no node serves {pair}")));
     }
-    view.node_ids = Some(ids);
-    Ok(json(&view))
+    let ready = nodes.iter().filter(|node| node.state == NodeState::Ready);
+    Ok(json(&PoolView {
+        nodes: nodes.len() as u64,
+        ready: ready.clone().count() as u64,
+        free: ready.clone().map(free_slots).sum(),
+        slots: ready.map(|node| u64::from(node.profile.slots_max())).sum(),
+        node_ids: Some(nodes.iter().map(|node| node.node.clone()).collect()),
+        ..PoolView::new(pair)
+    }))
 }
 
 /// `GET /v1/cluster`
@@ -136,22 +132,16 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply 
     let cluster = app.engine.cluster().await?;
     let leader = cluster.leader.as_deref().and_then(|name| InstanceId::new(name).ok());
     let table = app.engine.pools();
-    let instances = cluster
-        .instances
-        .iter()
-        .map(|i| InstanceView {
-            instance_id: i.instance.clone(),
-            address: i.address.clone(),
-            alive: i.alive,
-            leader: leader.as_ref() == Some(&i.instance),
-            until_ms: i.until_ms,
-        })
-        .collect();
-    let nodes: BTreeMap<String, u64> = table
-        .iter()
-        .flat_map(|table| &table.nodes)
-        .map(|(state, count)| (state.clone(), u64::from(*count)))
-        .collect();
+    let instances = cluster.instances.into_iter().map(|i| InstanceView {
+        leader: leader.as_ref() == Some(&i.instance),
+        instance_id: i.instance,
+        address: i.address,
+        alive: i.alive,
+        until_ms: i.until_ms,
+    });
+    let instances = instances.collect();
+    let nodes = table.iter().flat_map(|table| &table.nodes);
+    let nodes = nodes.map(|(state, count)| (state.clone(), u64::from(*count))).collect();
     let (table_version, term) = cluster.table.unwrap_or((0, Term(0)));
     Ok(json(&ClusterView {
         instance_id: cluster.instance,
@@ -167,12 +157,8 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply 
 }
 
 /// `POST /v1/explain`
-pub(crate) async fn explain<S: Store, T: Timer>(
-    app: Shared<S, T>,
-    BodyBytes(body): BodyBytes,
-) -> HttpReply {
-    use lingua_core::roster::NodeVerdict;
-    let mut spec = parse::<Dispatch<'_>>(&body)?.into_explain_spec()?;
+pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+    let mut spec = parse::<Dispatch<'_>>(&body.0)?.into_explain_spec()?;
     spec.wait_ms.get_or_insert(app.options.default_wait_ms);
     let verdicts = app.engine.explain(&spec).await?;
     let chosen = verdicts.iter().find(|v| matches!(v.verdict, NodeVerdict::Chosen { .. }));
@@ -180,35 +166,28 @@ pub(crate) async fn explain<S: Store, T: Timer>(
         NodeVerdict::Refused(why) => !why.is_incapable(),
         _ => true,
     });
-    let free = |v: &lingua_engine::handle::NodeExplanation| {
-        u64::from(v.node.profile.slots_max().saturating_sub(v.node.used))
-    };
-    let capable_count = capable.clone().count() as u64;
-    let error = match (chosen, capable_count) {
+    let error = match (chosen, capable.clone().next()) {
         (Some(_), _) => None,
-        (None, 0) => Some(ErrorCode::NoCapableNode.as_str().to_owned()),
-        (None, _) => Some(ErrorCode::AllCandidatesFullOrFailed.as_str().to_owned()),
+        (None, None) => Some(ErrorCode::NoCapableNode.to_string()),
+        (None, Some(_)) => Some(ErrorCode::AllCandidatesFullOrFailed.to_string()),
     };
+    let explained = verdicts.iter().map(|v| {
+        ExplainedNode::new(v.node.node.clone(), v.node.place.cell.index() as u32, v.verdict)
+    });
     Ok(json(&ExplainResponse {
         pool: spec.pair,
         policy: app.engine.options().policy.to_string(),
         chosen: chosen.map(|v| v.node.node.clone()),
-        capable: capable_count,
-        free: capable.map(free).sum(),
+        capable: capable.clone().count() as u64,
+        free: capable.map(|v| free_slots(&v.node)).sum(),
         error,
-        nodes: verdicts
-            .iter()
-            .map(|v| {
-                let cell = v.node.place.cell.index() as u32;
-                ExplainedNode::new(v.node.node.clone(), cell, v.verdict)
-            })
-            .collect(),
+        nodes: explained.collect(),
     }))
 }
 
 /// `GET /v1/events`: changes as server-sent events; `gap` means that some were lost.
 pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
-    let counted = app.metrics.count_connection(Kind::Events);
+    let counted = ConnectionCount::new(&app.metrics.event_streams);
     let events = BroadcastStream::new(app.engine.events()).map(move |event| {
         // The stream is counted until it is dropped.
         let _ = &counted;

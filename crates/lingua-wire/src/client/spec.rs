@@ -10,14 +10,14 @@ use lingua_core::id::hex;
 use lingua_core::job::{JobSpec, Payload};
 use lingua_core::{JobId, Lang, LangPair, Needs, Service, ServiceSet, Source};
 
-use super::dispatch::{Dispatch, DispatchOptions};
+use super::{Dispatch, DispatchOptions};
 use crate::audio::Audio;
-use crate::error::RequestError;
+use crate::error::{RequestError, invalid};
 use crate::lang;
 use crate::limits::{
     AUDIO_REF_BYTES_MAX, DEADLINE_MS_MAX, PRIORITY_MAX, TEXT_BYTES_MAX, WAIT_MS_MAX,
 };
-use crate::message::{at_most, check_label, check_optional_label};
+use crate::message::{at_most, check_optional_label};
 
 /// The session of a job whose client did not name one.
 const NO_SESSION: &str = "none";
@@ -96,8 +96,7 @@ fn check_payload(
     match (audio_ref, audio, text) {
         (Some(audio_ref), None, None) => {
             if audio_ref.is_empty() {
-                let what = "it is empty; say where the audio is";
-                return Err(RequestError::invalid("audio_ref", what));
+                return Err(invalid!("audio_ref", "it is empty; say where the audio is"));
             }
             at_most("audio_ref", &audio_ref, AUDIO_REF_BYTES_MAX)?;
             Ok(Payload::AudioRef(audio_ref.into()))
@@ -110,8 +109,7 @@ fn check_payload(
         }
         (None, None, Some(text)) => {
             if text.trim().is_empty() {
-                let what = "it is empty; send the text to translate";
-                return Err(RequestError::invalid("text", what));
+                return Err(invalid!("text", "it is empty; send the text to translate"));
             }
             at_most("text", &text, TEXT_BYTES_MAX)?;
             Ok(Payload::Text(text.into()))
@@ -131,9 +129,7 @@ fn check_payload(
 
 /// Checks the options; gives the priority.
 fn check_options(given: &DispatchOptions) -> Result<i32, RequestError> {
-    if let Some(bind_key) = &given.bind_key {
-        check_label("options.bind_key", bind_key)?;
-    }
+    check_optional_label("options.bind_key", given.bind_key.as_deref())?;
     check_at_most("options.wait_ms", given.wait_ms, WAIT_MS_MAX)?;
     check_at_most("options.deadline_ms", given.deadline_ms, DEADLINE_MS_MAX)?;
     if given.deadline_ms == Some(0) {
@@ -143,17 +139,14 @@ fn check_options(given: &DispatchOptions) -> Result<i32, RequestError> {
     let priority = given.priority.unwrap_or(0);
     let in_range = (-PRIORITY_MAX..=PRIORITY_MAX).contains(&priority);
     i32::try_from(priority).ok().filter(|_| in_range).ok_or_else(|| {
-        let what = format!("{priority} is out of range; use -{PRIORITY_MAX} to {PRIORITY_MAX}");
-        RequestError::invalid("options.priority", &what)
+        let field = "options.priority";
+        invalid!(field, "{priority} is out of range; use -{PRIORITY_MAX} to {PRIORITY_MAX}")
     })
 }
 
 fn check_at_most(field: &str, given: Option<u64>, max: u64) -> Result<(), RequestError> {
     match given {
-        Some(ms) if ms > max => {
-            let what = format!("{ms} ms is too long; use at most {max}");
-            Err(RequestError::invalid(field, &what))
-        }
+        Some(ms) if ms > max => Err(invalid!(field, "{ms} ms is too long; use at most {max}")),
         _ => Ok(()),
     }
 }

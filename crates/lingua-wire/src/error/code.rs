@@ -95,11 +95,6 @@ impl ErrorCode {
         Self::ALL.iter().copied().find(|code| code.as_str() == name)
     }
 
-    /// The code of an error of the core, which gives its code as text.
-    pub(crate) fn of_core(name: &str) -> Self {
-        Self::from_name(name).unwrap_or(Self::Internal)
-    }
-
     /// Whether the same request may succeed later and cannot have been carried out now.
     pub const fn is_safe_to_retry(self) -> bool {
         matches!(

@@ -16,9 +16,8 @@ use lingua_core::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::services::with_flag;
-use super::{JobRef, LoadFields, ServiceFlags};
-use crate::error::{ErrorCode, RequestError};
+use super::{JobRef, LoadFields};
+use crate::error::RequestError;
 use crate::json::{As, BoundedList};
 use crate::lang;
 use crate::limits::{RUNNING_MAX, SLOTS_DEFAULT};
@@ -43,12 +42,9 @@ pub struct LanguageLists {
 type LangList = BoundedList<String, LANGS_MAX>;
 type PairList = BoundedList<(String, String), NMT_PAIRS_MAX>;
 
-const NO_LISTS: LanguageLists = LanguageLists {
-    asr_languages: None,
-    semantic_languages: None,
-    tts_languages: None,
-    nmt_pairs: None,
-};
+/// The services of a node that names none.
+const SERVICES_DEFAULT: ServiceSet =
+    ServiceSet::ALL.without(Service::Tone).without(Service::Streaming);
 
 /// Declares [`CapabilityFields`], and [`NodeFields`] with the same fields and some more.
 macro_rules! capability_fields {
@@ -119,92 +115,110 @@ capability_fields! {
     pub accept_public_jobs: Option<bool>,
 }
 
-impl CapabilityFields {
-    /// Whether no field is given.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
+/// Which services are on. A service that is not named is on, except `tone`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceFlags {
+    /// Speech recognition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asr: Option<bool>,
+    /// Machine translation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nmt: Option<bool>,
+    /// Speech synthesis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tts: Option<bool>,
+    /// Keeping the tone of voice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tone: Option<bool>,
+    /// Repair of what was recognised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub semantic: Option<bool>,
+}
 
+impl CapabilityFields {
     /// The profile of a node that registers with these fields.
     pub fn profile(&self) -> Result<Profile, RequestError> {
-        let semantic = self.langs(Service::Semantic)?;
-        let asr = match self.langs(Service::Asr)? {
-            // Nodes that write the flat shape may know no list for recognition: what they repair
-            // was recognised.
-            None if self.language_capabilities.is_none() => semantic.clone(),
-            asr => asr,
-        };
-        let lists = [asr, semantic, self.langs(Service::Tts)?].map(Option::unwrap_or_default);
-        let services = self.services(ServiceFlags::DEFAULT);
-        let slots = self.max_concurrent_jobs.unwrap_or(SLOTS_DEFAULT);
-        let public = self.accept_public_jobs.unwrap_or(true);
-        self.assemble(lists, self.nmt()?.unwrap_or(Nmt::AnyToAny), services, slots, public)
+        self.profile_after(None)
     }
 
     /// The profile of a node that had `current` and now sends these fields; `None` if nothing
     /// changes.
     pub fn update(&self, current: &Profile) -> Result<Option<Profile>, RequestError> {
-        if self.is_empty() {
+        if *self == Self::default() {
             return Ok(None);
         }
-        let had = current.capabilities();
-        let semantic = self.langs(Service::Semantic)?;
-        let asr = match self.langs(Service::Asr)? {
-            Some(asr) => asr,
-            // A node that never had a list for recognition still has none.
-            None if had.asr() == had.semantic() => semantic.as_ref().unwrap_or(had.asr()).clone(),
-            None => had.asr().clone(),
-        };
-        let semantic = semantic.unwrap_or_else(|| had.semantic().clone());
-        let tts = self.langs(Service::Tts)?.unwrap_or_else(|| had.tts().clone());
-        let nmt = self.nmt()?.unwrap_or_else(|| had.nmt().clone());
-        let services = self.services(had.services());
-        let slots = self.max_concurrent_jobs.unwrap_or(u64::from(current.slots_max()));
-        let public = self.accept_public_jobs.unwrap_or(current.accepts_public());
-        let profile = self.assemble([asr, semantic, tts], nmt, services, slots, public)?;
+        let profile = self.profile_after(Some(current))?;
         Ok(Some(profile).filter(|profile| profile != current))
+    }
+
+    fn profile_after(&self, current: Option<&Profile>) -> Result<Profile, RequestError> {
+        let had = current.map(Profile::capabilities);
+        // Nodes that write the flat shape may have no list for recognition: what they repair was
+        // recognised.
+        let is_one_list = match had {
+            Some(had) => had.asr() == had.semantic(),
+            None => self.language_capabilities.is_none(),
+        };
+        let semantic = self.langs(Service::Semantic)?;
+        let asr = self.langs(Service::Asr)?.or_else(|| semantic.clone().filter(|_| is_one_list));
+        let tts = self.langs(Service::Tts)?;
+        let nmt = self.nmt()?.or_else(|| had.map(|had| had.nmt().clone()));
+        let or_before = |given: Option<LangSet>, before: fn(&Capabilities) -> &LangSet| {
+            given.or_else(|| had.map(before).cloned()).unwrap_or_default()
+        };
+        let capabilities = Capabilities::new(
+            or_before(asr, Capabilities::asr),
+            or_before(semantic, Capabilities::semantic),
+            or_before(tts, Capabilities::tts),
+            nmt.unwrap_or(Nmt::AnyToAny),
+            self.services(had.map_or(SERVICES_DEFAULT, Capabilities::services)),
+        );
+        let capabilities = capabilities.map_err(|why| {
+            let (CapabilityError::Required(list) | CapabilityError::TooMany { list, .. }) = why;
+            RequestError::of_core(why.code(), &self.list(list).0, &why)
+        })?;
+        let slots = current.map_or(SLOTS_DEFAULT, |current| current.slots_max().into());
+        let slots = self.max_concurrent_jobs.unwrap_or(slots);
+        let public = self.accept_public_jobs.or(current.map(Profile::accepts_public));
+        Profile::new(capabilities, slots, public.unwrap_or(true))
+            .map_err(|why| RequestError::of_core(why.code(), "max_concurrent_jobs", &why))
     }
 
     /// The services, given those that the node had before.
     fn services(&self, before: ServiceSet) -> ServiceSet {
-        let named = self.services.unwrap_or_default().apply(before);
-        with_flag(named, Service::Streaming, self.streaming)
-    }
-
-    fn assemble(
-        &self,
-        [asr, semantic, tts]: [LangSet; 3],
-        nmt: Nmt,
-        services: ServiceSet,
-        slots: u64,
-        public: bool,
-    ) -> Result<Profile, RequestError> {
-        let capabilities = Capabilities::new(asr, semantic, tts, nmt, services).map_err(|why| {
-            let (CapabilityError::Required(list) | CapabilityError::TooMany { list, .. }) = why;
-            let code = ErrorCode::of_core(why.code());
-            RequestError::new(code, &self.list(list).0, &why.to_string())
-        })?;
-        Profile::new(capabilities, slots, public).map_err(|why| {
-            let code = ErrorCode::of_core(why.code());
-            RequestError::new(code, "max_concurrent_jobs", &why.to_string())
+        let named = self.services.unwrap_or_default();
+        let flags = [
+            (Service::Asr, named.asr),
+            (Service::Nmt, named.nmt),
+            (Service::Tts, named.tts),
+            (Service::Tone, named.tone),
+            (Service::Semantic, named.semantic),
+            (Service::Streaming, self.streaming),
+        ];
+        flags.into_iter().fold(before, |set, (service, flag)| match flag {
+            Some(true) => set.with(service),
+            Some(false) => set.without(service),
+            None => set,
         })
     }
 
     /// The name of the field that has a service's list, and the list.
     fn list(&self, service: Service) -> (String, Option<&Vec<String>>) {
-        let lists = self.language_capabilities.as_ref().unwrap_or(&NO_LISTS);
+        let lists = self.language_capabilities.as_ref();
         let (name, nested, flat) = match service {
-            Service::Asr => ("asr", &lists.asr_languages, &self.asr_langs),
-            Service::Semantic => ("semantic", &lists.semantic_languages, &self.semantic_langs),
-            Service::Tts => ("tts", &lists.tts_languages, &self.tts_langs),
+            Service::Asr => ("asr", lists.map(|l| &l.asr_languages), &self.asr_langs),
+            Service::Semantic => {
+                ("semantic", lists.map(|l| &l.semantic_languages), &self.semantic_langs)
+            }
+            Service::Tts => ("tts", lists.map(|l| &l.tts_languages), &self.tts_langs),
             Service::Nmt | Service::Tone | Service::Streaming => {
                 return ("nmt_pairs".to_owned(), None);
             }
         };
-        let is_flat = flat.is_some() || self.language_capabilities.is_none();
         match nested {
-            None if is_flat => (format!("{name}_langs"), flat.as_ref()),
-            nested => (format!("language_capabilities.{name}_languages"), nested.as_ref()),
+            None => (format!("{name}_langs"), flat.as_ref()),
+            Some(None) if flat.is_some() => (format!("{name}_langs"), flat.as_ref()),
+            Some(nested) => (format!("language_capabilities.{name}_languages"), nested.as_ref()),
         }
     }
 
@@ -212,28 +226,23 @@ impl CapabilityFields {
         let (field, Some(list)) = self.list(service) else {
             return Ok(None);
         };
-        let canonical = list.iter().enumerate().map(|(at, text)| {
-            lang::canonical(text).map_err(|why| lang::refuse(&format!("{field}[{at}]"), text, &why))
-        });
-        canonical.collect::<Result<LangSet, _>>().map(Some)
+        let langs = list.iter().enumerate();
+        let langs = langs.map(|(at, text)| lang::language(format_args!("{field}[{at}]"), text));
+        langs.collect::<Result<_, _>>().map(Some)
     }
 
     fn nmt(&self) -> Result<Option<Nmt>, RequestError> {
         let nested = self.language_capabilities.as_ref().and_then(|lists| lists.nmt_pairs.as_ref());
+        let field = nested.map_or("nmt_pairs", |_| "language_capabilities.nmt_pairs");
         let Some(pairs) = nested.or(self.nmt_pairs.as_ref()) else {
             return Ok(None);
         };
-        let prefix = if nested.is_some() { "language_capabilities." } else { "" };
-        let canonical = |at: usize, end: usize, text: &str| {
-            let field = || format!("{prefix}nmt_pairs[{at}][{end}]");
-            lang::canonical(text).map_err(|why| lang::refuse(&field(), text, &why))
+        let pair = |(at, (src, tgt)): (usize, &(String, String))| {
+            let src = lang::language(format_args!("{field}[{at}][0]"), src)?;
+            Ok((src, lang::language(format_args!("{field}[{at}][1]"), tgt)?))
         };
-        let known = pairs
-            .iter()
-            .enumerate()
-            .map(|(at, (src, tgt))| Ok((canonical(at, 0, src)?, canonical(at, 1, tgt)?)))
-            .collect::<Result<Vec<_>, RequestError>>()?;
-        Ok(Some(Nmt::pairs(known)))
+        let pairs: Result<Vec<_>, RequestError> = pairs.iter().enumerate().map(pair).collect();
+        Ok(Some(Nmt::pairs(pairs?)))
     }
 }
 
@@ -255,16 +264,15 @@ impl From<&Capabilities> for LanguageLists {
     }
 }
 
-impl From<&Profile> for CapabilityFields {
-    fn from(profile: &Profile) -> Self {
-        let services = profile.capabilities().services();
+impl From<ServiceSet> for ServiceFlags {
+    fn from(set: ServiceSet) -> Self {
+        let flag = |service| Some(set.contains(service));
         Self {
-            language_capabilities: Some(profile.capabilities().into()),
-            services: Some(services.into()),
-            streaming: Some(services.contains(Service::Streaming)),
-            max_concurrent_jobs: Some(u64::from(profile.slots_max())),
-            accept_public_jobs: Some(profile.accepts_public()),
-            ..Self::default()
+            asr: flag(Service::Asr),
+            nmt: flag(Service::Nmt),
+            tts: flag(Service::Tts),
+            tone: flag(Service::Tone),
+            semantic: flag(Service::Semantic),
         }
     }
 }

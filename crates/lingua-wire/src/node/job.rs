@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{JobResult, required_node};
-use crate::error::{RequestError, shown};
+use crate::error::{RequestError, invalid, shown};
 use crate::json::{As, text};
 use crate::limits::{DETAIL_CHARS_MAX, REASON_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::message::{at_most, check_label};
@@ -125,27 +125,22 @@ job_message! {
     }
 }
 
-impl JobDone<'_> {
-    /// The known fields of the result.
-    pub fn result(&self) -> Result<Option<JobResult<'_>>, RequestError> {
-        self.result.as_ref().map(JobResult::read).transpose()
-    }
-}
-
 impl JobFail<'_> {
     /// The node had no free slot.
     pub const BUSY: &'static str = "BUSY";
     /// The node has seen a newer fence.
     pub const STALE_FENCE: &'static str = "STALE_FENCE";
 
-    /// Whether the node refused the job instead of failing at it.
-    pub fn is_refusal(&self) -> bool {
-        [Self::BUSY, Self::STALE_FENCE].contains(&self.reason.as_ref())
-    }
-
     /// Whether another node might succeed.
     pub fn is_retryable(&self) -> bool {
         self.retryable.unwrap_or(true)
+    }
+
+    pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
+        check_status(self.status.as_deref(), "error", "report a finished job with job_done")?;
+        at_most("reason", &self.reason, REASON_BYTES_MAX)?;
+        check_label("reason", &self.reason)?;
+        at_most("detail", self.detail.as_deref().unwrap_or_default(), 4 * DETAIL_CHARS_MAX)
     }
 }
 
@@ -156,32 +151,26 @@ impl JobPartial<'_> {
 }
 
 impl JobDone<'_> {
+    /// The known fields of the result.
+    pub fn result(&self) -> Result<Option<JobResult<'_>>, RequestError> {
+        self.result.as_ref().map(JobResult::read).transpose()
+    }
+
     pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
         check_status(self.status.as_deref(), "ok", "report a failed job with job_fail")?;
         match &self.result {
             Some(result) if !result.is_object() => {
-                let what = format!("{} is not a JSON object; send one", shown(result.as_str()));
-                Err(RequestError::invalid("result", &what))
+                Err(invalid!("result", "{} is not a JSON object; send one", shown(result.as_str())))
             }
             _ => Ok(()),
         }
     }
 }
 
-impl JobFail<'_> {
-    pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
-        check_status(self.status.as_deref(), "error", "report a finished job with job_done")?;
-        at_most("reason", &self.reason, REASON_BYTES_MAX)?;
-        check_label("reason", &self.reason)?;
-        at_most("detail", self.detail.as_deref().unwrap_or_default(), 4 * DETAIL_CHARS_MAX)
-    }
-}
-
 fn check_status(status: Option<&str>, expected: &str, hint: &str) -> Result<(), RequestError> {
     match status {
         Some(status) if status != expected => {
-            let what = format!("{} is not {expected:?}; {hint}", shown(status));
-            Err(RequestError::invalid("status", &what))
+            Err(invalid!("status", "{} is not {expected:?}; {hint}", shown(status)))
         }
         _ => Ok(()),
     }

@@ -60,12 +60,9 @@ impl<'a> JobResult<'a> {
 /// Puts the audio of a binary frame into the result that announced it, for clients that get the
 /// result as one message. All other fields stay as they are.
 pub fn embed_audio(raw: &RawJson, audio: &[u8]) -> Result<RawJson, RequestError> {
-    let announced = JobResult::read(raw)?.tts_audio;
-    let Some(announced) = announced else {
-        return Err(RequestError::invalid(
-            "result.tts_audio",
-            "a binary frame came, but no audio was announced; announce it with `bytes`",
-        ));
+    let Some(announced) = JobResult::read(raw)?.tts_audio else {
+        let what = "a binary frame came, but no audio was announced; announce it with `bytes`";
+        return Err(RequestError::invalid("result.tts_audio", what));
     };
     let expected = announced.frame_bytes();
     if expected != Some(audio.len()) {
@@ -78,8 +75,8 @@ pub fn embed_audio(raw: &RawJson, audio: &[u8]) -> Result<RawJson, RequestError>
     }
     let embedded = Audio::inline(&announced.format, announced.sample_rate, audio);
     let embedded = serde_json::value::to_raw_value(&embedded).expect("audio has text keys");
-    let mut fields: BTreeMap<Cow<'_, str>, &RawValue> =
-        read_json(raw.as_str()).map_err(in_result)?;
+    let fields = read_json::<BTreeMap<Cow<'_, str>, &RawValue>>(raw.as_str());
+    let mut fields = fields.map_err(in_result)?;
     fields.insert(Cow::Borrowed(AUDIO_FIELD), &embedded);
     RawJson::of(&fields)
 }

@@ -1,15 +1,22 @@
 //! Messages from the client of a session.
 //!
-//! Start at [`SessionRequest::parse`]. The first message is `session_start` or `session_resume`.
+//! Start at [`SessionRequest::parse`]. The first message is `session_start` or `session_resume`;
+//! [`SessionStart::into_plan`] checks the former. Invariant: a plan has canonical languages and an
+//! audio encoding that sessions accept.
 
 use std::borrow::Cow;
 
+use lingua_core::session::{AudioEncoding, Direction, PCM_RATES, SessionPlan, Speaker};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::RequestError;
+use crate::error::{RequestError, invalid, shown};
+use crate::lang;
 use crate::limits::TEXT_BYTES_MAX;
-use crate::message::{at_most, check_label, frames};
+use crate::message::{at_most, check_label, frames, missing_field};
+
+/// In Hz.
+const SAMPLE_RATE_DEFAULT: u32 = 16_000;
 
 frames! {
     /// A text frame from a client to the scheduler.
@@ -57,6 +64,42 @@ pub struct SessionStart {
     pub audio: Option<AudioFormat>,
 }
 
+impl SessionStart {
+    /// Checks the message.
+    pub fn into_plan(self) -> Result<SessionPlan, RequestError> {
+        let language = |field: &str, value: &Option<String>| match value {
+            Some(value) => lang::language(field, value),
+            None => Err(missing_field(field)),
+        };
+        let direction = match self.mode.as_deref() {
+            None | Some("one_way") => {
+                let src = self.src_lang.as_deref().ok_or_else(|| missing_field("src_lang"))?;
+                let src = lang::source("src_lang", src)?;
+                Direction::OneWay { src, tgt: language("tgt_lang", &self.tgt_lang)? }
+            }
+            Some("two_way") => {
+                let a = language("lang_a", &self.lang_a)?;
+                let b = language("lang_b", &self.lang_b)?;
+                if a == b {
+                    return Err(invalid!("lang_b", "both speakers speak {a}; give two languages"));
+                }
+                Direction::TwoWay { a, b }
+            }
+            Some(other) => {
+                let mode = shown(other);
+                return Err(invalid!("mode", "{mode} is unknown; use one_way or two_way"));
+            }
+        };
+        Ok(SessionPlan {
+            direction,
+            require_tts: self.require_tts.unwrap_or(false),
+            partials: self.partials.unwrap_or(false),
+            context: self.context.unwrap_or(false),
+            audio: self.audio.map_or(Ok(AudioFormat::DEFAULT), |audio| audio.encoding())?,
+        })
+    }
+}
+
 /// How the binary frames of a session are encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AudioFormat {
@@ -65,6 +108,27 @@ pub struct AudioFormat {
     /// Samples per second of `pcm16`: 8000, 16000, 24000 or 48000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_rate: Option<u32>,
+}
+
+impl AudioFormat {
+    const DEFAULT: AudioEncoding = AudioEncoding::Pcm16 { sample_rate: SAMPLE_RATE_DEFAULT };
+
+    fn encoding(&self) -> Result<AudioEncoding, RequestError> {
+        let sample_rate = self.sample_rate.unwrap_or(SAMPLE_RATE_DEFAULT);
+        match self.format.as_str() {
+            "pcm16" if PCM_RATES.contains(&sample_rate) => Ok(AudioEncoding::Pcm16 { sample_rate }),
+            "pcm16" => {
+                let known = PCM_RATES.map(|rate| rate.to_string()).join(", ");
+                let field = "audio.sample_rate";
+                Err(invalid!(field, "{sample_rate} is not supported; use one of {known}"))
+            }
+            "opus" => Ok(AudioEncoding::Opus),
+            other => {
+                let format = shown(other);
+                Err(invalid!("audio.format", "{format} is unknown; use pcm16 or opus"))
+            }
+        }
+    }
 }
 
 /// Resumes a session whose connection broke.
@@ -124,3 +188,21 @@ impl TextTurn<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "session_end")]
 pub struct SessionEnd {}
+
+/// Reads the `speaker` of `turn_start` or `text`, for a session of this direction.
+pub fn parse_speaker(
+    name: Option<&str>,
+    direction: Direction,
+) -> Result<Option<Speaker>, RequestError> {
+    match (name, direction) {
+        (None, _) => Ok(None),
+        (Some(_), Direction::OneWay { .. }) => {
+            let what = "a one-way session has one speaker; leave the field out, or start the \
+                        session in mode two_way";
+            Err(RequestError::invalid("speaker", what))
+        }
+        (Some("a"), _) => Ok(Some(Speaker::A)),
+        (Some("b"), _) => Ok(Some(Speaker::B)),
+        (Some(other), _) => Err(invalid!("speaker", "{} is unknown; use a or b", shown(other))),
+    }
+}

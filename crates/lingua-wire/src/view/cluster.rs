@@ -1,14 +1,23 @@
-//! The scheduler processes and their store as an operator sees them.
+//! Instances, nodes and pools as an operator sees them.
 //!
-//! Start at [`ClusterView`]: the response of `GET /v1/cluster`.
+//! Start at [`ClusterView`], [`NodeView`] and [`PoolView`]. [`ExplainResponse`] says why each node
+//! would or would not get a job.
 
 use std::collections::BTreeMap;
 
-use lingua_core::{InstanceId, Term};
+use lingua_core::roster::NodeVerdict;
+use lingua_core::{
+    CELL_NODES_MAX, CELLS_MAX, Epoch, InstanceId, Lang, LangPair, Load, NodeId, NodeState,
+    Resource, Source, Term,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::json::As;
+use crate::json::{As, BoundedList};
+use crate::node::{LanguageLists, ServiceFlags};
+
+/// Most nodes that there can be.
+const NODES_MAX: usize = CELLS_MAX * CELL_NODES_MAX;
 
 /// All instances and what they share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -61,4 +70,178 @@ pub struct StoreView {
     pub kind: String,
     /// Whether it answers this instance.
     pub up: bool,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeView {
+    /// The node.
+    #[serde(with = "As::<NodeId>")]
+    pub node_id: NodeId,
+    /// The state of the node.
+    #[serde(with = "As::<NodeState>")]
+    pub state: NodeState,
+    /// Whether the last heartbeat is recent enough for the node to get jobs.
+    pub fresh: bool,
+    /// Slots in use.
+    pub used: u32,
+    /// All slots.
+    pub max: u32,
+    /// Number of the node's incarnation.
+    #[serde(with = "As::<Epoch>")]
+    pub epoch: Epoch,
+    /// Number of the cell that the node is in.
+    pub cell: u32,
+    /// Number of the node in its cell.
+    pub slot: u32,
+    /// How busy the node reports to be.
+    pub load: LoadView,
+    /// How long a job takes there on average, in milliseconds.
+    pub cost_ms: u32,
+    /// The languages and directions that it serves.
+    pub languages: LanguageLists,
+    /// The services that are on.
+    pub services: ServiceFlags,
+    /// Whether it gets audio while it is being spoken.
+    #[serde(default)]
+    pub streaming: bool,
+    /// How many pools of a known source language it belongs to.
+    pub pairs: u64,
+    /// Whether it accepts jobs of all tenants.
+    pub accept_public_jobs: bool,
+    /// Whether an operator ordered it to drain.
+    pub drain_ordered: bool,
+    /// Version of the node's software.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// When the last heartbeat came.
+    pub last_heartbeat_ms: u64,
+}
+
+/// How busy a node is, as fractions of one.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LoadView {
+    /// Processor time.
+    pub cpu: f64,
+    /// Accelerator time.
+    pub gpu: f64,
+    /// Memory.
+    pub memory: f64,
+}
+
+impl From<Load> for LoadView {
+    fn from(load: Load) -> Self {
+        let fraction = |resource| f64::from(load.permille(resource)) / 1000.0;
+        Self {
+            cpu: fraction(Resource::Cpu),
+            gpu: fraction(Resource::Gpu),
+            memory: fraction(Resource::Memory),
+        }
+    }
+}
+
+/// The response of `GET /v1/nodes`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct NodeList {
+    /// All nodes.
+    pub nodes: Vec<NodeView>,
+}
+
+/// The nodes that can serve a directed pair of languages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolView {
+    /// `zh:en`, or `*:en` for the mixed pool.
+    #[serde(with = "As::<LangPair>")]
+    pub pool: LangPair,
+    /// Source language, or `auto`.
+    #[serde(with = "As::<Source>")]
+    pub src_lang: Source,
+    /// Target language.
+    #[serde(with = "As::<Lang>")]
+    pub tgt_lang: Lang,
+    /// How many nodes serve the pair.
+    pub nodes: u64,
+    /// How many of them accept jobs.
+    pub ready: u64,
+    /// Free slots of the nodes that accept jobs.
+    pub free: u64,
+    /// All slots of the nodes that accept jobs.
+    pub slots: u64,
+    /// The nodes; only in the response for a single pool.
+    #[serde(
+        default,
+        with = "BoundedList::<NodeId, NODES_MAX>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub node_ids: Option<Vec<NodeId>>,
+}
+
+impl PoolView {
+    /// A pool without nodes.
+    pub fn new(pool: LangPair) -> Self {
+        let (src_lang, tgt_lang) = (pool.src, pool.tgt);
+        Self { pool, src_lang, tgt_lang, nodes: 0, ready: 0, free: 0, slots: 0, node_ids: None }
+    }
+}
+
+/// The response of `GET /v1/pools`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PoolList {
+    /// Version of the pool table that the list comes from.
+    pub table_version: u64,
+    /// All pools that a node serves.
+    pub pools: Vec<PoolView>,
+}
+
+/// The response of `POST /v1/explain`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExplainResponse {
+    /// The pool that the job belongs to.
+    #[serde(with = "As::<LangPair>")]
+    pub pool: LangPair,
+    /// The policy that chooses among the nodes.
+    pub policy: String,
+    /// The node that would get the job now.
+    #[serde(with = "As::<Option<NodeId>>", default)]
+    pub chosen: Option<NodeId>,
+    /// How many registered nodes can run the job, busy or not.
+    pub capable: u64,
+    /// Free slots of these nodes.
+    pub free: u64,
+    /// The code of the error that the job would end with if it were sent now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The verdict about each node.
+    pub nodes: Vec<ExplainedNode>,
+}
+
+/// The verdict of the selection about a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExplainedNode {
+    /// The node.
+    #[serde(with = "As::<NodeId>")]
+    pub node_id: NodeId,
+    /// Number of the cell that the node is in.
+    pub cell: u32,
+    /// `chosen`, `as_good` (a random draw chose another node), `eligible` or `refused`.
+    pub verdict: String,
+    /// Lower is better; what it counts depends on the policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<u64>,
+    /// The first reason why the node cannot get the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl ExplainedNode {
+    /// The verdict of the core as a message.
+    pub fn new(node_id: NodeId, cell: u32, verdict: NodeVerdict) -> Self {
+        let (word, score, why) = match verdict {
+            NodeVerdict::Chosen { score } => ("chosen", Some(score), None),
+            NodeVerdict::AsGood { score } => ("as_good", Some(score), None),
+            NodeVerdict::Eligible { score } => ("eligible", Some(score), None),
+            NodeVerdict::Refused(why) => ("refused", None, Some(why.to_string())),
+        };
+        Self { node_id, cell, verdict: word.to_owned(), score, why }
+    }
 }

@@ -66,5 +66,5 @@ pub(super) fn all(golden: &mut Golden) {
     let detail = "no node supports semantic(en) + nmt(en->zh); register one";
     golden.both("minimal", &ErrorBody::new(ErrorCode::NoCapableNode, detail));
     let full = RequestError::new(ErrorCode::InvalidLanguage, "tgt_lang", "\"x\" is no language");
-    golden.both("full", &ErrorBody::from(full).with_retry_after_ms(250).with_job(JOB));
+    golden.both("full", &ErrorBody { retry_after_ms: Some(250), job_id: Some(JOB), ..full.into() });
 }
