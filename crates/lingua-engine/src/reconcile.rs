@@ -36,6 +36,9 @@ const ENDS_BYTES_MAX: usize = 32 << 20;
 /// How long they are remembered. A failover loses seconds.
 const ENDS_MS: u64 = 30_000;
 
+/// How often a lost end is written over a job that goes on meanwhile.
+const RESTORES_MAX: u32 = 8;
+
 /// Where every job begins.
 pub(crate) const FIRST: Stage = Stage { state: JobState::New, attempt: Attempt::FIRST };
 
@@ -256,6 +259,13 @@ impl<S: Store, T: Timer> Handle<S, T> {
         Ok(())
     }
 
+    /// Whether the store has just forgotten that this job ended here; writes that end again.
+    pub(crate) async fn has_forgotten_end(&self, id: JobId) -> bool {
+        let shared = &self.shared;
+        let is_behind = *shared.reconciler.identity.lock() != shared.store.identity();
+        is_behind && self.restore_end_of(id).await
+    }
+
     /// Writes the end of this job again, if it ended here recently; says whether it did.
     pub(crate) async fn restore_end_of(&self, id: JobId) -> bool {
         let Some(end) = self.shared.reconciler.end_of(id) else { return false };
@@ -265,22 +275,44 @@ impl<S: Store, T: Timer> Handle<S, T> {
         true
     }
 
+    /// Writes the end over whatever open stage the store shows. A failover may have brought back an
+    /// earlier owner, and that owner may have begun a later attempt: clients have seen this end.
     async fn restore_end(&self, end: WrittenEnd) -> lingua_store::Result<()> {
         let shared = &self.shared;
-        let (id, owner) = (end.job.id, end.job.owner.clone());
-        let current = match shared.store.create_job(end.job).await? {
-            CreateReply::Created => FIRST,
-            CreateReply::Exists(record) if record.owner != owner => return Ok(()),
-            CreateReply::Exists(record) => record.stage,
+        let id = end.job.id;
+        let own = end.job.owner.clone();
+        let (mut stage, mut owner) = match shared.store.create_job(end.job).await? {
+            CreateReply::Created => (FIRST, own.clone()),
+            CreateReply::Exists(record) => (record.stage, record.owner),
         };
-        let Ok(step) = AdvanceRequest::new(id, owner, current, end.stage, end.token) else {
-            // The store has an end of the job.
+        if planted::is(Bug::EndOnlyOverOwnRecord) && owner != own {
             return Ok(());
-        };
-        match shared.store.advance_job(step.with_outcome(end.outcome)).await? {
-            AdvanceReply::Advanced => tracing::warn!(job_id = %id, "wrote a lost end again"),
-            reply => tracing::warn!(job_id = %id, ?reply, "cannot write a lost end again"),
         }
+        for _ in 0..RESTORES_MAX {
+            if stage.state.is_terminal() {
+                return Ok(());
+            }
+            let attempt = match planted::is(Bug::EndNotOverLaterAttempt) {
+                false => end.stage.attempt.max(stage.attempt),
+                true => end.stage.attempt,
+            };
+            let to = Stage { attempt, ..end.stage };
+            let Ok(step) = AdvanceRequest::new(id, owner, stage, to, end.token) else {
+                return Ok(());
+            };
+            match shared.store.advance_job(step.with_outcome(end.outcome.clone())).await? {
+                AdvanceReply::Advanced => {
+                    tracing::warn!(job_id = %id, "wrote a lost end again");
+                    return Ok(());
+                }
+                // Its owner was faster.
+                AdvanceReply::Conflict { stage: now, owner: who } => (stage, owner) = (now, who),
+                // Lost once more: the store's identity has changed, and the next round sees that.
+                AdvanceReply::NotFound => return Ok(()),
+            }
+        }
+        tracing::warn!(job_id = %id, %stage, "cannot write a lost end again");
+        shared.reconciler.request_scan();
         Ok(())
     }
 }

@@ -104,7 +104,8 @@ impl<S: Store, T: Timer> Handle<S, T> {
         if shared.live.get(request.id).is_some() {
             return Ok(None);
         }
-        let Some(handing_in) = shared.reconciler.begin_submit(request.id) else { return Ok(None) };
+        let id = request.id;
+        let Some(handing_in) = shared.reconciler.begin_submit(id) else { return Ok(None) };
         let new = shared.new_job(&request, accepted_ms);
         let (created, _) = timed!(shared, "create_job", shared.store.create_job(new));
         // Only if nobody knows what the store did, the job has to be searched for there.
@@ -112,6 +113,7 @@ impl<S: Store, T: Timer> Handle<S, T> {
             handing_in.settled();
         }
         match created? {
+            CreateReply::Created if self.has_forgotten_end(id).await => Ok(None),
             CreateReply::Created => {
                 Ok(Some(self.start(request, JobMachine::new(), accepted_ms, None)))
             }

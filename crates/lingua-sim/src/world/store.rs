@@ -405,6 +405,7 @@ impl Store for FaultyStore {
     async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
         let world = Arc::clone(&self.world);
         let (id, from, to) = (step.job(), step.from(), step.to());
+        let outcome = step.outcome().cloned();
         let me = (self.instance, self.run);
         let reply = self
             .call(|s| async move {
@@ -414,7 +415,7 @@ impl Store for FaultyStore {
                     if to.state == JobState::Dispatched {
                         world.dispatchers.lock().insert(id, me);
                     }
-                    let found = world.store_checker.lock().advanced(id, to);
+                    let found = world.store_checker.lock().advanced(id, to, outcome);
                     if let Err((checker, text)) = found
                         && !world.may_have_lost(id)
                     {
