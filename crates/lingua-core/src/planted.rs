@@ -43,6 +43,10 @@ pub enum Bug {
     CommittedNeverExpires,
     /// An end that the store has lost is not written again.
     LostEndNotRestored,
+    /// A lost end is not written over the record of another owner.
+    EndOnlyOverOwnRecord,
+    /// A lost end is not written over a later attempt.
+    EndNotOverLaterAttempt,
     /// A node's heartbeats hold the slot of a job that has ended.
     EndedJobKeepsSlot,
     /// A slot is not released when its job has ended.

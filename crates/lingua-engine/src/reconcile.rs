@@ -34,6 +34,9 @@ const ENDS_BYTES_MAX: usize = 32 << 20;
 /// How long they are remembered. A failover loses seconds.
 const ENDS_MS: u64 = 30_000;
 
+/// How often a lost end is written over a job that goes on meanwhile.
+const RESTORES_MAX: u32 = 8;
+
 /// Where every job begins.
 pub(crate) const FIRST: Stage = Stage { state: JobState::New, attempt: Attempt::FIRST };
 
@@ -252,6 +255,12 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(())
     }
 
+    /// Whether the store has just forgotten that this job ended here; writes that end again.
+    pub(crate) async fn has_forgotten_end(&self, id: JobId) -> bool {
+        let is_behind = *self.reconciler.identity.lock() != self.store.identity();
+        is_behind && self.restore_end_of(id).await
+    }
+
     /// Writes the end of this job again, if it ended here recently; says whether it did.
     pub(crate) async fn restore_end_of(&self, id: JobId) -> bool {
         let Some(end) = self.reconciler.end_of(id) else { return false };
@@ -261,21 +270,43 @@ impl<S: Store, T: Timer> Engine<S, T> {
         true
     }
 
+    /// Writes the end over whatever open stage the store shows. A failover may have brought back an
+    /// earlier owner, and that owner may have begun a later attempt: clients have seen this end.
     async fn restore_end(&self, end: WrittenEnd) -> lingua_store::Result<()> {
-        let (id, owner) = (end.job.id, end.job.owner.clone());
-        let current = match self.store.create_job(end.job).await? {
-            CreateReply::Created => FIRST,
-            CreateReply::Exists(record) if record.owner != owner => return Ok(()),
-            CreateReply::Exists(record) => record.stage,
+        let id = end.job.id;
+        let own = end.job.owner.clone();
+        let (mut stage, mut owner) = match self.store.create_job(end.job).await? {
+            CreateReply::Created => (FIRST, own.clone()),
+            CreateReply::Exists(record) => (record.stage, record.owner),
         };
-        let Ok(step) = AdvanceRequest::new(id, owner, current, end.stage, end.token) else {
-            // The store has an end of the job.
+        if planted::is(Bug::EndOnlyOverOwnRecord) && owner != own {
             return Ok(());
-        };
-        match self.store.advance_job(step.with_outcome(end.outcome)).await? {
-            AdvanceReply::Advanced => tracing::warn!(job_id = %id, "wrote a lost end again"),
-            reply => tracing::warn!(job_id = %id, ?reply, "cannot write a lost end again"),
         }
+        for _ in 0..RESTORES_MAX {
+            if stage.state.is_terminal() {
+                return Ok(());
+            }
+            let attempt = match planted::is(Bug::EndNotOverLaterAttempt) {
+                false => end.stage.attempt.max(stage.attempt),
+                true => end.stage.attempt,
+            };
+            let to = Stage { attempt, ..end.stage };
+            let Ok(step) = AdvanceRequest::new(id, owner, stage, to, end.token) else {
+                return Ok(());
+            };
+            match self.store.advance_job(step.with_outcome(end.outcome.clone())).await? {
+                AdvanceReply::Advanced => {
+                    tracing::warn!(job_id = %id, "wrote a lost end again");
+                    return Ok(());
+                }
+                // Its owner was faster.
+                AdvanceReply::Conflict { stage: now, owner: who } => (stage, owner) = (now, who),
+                // Lost once more: the store's identity has changed, and the next round sees that.
+                AdvanceReply::NotFound => return Ok(()),
+            }
+        }
+        tracing::warn!(job_id = %id, %stage, "cannot write a lost end again");
+        self.reconciler.request_scan();
         Ok(())
     }
 }

@@ -93,7 +93,7 @@ const TIMELINE_LINES: usize = 120;
 pub struct WorldOutcome {
     /// The seed.
     pub seed: u64,
-    /// Whether it had speakers.
+    /// What it had.
     pub kind: WorldKind,
     /// The first broken rule; `None` if all rules held.
     pub violation: Option<Violation>,
@@ -118,7 +118,7 @@ impl WorldOutcome {
                 at_ms % 1000,
                 self.timeline,
                 self.seed,
-                if self.kind == WorldKind::Speakers { " --speakers" } else { "" },
+                self.kind.as_option(),
             ),
         }
     }
@@ -164,8 +164,7 @@ fn plant(bug: Option<PlantedBug>) {
 
 fn simulate(plan: WorldPlan, bug: Option<PlantedBug>) -> WorldOutcome {
     plant(bug);
-    let seed = plan.seed;
-    let kind = if plan.speech.is_some() { WorldKind::Speakers } else { WorldKind::Clients };
+    let (seed, kind) = (plan.seed, plan.kind);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

@@ -92,7 +92,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
         if self.live.get(request.id).is_some() {
             return Ok(None);
         }
-        let Some(submission) = self.reconciler.begin_submit(request.id) else { return Ok(None) };
+        let id = request.id;
+        let Some(submission) = self.reconciler.begin_submit(id) else { return Ok(None) };
         let new = self.new_job(&request, accepted_ms);
         let created = timed!(self, "create_job", self.store.create_job(new));
         // Only if nobody knows what the store did, the job has to be searched for there.
@@ -100,6 +101,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             submission.settled();
         }
         match created? {
+            CreateReply::Created if self.has_forgotten_end(id).await => Ok(None),
             CreateReply::Created => {
                 Ok(Some(self.start(request, JobMachine::new(), accepted_ms, None)))
             }

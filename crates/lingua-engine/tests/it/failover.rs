@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use lingua_core::job::JobState;
+use lingua_core::job::{JobState, Stage};
 use lingua_core::{Attempt, Load};
 use lingua_engine::NodeError;
 use lingua_engine::handle::NodeHeartbeat;
 use lingua_store::Store as _;
-use lingua_store::contract::LeaseKey;
+use lingua_store::contract::{AdvanceRequest, JobRecord, LeaseKey, NewJob};
 use lingua_store::embedded::LostWrites;
 
+use crate::bus::two;
 use crate::world::{Habit, Node, World, done_by, job, job_with};
 
 async fn pass(ms: u64) {
@@ -33,6 +34,60 @@ async fn an_end_that_the_store_forgot_is_written_again() {
     pass(1_000).await;
     let record = world.store.job(view.id).await.unwrap().expect("it is written again");
     assert_eq!(record.stage.state, JobState::Done);
+}
+
+/// Rule S3: the client has seen the first end, so the job must not end again elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_lost_end_another_instance_does_not_know_ends_once() {
+    let (one, two) = two().await;
+    let node = Node::works(&one, "a", 1, 10).await;
+    let before = one.store.snapshot();
+    let seen = one.translate(job(1, "zh:en")).await;
+    one.store.roll_back(&before, LostWrites::Jobs);
+    let again = job_with(1, "zh:en", |spec| spec.wait_ms = Some(20_000));
+    assert!(!two.engine.submit(again).await.unwrap().existed, "it is forgotten");
+    // The second instance waits until the node has reported; the first writes the end meanwhile.
+    let ended = two.ended(seen.id).await.progress.ended;
+    assert_eq!(ended, seen.progress.ended);
+    pass(20_000).await;
+    assert_eq!((node.done(), two.engine.open_jobs()), (1, 0));
+}
+
+/// Rule S3: the first request's end may have been seen, so the second must not get another one.
+#[tokio::test(start_paused = true)]
+async fn a_job_submitted_again_after_its_end_was_lost_ends_once() {
+    let world = World::new();
+    let node = Node::works(&world, "a", 1, 10).await;
+    let before = world.store.snapshot();
+    let seen = world.translate(job(1, "zh:en")).await;
+    world.store.roll_back(&before, LostWrites::Jobs);
+    assert!(world.engine.submit(job(1, "zh:en")).await.unwrap().existed, "it has ended");
+    assert_eq!(world.ended(seen.id).await.progress.ended, seen.progress.ended);
+    pass(20_000).await;
+    assert_eq!((node.done(), world.engine.open_jobs()), (1, 0));
+}
+
+/// Rule S5: an attempt that began after the lost end must not keep the job open.
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_lost_end_is_of_an_earlier_attempt_does_not_stay_open() {
+    let world = World::new();
+    let _node = Node::works(&world, "a", 1, 10).await;
+    let before = world.store.snapshot();
+    let seen = world.translate(job(1, "zh:en")).await;
+    let JobRecord { id, owner, spec, deadline_ms, recoverable, .. } =
+        world.store.job(seen.id).await.unwrap().expect("it is on record");
+    world.store.roll_back(&before, LostWrites::Jobs);
+    // Another instance took it for open, began the second attempt, and died.
+    let new = NewJob { id, owner: owner.clone(), spec, deadline_ms, recoverable };
+    world.store.create_job(new).await.unwrap();
+    let first = Stage { state: JobState::New, attempt: Attempt::FIRST };
+    let second = Stage { state: JobState::Dispatched, attempt: Attempt(2) };
+    let step = AdvanceRequest::new(id, owner, first, second, 1).unwrap();
+    world.store.advance_job(step).await.unwrap();
+    pass(1_000).await;
+    let status = world.engine.job(id).await.unwrap().expect("it is on record");
+    assert_eq!(status.progress.state, JobState::Done);
+    assert_eq!(status.progress.ended, seen.progress.ended);
 }
 
 #[tokio::test(start_paused = true)]

@@ -117,13 +117,26 @@ pub(super) struct NodePlan {
     pub(super) slots: u16,
 }
 
-/// Whether a world has speakers. Both kinds have the same nodes, jobs and faults for a seed.
+/// What a world has. With and without speakers a seed has the same nodes, jobs and faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorldKind {
     /// Only clients that submit jobs.
     Clients,
     /// Also speakers in sessions.
     Speakers,
+    /// Only clients, several instances, and a store that fails over every other second.
+    Failovers,
+}
+
+impl WorldKind {
+    /// The option that selects it.
+    pub(super) fn as_option(self) -> &'static str {
+        match self {
+            Self::Clients => "",
+            Self::Speakers => " --speakers",
+            Self::Failovers => " --failovers",
+        }
+    }
 }
 
 /// The sessions of a world.
@@ -162,6 +175,7 @@ impl SpeechPlan {
 #[derive(Debug, Clone)]
 pub(super) struct WorldPlan {
     pub(super) seed: u64,
+    pub(super) kind: WorldKind,
     /// The sessions, if the world has speakers.
     pub(super) speech: Option<SpeechPlan>,
     pub(super) instances: usize,
@@ -182,7 +196,8 @@ impl WorldPlan {
     /// The plan of a seed.
     pub(super) fn of(seed: u64, kind: WorldKind) -> Self {
         let mut rng = SimRng::new(seed, "plan");
-        let instances = rng.between(1, GROUPS.len() as u64) as usize;
+        let fewest = if kind == WorldKind::Failovers { 2 } else { 1 };
+        let instances = rng.between(fewest, GROUPS.len() as u64) as usize;
         let mut nodes = vec![];
         for home in 0..instances {
             for _ in 0..rng.between(1, 4) {
@@ -200,10 +215,15 @@ impl WorldPlan {
         if faults.is_empty() {
             faults.push(*rng.pick(&Fault::ALL));
         }
-        let fault_every_ms = rng.between(400, 3_000);
+        let mut fault_every_ms = rng.between(400, 3_000);
+        if kind == WorldKind::Failovers {
+            faults = vec![Fault::Rollback, Fault::StoreTimeouts];
+            faults.extend(rng.permille(500).then_some(Fault::InstancePause));
+            fault_every_ms = rng.between(400, 800);
+        }
         let job_every_ms = rng.between(60, 400);
         let speech = (kind == WorldKind::Speakers).then(|| SpeechPlan::of(seed, nodes.len()));
-        Self { seed, speech, instances, nodes, skew_ms, faults, fault_every_ms, job_every_ms }
+        Self { seed, kind, speech, instances, nodes, skew_ms, faults, fault_every_ms, job_every_ms }
     }
 
     /// The same world with correct clocks.

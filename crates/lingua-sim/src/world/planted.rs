@@ -5,7 +5,7 @@
 
 use lingua_core::planted::Bug;
 
-use super::checker::Checker;
+use super::checker::{Checker, Violation};
 use super::plan::WorldKind;
 
 /// A bug of the simulated node.
@@ -39,6 +39,17 @@ pub struct PlantedBugCase {
     pub within: u64,
 }
 
+impl PlantedBugCase {
+    /// The first seed that breaks a rule with the bug and none without it.
+    pub fn find(&self, seeds: u64) -> Option<(u64, Violation)> {
+        (1..=seeds).find_map(|seed| {
+            let found = super::run(seed, self.kind, Some(self.bug)).violation?;
+            let is_cause = super::run(seed, self.kind, None).violation.is_none();
+            is_cause.then_some((seed, found))
+        })
+    }
+}
+
 const fn code(bug: Bug, found_by: &'static [Checker], within: u64) -> PlantedBugCase {
     PlantedBugCase { bug: PlantedBug::Code(bug), kind: WorldKind::Clients, found_by, within }
 }
@@ -51,8 +62,12 @@ const fn session(bug: Bug, found_by: &'static [Checker], within: u64) -> Planted
     PlantedBugCase { bug: PlantedBug::Code(bug), kind: WorldKind::Speakers, found_by, within }
 }
 
+const fn failover(bug: Bug, found_by: &'static [Checker], within: u64) -> PlantedBugCase {
+    PlantedBugCase { bug: PlantedBug::Code(bug), kind: WorldKind::Failovers, found_by, within }
+}
+
 /// All of them.
-pub const PLANTED_BUGS: [PlantedBugCase; 27] = [
+pub const PLANTED_BUGS: [PlantedBugCase; 29] = [
     node(NodeBug::NoAdmission, &[Checker::S1], 100),
     node(NodeBug::NoFence, &[Checker::S4], 100),
     code(Bug::ExpiredSlotStaysCounted, &[Checker::S2], 100),
@@ -71,6 +86,8 @@ pub const PLANTED_BUGS: [PlantedBugCase; 27] = [
     code(Bug::NoFailoverGuard, &[Checker::S2], 100),
     code(Bug::CommittedNeverExpires, &[Checker::S5], 100),
     code(Bug::LostEndNotRestored, &[Checker::S3], 100),
+    failover(Bug::EndOnlyOverOwnRecord, &[Checker::S3], 1000),
+    failover(Bug::EndNotOverLaterAttempt, &[Checker::S5], 300),
     code(Bug::EndedJobKeepsSlot, &[Checker::S5], 2000),
     code(Bug::SlotNeverReleased, &[Checker::S5], 100),
     code(Bug::RunWithoutLease, &[Checker::S2], 100),

@@ -405,14 +405,17 @@ impl Store for FaultyStore {
     async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
         let world = Arc::clone(&self.world);
         let (id, from, to) = (step.job, step.from, step.to);
-        if to.state == JobState::Dispatched {
-            world.dispatchers.lock().insert(id, (self.instance, self.run));
-        }
+        let outcome = step.outcome.clone();
+        let me = (self.instance, self.run);
         let reply = self
             .call(|s| async move {
                 let reply = s.advance_job(step).await?;
                 if reply == AdvanceReply::Advanced {
-                    let found = world.store_checker.lock().advanced(id, to);
+                    // Not before: an instance that has lost the job may go on trying.
+                    if to.state == JobState::Dispatched {
+                        world.dispatchers.lock().insert(id, me);
+                    }
+                    let found = world.store_checker.lock().advanced(id, to, outcome);
                     if let Err((checker, text)) = found
                         && !world.may_have_lost(id)
                     {

@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use lingua_core::job::Stage;
 use lingua_core::{CellId, Fence, InstanceId, JobId, NodeId, NodeState, Term};
 use lingua_store::contract::{
-    CellRecord, ElectReply, LeaseKey, LeaseRecord, NodeRecord, Place, PublishReply, StoreIdentity,
+    Bytes, CellRecord, ElectReply, LeaseKey, LeaseRecord, NodeRecord, Place, PublishReply,
+    StoreIdentity,
 };
 
 use super::checker::Checker;
@@ -52,6 +53,20 @@ struct Unleased {
     answers: u32,
 }
 
+/// An end, as it was written.
+#[derive(Debug)]
+struct JobEnd {
+    stage: Stage,
+    outcome: Option<Bytes>,
+}
+
+impl JobEnd {
+    /// A lost end may be written again over a later attempt, but with the same outcome.
+    fn is_same(&self, other: &Self) -> bool {
+        self.stage.state == other.stage.state && self.outcome == other.outcome
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct StoreChecker {
     fences: BTreeMap<CellId, Fence>,
@@ -61,7 +76,7 @@ pub(super) struct StoreChecker {
     unleased: BTreeMap<(NodeId, LeaseKey), Unleased>,
     /// The store identity at the creation of each job.
     made: BTreeMap<JobId, u64>,
-    ends: BTreeMap<JobId, Stage>,
+    ends: BTreeMap<JobId, JobEnd>,
     term: Option<(Term, InstanceId)>,
 }
 
@@ -198,16 +213,20 @@ impl StoreChecker {
     }
 
     /// Checks a job's end. A lost end may be written again, but not another one.
-    pub(super) fn advanced(&mut self, job: JobId, to: Stage) -> Result<(), BrokenRule> {
+    pub(super) fn advanced(
+        &mut self,
+        job: JobId,
+        to: Stage,
+        outcome: Option<Bytes>,
+    ) -> Result<(), BrokenRule> {
         if !to.state.is_terminal() {
             return Ok(());
         }
-        match self.ends.insert(job, to) {
-            Some(before) if before != to => {
-                Err((Checker::S3, format!("{job} ended as {before} and then as {to}")))
-            }
-            _ => Ok(()),
-        }
+        let end = JobEnd { stage: to, outcome };
+        let before = self.ends.get(&job).filter(|before| !before.is_same(&end));
+        let text = before.map(|before| format!("{job} ended as {} and then as {to}", before.stage));
+        self.ends.insert(job, end);
+        text.map_or(Ok(()), |text| Err((Checker::S3, text)))
     }
 
     pub(super) fn elected(&mut self, me: &InstanceId, election: &ElectReply) {

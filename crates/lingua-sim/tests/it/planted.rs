@@ -5,7 +5,7 @@
 use lingua_core::planted::Bug::*;
 use lingua_sim::world::NodeBug::*;
 use lingua_sim::world::PlantedBug::{Code, Node};
-use lingua_sim::world::{self, Checker, PLANTED_BUGS, PlantedBug, PlantedBugCase};
+use lingua_sim::world::{Checker, PLANTED_BUGS, PlantedBug, PlantedBugCase};
 
 #[test]
 fn every_checker_has_a_planted_bug_that_only_it_is_trusted_to_find() {
@@ -18,10 +18,11 @@ fn every_checker_has_a_planted_bug_that_only_it_is_trusted_to_find() {
 
 fn assert_found(bug: PlantedBug) {
     let plant = PLANTED_BUGS.iter().find(|plant| plant.bug == bug).expect("it is in the list");
-    let found =
-        (1..=plant.within).find_map(|seed| world::run(seed, plant.kind, Some(bug)).violation);
-    let found = found.unwrap_or_else(|| panic!("{bug:?} was not found in {} seeds", plant.within));
-    assert!(plant.found_by.contains(&found.checker), "{bug:?} was found by {}", found.checker);
+    let Some((seed, found)) = plant.find(plant.within) else {
+        panic!("{bug:?} was not found in {} seeds", plant.within)
+    };
+    let checker = found.checker;
+    assert!(plant.found_by.contains(&checker), "{bug:?} was found by {checker} at seed {seed}");
 }
 
 macro_rules! planted {
@@ -61,6 +62,8 @@ planted! {
     trust_after_a_rollback_is_found Code(NoFailoverGuard),
     a_lease_that_never_expires_is_found Code(CommittedNeverExpires),
     a_lost_end_that_stays_lost_is_found Code(LostEndNotRestored),
+    a_lost_end_that_yields_to_another_owner_is_found Code(EndOnlyOverOwnRecord),
+    a_lost_end_that_yields_to_a_later_attempt_is_found Code(EndNotOverLaterAttempt),
     a_slot_that_is_held_for_an_ended_job_is_found Code(EndedJobKeepsSlot),
     a_slot_that_is_never_given_back_is_found Code(SlotNeverReleased),
     work_without_a_lease_that_goes_on_is_found Code(RunWithoutLease),
