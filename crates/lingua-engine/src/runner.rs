@@ -235,6 +235,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     async fn dispatch(&mut self) {
         let Some(grant) = self.machine.grant().cloned() else { return };
         let attempt = self.machine.stage().attempt;
+        let reserved_ms = self.engine.now_ms();
         let ticket = self.engine.nodes.get(&grant.node).map(|node| node.queue_send(grant.fence));
         let effects = self.apply(JobEvent::Dispatch).await;
         if !effects.contains(&Effect::Send) {
@@ -245,6 +246,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
             self.engine.timer.within(SEND_TICKET_MS, ticket.wait()).await;
         }
         let now_ms = self.engine.now_ms();
+        // After a pause of this process the ack lease has ended, and the slot may be another job's.
+        if now_ms - reserved_ms >= self.engine.options.times.ack_ms {
+            self.apply(JobEvent::SendFailed(attempt)).await;
+            return;
+        }
         let bound = self.bind(&grant);
         let assignment = Assignment {
             job: self.id(),

@@ -5,6 +5,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Term};
 use lingua_engine::TokioTimer;
@@ -19,16 +20,24 @@ pub(crate) struct FlakyStore {
     is_unreachable: Arc<AtomicBool>,
     /// The operation whose next reply is lost.
     lost: Arc<Mutex<Option<&'static str>>>,
+    /// The operation whose next reply comes late, and by how much.
+    late: Arc<Mutex<Option<(&'static str, Duration)>>>,
 }
 
 impl FlakyStore {
     pub(crate) fn new(inner: Embedded<TokioTimer>) -> Self {
-        Self { inner, is_unreachable: Arc::default(), lost: Arc::default() }
+        let (lost, late) = Default::default();
+        Self { inner, is_unreachable: Arc::default(), lost, late }
     }
 
     /// Carries out the next call of this operation and loses the reply.
     pub(crate) fn lose_reply(&self, operation: &'static str) {
         *self.lost.lock() = Some(operation);
+    }
+
+    /// Delays the reply to the next call of this operation, as if the instance were paused.
+    pub(crate) fn delay_reply(&self, operation: &'static str, delay: Duration) {
+        *self.late.lock() = Some((operation, delay));
     }
 
     /// Lets every call fail, or succeed again.
@@ -65,6 +74,10 @@ macro_rules! forward {
             async fn $name(&self, $($arg: $type),*) -> Result<$reply> {
                 self.before()?;
                 let reply = Store::$name(&self.inner, $($arg),*).await;
+                let late = self.late.lock().take_if(|(late, _)| *late == stringify!($name));
+                if let Some((_, delay)) = late {
+                    tokio::time::sleep(delay).await;
+                }
                 self.after(stringify!($name), reply)
             }
         )*

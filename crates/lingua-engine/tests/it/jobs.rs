@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lingua_core::Attempt;
 use lingua_core::job::JobState;
 use lingua_engine::handle::Waited;
 use lingua_engine::node::ToNode;
@@ -235,6 +236,17 @@ async fn waiting_for_the_dispatch_gives_the_node() {
     assert!(matches!(world.engine.wait_ended(id, 100).await.unwrap(), Waited::NotYet(_)));
     let nobody = world.engine.wait_ended(lingua_core::JobId::new(9), 10).await.unwrap();
     assert!(matches!(nobody, Waited::NoSuchJob));
+}
+
+/// A process that was paused while it wrote "sent" must not send under a lease that has ended.
+#[tokio::test(start_paused = true)]
+async fn a_job_is_not_sent_after_its_ack_lease_has_ended() {
+    let world = World::new();
+    let mut node = Node::works(&world, "a", 2, 10).await;
+    world.store.delay_reply("advance_job", Duration::from_secs(6));
+    let request = job_with(1, "zh:en", |spec| spec.wait_ms = Some(20_000));
+    assert_eq!(done_by(&world.translate(request).await), "a");
+    assert_eq!(node.next_job().await.attempt, Attempt(2), "the first attempt was never sent");
 }
 
 /// Nodes fail, hang, die and come back while a thousand jobs come in: each ends once, no node ever
