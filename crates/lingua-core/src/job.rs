@@ -23,7 +23,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
-pub use event::{AttemptReport, Cause, Effect, JobEvent, JobFailure, Refusal};
+pub use event::{AttemptOutcome, AttemptReport, Cause, Effect, JobEvent, JobFailure, Refusal};
 pub use spec::{JobSpec, Payload};
 pub use stage::{JobState, Stage};
 
@@ -100,6 +100,8 @@ impl JobMachine {
 
     /// Applies an event; gives the effects to perform, in order. A refused event changes nothing.
     pub fn apply(&mut self, event: JobEvent, retry: RetryPolicy) -> Result<Vec<Effect>, Refusal> {
+        use AttemptOutcome::{Failed, Succeeded, Unknown};
+
         self.check(&event)?;
         Ok(match event {
             JobEvent::Select => self.proceed(JobState::Selecting, None),
@@ -107,14 +109,14 @@ impl JobMachine {
                 self.grant = Some(grant);
                 self.proceed(JobState::Reserved, None)
             }
-            JobEvent::NoSlot(failure) => self.fail(failure, false),
+            JobEvent::NoSlot(failure) => self.fail(failure, false, Unknown),
             JobEvent::Dispatch => self.proceed(JobState::Dispatched, Some(Effect::Send)),
             // The node may confirm twice.
             JobEvent::Acked(_) if self.stage.state == JobState::Acked => vec![],
             JobEvent::Acked(_) => self.proceed(JobState::Acked, Some(Effect::Commit)),
-            JobEvent::Done(_) => self.end(JobState::Done, None, false),
+            JobEvent::Done(_) => self.end(JobState::Done, None, false, Succeeded),
             JobEvent::NodeFailed { retryable: false, .. } => {
-                self.fail(JobFailure::NotRetryable, false)
+                self.fail(JobFailure::NotRetryable, false, Failed)
             }
             JobEvent::NodeFailed { .. } => self.retry(Cause::NodeFailed, retry),
             JobEvent::Refused(_) => self.retry(Cause::Refused, retry),
@@ -128,10 +130,12 @@ impl JobMachine {
             JobEvent::RunTimeout(_) => self.retry(Cause::RunTimeout, retry),
             JobEvent::NodeLost(_) => self.retry(Cause::NodeLost, retry),
             JobEvent::Reclaimed => self.next_attempt(Cause::Reclaimed),
-            JobEvent::DeadlinePassed => self.fail(JobFailure::Deadline, true),
-            JobEvent::InstanceLost => self.fail(JobFailure::InstanceLost, true),
-            JobEvent::InternalError => self.fail(JobFailure::Internal, true),
-            JobEvent::Cancel => self.end(JobState::Cancelled, Some(Effect::ConfirmCancel), true),
+            JobEvent::DeadlinePassed => self.fail(JobFailure::Deadline, true, Unknown),
+            JobEvent::InstanceLost => self.fail(JobFailure::InstanceLost, true, Unknown),
+            JobEvent::InternalError => self.fail(JobFailure::Internal, true, Unknown),
+            JobEvent::Cancel => {
+                self.end(JobState::Cancelled, Some(Effect::ConfirmCancel), true, Unknown)
+            }
         })
     }
 
@@ -175,7 +179,7 @@ impl JobMachine {
         *count += 1;
         if *count > limit {
             let failure = JobFailure::RetriesExhausted { last: cause };
-            return self.fail(failure, cause.leaves_node_working());
+            return self.fail(failure, cause.leaves_node_working(), cause.outcome());
         }
         if let Some(grant) = &self.grant {
             self.tried.push((grant.cell, grant.slot));
@@ -184,7 +188,7 @@ impl JobMachine {
     }
 
     fn next_attempt(&mut self, cause: Cause) -> Vec<Effect> {
-        let mut effects = self.leave_node(cause.leaves_node_working());
+        let mut effects = self.leave_node(cause.leaves_node_working(), cause.outcome());
         self.stage = Stage { state: JobState::Retrying, attempt: self.stage.attempt.next() };
         effects.push(Effect::Retry { cause });
         effects
@@ -195,26 +199,37 @@ impl JobMachine {
         effect.into_iter().collect()
     }
 
-    fn fail(&mut self, failure: JobFailure, node_may_work: bool) -> Vec<Effect> {
-        self.end(JobState::Failed, Some(Effect::Fail(failure)), node_may_work)
+    fn fail(
+        &mut self,
+        failure: JobFailure,
+        node_may_work: bool,
+        outcome: AttemptOutcome,
+    ) -> Vec<Effect> {
+        self.end(JobState::Failed, Some(Effect::Fail(failure)), node_may_work, outcome)
     }
 
-    fn end(&mut self, state: JobState, last: Option<Effect>, node_may_work: bool) -> Vec<Effect> {
-        let mut effects = self.leave_node(node_may_work);
+    fn end(
+        &mut self,
+        state: JobState,
+        last: Option<Effect>,
+        node_may_work: bool,
+        outcome: AttemptOutcome,
+    ) -> Vec<Effect> {
+        let mut effects = self.leave_node(node_may_work, outcome);
         self.stage.state = state;
         effects.extend(last);
         effects
     }
 
     /// Releases the slot; a node that may still be working on the job is told to stop first.
-    fn leave_node(&mut self, node_may_work: bool) -> Vec<Effect> {
+    fn leave_node(&mut self, node_may_work: bool, outcome: AttemptOutcome) -> Vec<Effect> {
         let Some(grant) = self.grant.take() else { return vec![] };
         let Stage { state, attempt } = self.stage;
         let mut effects = Vec::new();
         if node_may_work && matches!(state, JobState::Dispatched | JobState::Acked) {
             effects.push(Effect::CancelOnNode { grant: grant.clone(), attempt });
         }
-        effects.push(Effect::Release { grant, attempt });
+        effects.push(Effect::Release { grant, attempt, outcome });
         effects
     }
 }

@@ -19,6 +19,7 @@
 use std::sync::Arc;
 
 use crate::id::{CELL_NODES_MAX, Slot};
+use crate::job::AttemptOutcome;
 use crate::node::{COST_MS_MAX, Load, NodeState, Profile, Resource, Rules};
 use crate::slot_set::SlotSet;
 
@@ -33,7 +34,9 @@ mod tests;
 pub use explain::{Explanation, NodeVerdict};
 pub use policy::{Policy, PolicyError};
 pub use query::{Query, RejectReason};
-pub use select::{BAND_PERCENT, CONTENTION_PERCENT, Choice, KEEP_LAST_FROM};
+pub use select::{
+    BAND_PERCENT, CONTENTION_PERCENT, Capacity, Choice, KEEP_LAST_FROM, WEIGHT_UNIT, slot_weight,
+};
 
 use index::Index;
 
@@ -43,8 +46,8 @@ pub struct Roster {
     rules: Rules,
     index: Index,
     records: Vec<Record>,
-    /// Apart from the records, because a choice seldom looks at them.
-    details: Vec<Detail>,
+    /// Until when each node's last heartbeat counts. A choice seldom looks at it.
+    fresh_until_ms: Vec<u64>,
     profiles: Vec<Option<Arc<Profile>>>,
     /// Slots with a node in them.
     enrolled: SlotSet,
@@ -54,6 +57,8 @@ pub struct Roster {
     overloaded: [SlotSet; Resource::ALL.len()],
     /// Nodes with used < max.
     free: SlotSet,
+    /// Nodes with used ≥ limit.
+    at_limit: SlotSet,
     /// Nodes of each flexibility that occurs, least flexible first.
     by_flexibility: Vec<(u8, SlotSet)>,
     /// Until when every node's last heartbeat counts: no node is stale before.
@@ -63,17 +68,13 @@ pub struct Roster {
 /// What every choice looks at: 16 bytes, so that a cell's nodes fit into 25 cache lines.
 #[derive(Debug, Clone, Copy, Default)]
 struct Record {
-    /// Hundredths of a millisecond until one more job would be done; follows cost and use.
-    delay: u64,
+    cost_ms: u32,
+    /// What one of its slots counts in a [`Capacity`]; follows from the cost.
+    weight: u32,
     used: u16,
     max: u16,
+    limit: u16,
     flexibility: u8,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Detail {
-    fresh_until_ms: u64,
-    cost_ms: u32,
 }
 
 /// What changes about a node while it is registered, for [`Roster::enroll`].
@@ -89,6 +90,27 @@ pub struct NodeStatus {
     pub cost_ms: u32,
     /// How many leases it has.
     pub used: u16,
+    /// With this many leases it gets more only if no other node is left: see [`limit_after`].
+    pub limit: u16,
+}
+
+/// The limit of a node that has just come.
+pub const LIMIT_NEW: u16 = 1;
+
+/// A node's limit after an attempt on it: twice as much after a success, half after a failure. So
+/// a new node starts slowly and a failing one gets little, until its next heartbeat gives it
+/// another chance ([`limit_after_heartbeat`]).
+pub fn limit_after(limit: u16, outcome: AttemptOutcome, slots_max: u16) -> u16 {
+    match outcome {
+        AttemptOutcome::Succeeded => limit.saturating_mul(2).clamp(1, slots_max),
+        AttemptOutcome::Failed => limit / 2,
+        AttemptOutcome::Unknown => limit,
+    }
+}
+
+/// A node's limit after a heartbeat.
+pub fn limit_after_heartbeat(limit: u16) -> u16 {
+    limit.max(1)
 }
 
 impl Roster {
@@ -103,7 +125,7 @@ impl Roster {
         if self.records.len() <= i {
             debug_assert!(i < CELL_NODES_MAX);
             self.records.resize(i + 1, Record::default());
-            self.details.resize(i + 1, Detail::default());
+            self.fresh_until_ms.resize(i + 1, 0);
             self.profiles.resize(i + 1, None);
         }
         // A heartbeat that repeats the capabilities must not touch the index.
@@ -127,6 +149,7 @@ impl Roster {
         self.set_load(slot, status.load);
         self.set_cost(slot, status.cost_ms);
         self.set_used(slot, status.used);
+        self.set_limit(slot, status.limit);
     }
 
     /// Removes the node from a slot.
@@ -135,9 +158,10 @@ impl Roster {
         self.index.set(slot, &old, self.rules.semantic, false);
         self.leave_level(slot);
         self.records[slot.index()] = Record::default();
-        self.details[slot.index()] = Detail::default();
+        self.fresh_until_ms[slot.index()] = 0;
         self.enrolled.remove(slot);
         self.free.remove(slot);
+        self.at_limit.remove(slot);
         self.in_state.iter_mut().chain(&mut self.overloaded).for_each(|set| set.remove(slot));
     }
 
@@ -160,8 +184,8 @@ impl Roster {
 
     /// Sets until when the node's last heartbeat counts.
     pub fn refresh(&mut self, slot: Slot, fresh_until_ms: u64) {
-        self.details[slot.index()].fresh_until_ms = fresh_until_ms;
-        let all = self.enrolled.iter().map(|slot| self.details[slot.index()].fresh_until_ms);
+        self.fresh_until_ms[slot.index()] = fresh_until_ms;
+        let all = self.enrolled.iter().map(|slot| self.fresh_until_ms[slot.index()]);
         self.all_fresh_until_ms = all.min().unwrap_or(u64::MAX);
     }
 
@@ -174,17 +198,34 @@ impl Roster {
 
     /// Sets how long a job takes on the node when it does nothing else.
     pub fn set_cost(&mut self, slot: Slot, cost_ms: u32) {
-        let (record, detail) = (&mut self.records[slot.index()], &mut self.details[slot.index()]);
-        detail.cost_ms = cost_ms.clamp(1, COST_MS_MAX);
-        record.delay = select::delay(detail.cost_ms, record.used);
+        let record = &mut self.records[slot.index()];
+        record.cost_ms = cost_ms.clamp(1, COST_MS_MAX);
+        record.weight = slot_weight(record.cost_ms);
     }
 
     /// Sets how many leases the node has.
     pub fn set_used(&mut self, slot: Slot, used: u16) {
         let record = &mut self.records[slot.index()];
         record.used = used;
-        record.delay = select::delay(self.details[slot.index()].cost_ms, used);
         self.free.set(slot, used < record.max);
+        self.at_limit.set(slot, used >= record.limit);
+    }
+
+    /// The leases from which on the node gets more only if no other is left.
+    pub fn limit(&self, slot: Slot) -> u16 {
+        self.records.get(slot.index()).map_or(0, |record| record.limit)
+    }
+
+    /// Sets that number.
+    pub fn set_limit(&mut self, slot: Slot, limit: u16) {
+        let record = &mut self.records[slot.index()];
+        record.limit = limit;
+        self.at_limit.set(slot, record.used >= limit);
+    }
+
+    /// What a slot of the node counts in a [`Capacity`].
+    pub fn weight(&self, slot: Slot) -> u32 {
+        self.records.get(slot.index()).map_or(0, |record| record.weight)
     }
 
     fn join_level(&mut self, slot: Slot) {

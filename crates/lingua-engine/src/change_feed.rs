@@ -82,6 +82,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         self.metrics.table_lag_seconds.set(lag_ms as f64 / 1000.0);
         self.metrics.table_version.set(published.version as i64);
         *self.table.lock() = Some(Arc::new(table));
+        self.refresh_typical();
         Ok(())
     }
 

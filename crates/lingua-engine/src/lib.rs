@@ -14,9 +14,9 @@
 //! | `runner` | runs one job: the core's state machine, its effects, its timers |
 //! | `live_jobs` | the jobs that run here: sending them messages, waiting for them |
 //! | `queue` | jobs that wait for a slot |
-//! | `routes` | which cells are asked for a slot first |
+//! | [`routes`] | which cell is asked for a slot |
 //! | `binding`, `one_way_nodes` | which node a job should or cannot go to |
-//! | `cost` | how long a job takes on a node, learned from its reports |
+//! | [`cost`] | how long a job takes on a node, learned from its reports |
 //! | **nodes** | |
 //! | [`node`] | the nodes that are connected here, and the messages to them |
 //! | `mailbox` | messages to nodes without WebSocket, until they poll |
@@ -44,7 +44,7 @@ mod binding;
 mod bus;
 mod change_feed;
 pub mod clock;
-mod cost;
+pub mod cost;
 pub mod error;
 pub mod events;
 mod failover_guard;
@@ -60,7 +60,7 @@ pub mod options;
 mod queue;
 mod reconcile;
 pub mod request;
-mod routes;
+pub mod routes;
 mod runner;
 pub mod service;
 pub mod session;

@@ -142,6 +142,7 @@ impl LocalNode {
         health: Health,
         outbox: Outbox,
         mailbox: Option<Arc<Mailbox>>,
+        cost: Cost,
     ) -> Self {
         Self {
             node,
@@ -150,7 +151,7 @@ impl LocalNode {
             mailbox,
             profile: RwLock::new(profile),
             health: Mutex::new(health),
-            cost: Mutex::default(),
+            cost: Mutex::new(cost),
             is_closed: AtomicBool::new(false),
             unsent: Mutex::default(),
             sent: Notify::new(),
@@ -200,6 +201,12 @@ impl Nodes {
         }
         by_id.insert(node.node.clone(), Arc::new(node));
         true
+    }
+
+    /// How long a job takes on each node of which something is known.
+    pub(crate) fn learned_ms(&self) -> Vec<u32> {
+        let costs = self.by_id.read().values().map(|node| *node.cost.lock()).collect::<Vec<_>>();
+        costs.into_iter().filter(|cost| cost.is_known()).map(Cost::learned_ms).collect()
     }
 
     /// Closes the connection of a node that has registered at another instance.

@@ -84,6 +84,8 @@ struct Runner<S, T> {
     is_unwritten: bool,
     /// Leases of the node when this attempt got its slot.
     used: u16,
+    /// What its slot counts in the capacity of the cell.
+    slot_weight: u32,
     sent_ms: u64,
     /// The connection of the node that has the job.
     connection: Option<Arc<LocalNode>>,
@@ -116,6 +118,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             is_abandoned: false,
             is_unwritten: false,
             used: 0,
+            slot_weight: 0,
             sent_ms: 0,
             connection: None,
             stream: StreamState::default(),
@@ -208,8 +211,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.end.waited_ms += waited_ms;
         self.engine.metrics.stage("queue", waited_ms);
         match found {
-            Ok(Found { grant, used, .. }) => {
-                self.used = used;
+            Ok(Found { grant, used, weight, .. }) => {
+                (self.used, self.slot_weight) = (used, weight);
                 let attempt = AttemptRecord {
                     attempt: self.machine.stage().attempt.0,
                     node: grant.node.clone(),

@@ -1,8 +1,9 @@
 //! The state that all parts of an instance share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use lingua_core::node::COST_MS_UNKNOWN;
 use lingua_core::{Epoch, InstanceId, NodeId, Term};
 use lingua_store::Store;
 use lingua_store::contract::{Incarnation, NodeCommand, NodeCommandReply, Place, StoreIdentity};
@@ -13,6 +14,7 @@ use tokio::sync::{Notify, SetOnce, broadcast};
 
 use crate::binding::Bindings;
 use crate::bus::Bus;
+use crate::cost::PairDurations;
 use crate::events::EngineEvent;
 use crate::failover_guard::FailoverGuard;
 use crate::live_jobs::LiveJobs;
@@ -64,6 +66,9 @@ pub struct Engine<S, T> {
     pub(crate) live: LiveJobs,
     pub(crate) queue: Arc<Queue>,
     pub(crate) routes: Routes,
+    pub(crate) pair_durations: PairDurations,
+    /// The usual cost of a job in the fleet.
+    pub(crate) typical_ms: AtomicU32,
     pub(crate) bindings: Bindings,
     pub(crate) one_way_nodes: OneWayNodes,
     pub(crate) events: broadcast::Sender<EngineEvent>,
@@ -123,6 +128,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
             nodes: Nodes::default(),
             live: LiveJobs::default(),
             routes: Routes::default(),
+            pair_durations: PairDurations::default(),
+            typical_ms: AtomicU32::new(COST_MS_UNKNOWN),
             one_way_nodes: OneWayNodes::default(),
             table: Mutex::new(None),
             table_changed: Notify::new(),

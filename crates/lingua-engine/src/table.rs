@@ -10,7 +10,11 @@ use lingua_core::{Lang, LangPair, NodeState, Profile, SemanticRule};
 use lingua_store::contract::CellRecord;
 use serde::{Deserialize, Serialize};
 
+use crate::cost::median_ms;
 use crate::options::PoolOptions;
+
+/// A usual cost that differs by less than this part is not worth another table.
+const TYPICAL_NEAR_PART: u32 = 20;
 
 /// One pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,6 +48,9 @@ pub struct PoolTable {
     pub used: u32,
     /// Slots in the fleet.
     pub slots: u32,
+    /// The usual cost of a job, if it is known of any node: the median of what was learned.
+    #[serde(default)]
+    pub typical_ms: Option<u32>,
     /// The term in which it was published; told by the store, not part of the table.
     #[serde(skip)]
     pub term: u64,
@@ -55,8 +62,13 @@ pub struct PoolTable {
 impl PoolTable {
     /// Whether another table of the same instance shows the same pools and nodes.
     pub(crate) fn shows_same(&self, other: &Self) -> bool {
-        (&self.pools, &self.nodes, &self.generated_by, self.left_out)
-            == (&other.pools, &other.nodes, &other.generated_by, other.left_out)
+        let is_near = match (self.typical_ms, other.typical_ms) {
+            (Some(a), Some(b)) => a.abs_diff(b) <= a / TYPICAL_NEAR_PART,
+            (a, b) => a == b,
+        };
+        is_near
+            && (&self.pools, &self.nodes, &self.generated_by, self.left_out)
+                == (&other.pools, &other.nodes, &other.generated_by, other.left_out)
     }
 }
 
@@ -97,6 +109,9 @@ pub(crate) fn make(cells: &[CellRecord], rule: SemanticRule, options: PoolOption
             None => kinds.push((Arc::clone(&node.profile), count)),
         }
     }
+    let nodes = cells.iter().flat_map(|cell| &cell.nodes);
+    let known = nodes.filter(|node| node.speed.jobs > 0 && node.state != NodeState::Offline);
+    table.typical_ms = median_ms(known.map(|node| node.speed.learned_ms).collect());
     fill(&mut table, &kinds, rule, options);
     table
 }

@@ -43,6 +43,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 }
             }
         }
+        self.refresh_typical();
         self.queue.wake_heads();
         self.metrics.queue_jobs.set(self.queue.len() as i64);
         Ok(())

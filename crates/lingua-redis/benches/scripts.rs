@@ -18,8 +18,8 @@ use lingua_store::conformance::fixture::{
     ACK_MS, COST_MS, RUN_MS, heartbeat, instance, key, node, profile, reserve,
 };
 use lingua_store::contract::{
-    AdvanceRequest, AssignRequest, Incarnation, NewJob, NodeClass, NodeCommand, Place,
-    RegisterRequest, ReserveOutcome, ReserveRequest,
+    AdvanceRequest, AssignRequest, AttemptOutcome, Incarnation, NewJob, NodeClass, NodeCommand,
+    NodeSpeed, Place, RegisterRequest, ReserveOutcome, ReserveRequest,
 };
 use tokio::time::Instant;
 
@@ -46,8 +46,8 @@ impl World {
         let server = server.get_multiplexed_async_connection().await.unwrap();
         let mut places = vec![];
         for n in 0..nodes {
-            // A class for each: they stay in one cell.
-            let (incarnation, class) = (Incarnation(1), NodeClass(n as u32));
+            // Small classes: they stay in one cell.
+            let (incarnation, class) = (Incarnation(1), NodeClass((n % 5) as u32));
             let place =
                 store.assign(AssignRequest { node: node(n), incarnation, class }).await.unwrap();
             let registration = RegisterRequest {
@@ -55,7 +55,7 @@ impl World {
                 node: node(n),
                 profile: profile(LANGS, SLOTS),
                 health: lingua_core::Health::Ready,
-                cost_ms: COST_MS + n as u32,
+                speed: NodeSpeed::assumed(COST_MS + n as u32),
                 fresh_ms: FRESH_MS,
                 version: None,
                 via: lingua_core::InstanceId::new("bench").unwrap(),
@@ -128,7 +128,7 @@ async fn reserve_run_finish(store: RedisStore, cell: CellId, n: u64) {
     match store.reserve(cell, request(n)).await.unwrap().outcome {
         ReserveOutcome::Granted { .. } => {
             store.commit(cell, key(n.into()), RUN_MS).await.unwrap();
-            store.finish(cell, key(n.into())).await.unwrap();
+            store.finish(cell, key(n.into()), AttemptOutcome::Succeeded).await.unwrap();
         }
         ReserveOutcome::Full { .. } => {}
         other => panic!("{other:?}"),
@@ -157,7 +157,7 @@ async fn whole_job(store: RedisStore, cell: CellId, owner: InstanceId, n: u64) {
     store.commit(cell, lease, RUN_MS).await.unwrap();
     let done = AdvanceRequest::new(id, owner, sent, stage(JobState::Done), n + 1).unwrap();
     store.advance_job(done.with_outcome(vec![b'y'; 300])).await.unwrap();
-    store.finish(cell, lease).await.unwrap();
+    store.finish(cell, lease, AttemptOutcome::Succeeded).await.unwrap();
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -191,7 +191,7 @@ async fn main() {
             .await;
         world
             .measure("finish", rounds, move |store, n| async move {
-                store.finish(cell, key(n.into())).await.unwrap();
+                store.finish(cell, key(n.into()), AttemptOutcome::Succeeded).await.unwrap();
             })
             .await;
         world

@@ -39,36 +39,40 @@ if known then
 end
 
 -- A small class stays in one cell, so that one selection sees all of it; a popular one is spread.
+-- Otherwise a node goes to the cell with the fewest nodes, and cells are opened long before the
+-- others are full, so that cells stay alike.
 local nodes_in = call('GET', counts) or ''
 local cells = #nodes_in
-local of_class, total = {}, 0
+local of_class, of_class_total = {}, 0
 for _, cell, count in each_cell(classes, class) do
   of_class[cell] = count
-  total = total + count
+  of_class_total = of_class_total + count
 end
-local spread = total >= SPREAD_FROM
-local best, best_of_class, best_count
+local spread = of_class_total >= SPREAD_FROM
+local total, best, best_same, best_count, home, home_same, home_count = 0, nil, 0, 0, nil, 0, 0
 for cell = 0, cells - 1 do
   local count = string.byte(nodes_in, cell + 1)
+  total = total + count
   if count < CELL_NODES_MAX then
     local same = of_class[cell] or 0
-    local better
-    if not best then
-      better = true
-    elseif same ~= best_of_class then
-      better = (same < best_of_class) == spread
-    else
-      better = count > best_count
+    if same > home_same then home, home_same, home_count = cell, same, count end
+    if not best or same < best_same or (same == best_same and count < best_count) then
+      best, best_same, best_count = cell, same, count
     end
-    if better then best, best_of_class, best_count = cell, same, count end
   end
 end
-local can_open = cells < CELLS_MAX
-if best and spread and can_open and best_of_class == total then best = nil end
-if not best then
-  if not can_open then return {} end
-  best, best_count = cells, 0
-  call('SETRANGE', taken, best * SET_BYTES, string.rep('\0', SET_BYTES))
+if home and not spread then
+  best, best_count = home, home_count
+else
+  local wanted = math.max(1, math.ceil((total + 1) / CELL_NODES_USUAL))
+  if total >= SPREAD_FROM then wanted = math.max(2, wanted) end
+  local is_alone = spread and best_same == of_class_total
+  if cells < CELLS_MAX and (not best or cells < wanted or is_alone) then best = nil end
+  if not best then
+    if cells == CELLS_MAX then return {} end
+    best, best_count = cells, 0
+    call('SETRANGE', taken, best * SET_BYTES, string.rep('\0', SET_BYTES))
+  end
 end
 
 local first = best * SET_BYTES

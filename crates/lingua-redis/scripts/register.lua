@@ -2,25 +2,29 @@
 --
 -- KEYS     hot cold fresh nodes index leases due unpublished
 -- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 node, 6 'epoch name via', 7 health, 8 cost_ms,
---          9 fresh_ms, 10 slots_max, 11 flexibility, 12 overload bits of a node without load,
---          13 capabilities: facts, '|', and the sets of the node, in order, separated by spaces,
---          14 version of its software, if it has reported one
--- RETURNS  {'stale', highest epoch of the slot} or {'registered', change or '', lost}:
---          lost is job attempt, repeated
+--          9 learned_ms, 10 jobs that it was learned from, 11 fresh_ms, 12 slots_max,
+--          13 flexibility, 14 overload bits of a node without load,
+--          15 capabilities: facts, '|', and the sets of the node, in order, separated by spaces,
+--          16 version of its software, if it has reported one
+-- RETURNS  {'stale', highest epoch of the slot} or {'registered', change or '', lost, cost_ms,
+--          learned_ms, jobs}: lost is job attempt, repeated
 -- WHY ATOMIC  the old epoch's leases end in the moment in which the new one can get its first
 local hot, cold, fresh, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, due = KEYS[6], KEYS[7]
 local slot, epoch, node = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local health, cost = tonumber(ARGV[7]), tonumber(ARGV[8])
-local max, flexibility, capabilities = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[13]
+local learned, learned_from = tonumber(ARGV[9]), tonumber(ARGV[10])
+local max, flexibility, capabilities = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[15]
 
 local known, cpu, gpu, memory, old_gate, old_drain, present = 0, 0, 0, 0, 0, 0, 0
+local old_cost, old_learned, old_learned_from = 0, 0, 0
 local old = cold_record(cold, slot)
 if old then
   local _
-  known, _, cpu, gpu, memory, _, old_gate, _, old_drain, _, present = unpack_from(COLD, old)
+  known, _, cpu, gpu, memory, old_cost, old_gate, _, old_drain, _, present, old_learned,
+    old_learned_from = unpack_from(COLD, old)
 end
-local used, old_max = counts_of(hot, slot)
+local used, old_max, _, limit = counts_of(hot, slot)
 local old_node, old_capabilities = false, ''
 if present == 1 then
   local fields = call('HMGET', nodes, slot, slot .. 'c')
@@ -34,11 +38,20 @@ end
 local lost, overload = {}, old_gate % STATE_UNIT
 if not same then
   lost = end_leases_of(hot, leases, due, slot, used)
-  cpu, gpu, memory, used, overload = 0, 0, 0, 0, tonumber(ARGV[12])
+  cpu, gpu, memory, used, overload = 0, 0, 0, 0, tonumber(ARGV[14])
 end
 -- A drain command survives the node's reconnect, but not the node.
 local drain = 0
-if old_node == node then drain = old_drain end
+if old_node == node then
+  drain, limit = old_drain, math.max(1, limit)
+  -- So does what was learned of it.
+  if learned_from == 0 and old_learned_from > 0 then
+    cost, learned, learned_from = old_cost, old_learned, old_learned_from
+  end
+else
+  limit = LIMIT_NEW
+end
+limit = math.min(limit, max)
 local state = state_of(health, drain, 0)
 
 -- The sets that it leaves and joins: the cost grows with its languages, never with pairs of them.
@@ -55,13 +68,14 @@ end
 
 local gate = state * STATE_UNIT + overload
 set_gate(index, slot, gate)
-set_fresh(hot, fresh, slot, now + tonumber(ARGV[9]))
-write_hot(hot, slot, cost, used, max, flexibility)
+set_fresh(hot, fresh, slot, now + tonumber(ARGV[11]))
+write_hot(hot, slot, cost, used, max, flexibility, limit)
 call('SETRANGE', cold, slot * COLD_BYTES,
-  pack(COLD, epoch, now, cpu, gpu, memory, cost, gate, health, drain, 0, 1))
+  pack(COLD, epoch, now, cpu, gpu, memory, cost, gate, health, drain, 0, 1, learned,
+    learned_from))
 call('HSET', nodes, slot, ARGV[6], slot .. 'c', capabilities)
-if ARGV[14] then
-  call('HSET', nodes, slot .. 'v', ARGV[14])
+if ARGV[16] then
+  call('HSET', nodes, slot .. 'v', ARGV[16])
 else
   call('HDEL', nodes, slot .. 'v')
 end
@@ -70,4 +84,4 @@ local is_change = present == 0 or known ~= epoch or floor(old_gate / STATE_UNIT)
   or old_capabilities ~= capabilities or old_max ~= max
 local change = ''
 if is_change then change = node_change(KEYS[8], ARGV[2], slot, epoch, node) end
-return { 'registered', change, lost }
+return { 'registered', change, lost, cost, learned, learned_from }

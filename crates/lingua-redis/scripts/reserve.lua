@@ -9,10 +9,11 @@
 --          4 excluded slots as a set or '', 5… sets that a node must be in
 -- RETURNS  a text that begins with a letter, or {that text, expired} if leases were ended first:
 --          expired is job attempt slot phase, repeated.
---          g (granted): slot u8, fence double, used u16, max u16, free u32, 'epoch name via'
+--          g (granted): slot u8, fence double, used u16, max u16, free u32, weights of the free and
+--          of all slots double double, weight of this slot u32, 'epoch name via'
 --          d (duplicate): slot u8, fence double, 'epoch name via'
---          s (stale): attempt u32; f (full): capable u32, free u32; n (none);
---          p (pin lost): reason, space, capabilities
+--          s (stale): attempt u32; n (none); p (pin lost): reason, space, capabilities
+--          f (full): capable u32, free u32, weights of the free and of all slots double double
 -- WHY ATOMIC  no other call may take the slot between the selection and the lease
 --
 -- The steps: sieve finds the nodes that can do the job, rank selects one of them, take writes the
@@ -60,90 +61,88 @@ local function sieve(sets, data)
   return a, b, c, d, words
 end
 
--- The slot that is selected, or nil; then the free slots of all candidates. Computes the same whole
--- numbers in the same order as the core, so it selects the same node.
+-- The slot that is selected, or nil; then the free slots of all candidates, their weight, and the
+-- weight of all slots. Computes the same whole numbers in the same order as the core, so it selects
+-- the same node.
 --
--- `numbers` is created by one call and reused in place: for each candidate it gets the score (first
--- the delay) and slot * SLOT_UNIT + room. New tables would cost more than all the arithmetic.
+-- `numbers` is created by one call and reused in place, three numbers for each candidate: its cost
+-- (its maximum if the policy is not balanced), 100 + CONTENTION * used, and its code: slot *
+-- CODE_SLOT + CODE_LAST if one of several slots is left + CODE_AT_LIMIT + flexibility. Then the
+-- second becomes the score. New tables would cost more than all the arithmetic.
 local function rank(data, words)
-  if #data <= HOT_HEAD then return nil, 0 end
+  if #data <= HOT_HEAD then return nil, 0, 0, 0 end
   local format = '<' .. string.rep('d', (#data - HOT_HEAD) / 8)
   local numbers = { unpack_from(format, data, HOT_HEAD + 1) }
-  local count, free, base = 0, 0, FLEXIBILITY_BELOW
+  local count, free, free_weight, all_weight, base = 0, 0, 0, 0, FLEXIBILITY_BELOW
   for at_word = 1, 4 do
-    local word, at = words[at_word], 64 * at_word - 63
+    local word, at = words[at_word], 96 * at_word - 95
     if word < 0 then word = word + WORD_BELOW end
     while word > 0 do
       local odd = word % 2
       if odd == 1 then
-        local room = numbers[at + 1]
+        local weight, room = numbers[at + 1], numbers[at + 2]
         local rest = room % FREE_UNIT
-        local flexibility = rest % FLEXIBILITY_BELOW
+        local low = rest % LIMIT_UNIT
+        local flexibility = low % FLEXIBILITY_BELOW
         if flexibility < base then base = flexibility end
+        local max = (low - flexibility) / MAX_UNIT
+        all_weight = all_weight + max * weight
         if room > rest then
-          free = free + room - rest
-          numbers[count + 1] = numbers[at]
-          count = count + 2
-          numbers[count] = room + (at - 1) / 2 * SLOT_UNIT
+          local here, code = (room - rest) / FREE_UNIT, flexibility + (at - 1) / 3 * CODE_SLOT
+          local used = max - here
+          free = free + here
+          if rest >= LIMIT_UNIT then free_weight = free_weight + here * weight end
+          if used * LIMIT_UNIT >= rest - low then code = code + CODE_AT_LIMIT end
+          if here == 1 and max > 1 then code = code + CODE_LAST end
+          numbers[count + 1] = policy == BALANCED and numbers[at] or max
+          numbers[count + 2] = 100 + CONTENTION * used
+          count = count + 3
+          numbers[count] = code
         end
       end
-      word, at = (word - odd) / 2, at + 2
+      word, at = (word - odd) / 2, at + 3
     end
   end
-  free = free / FREE_UNIT
-  if count == 0 then return nil, free end
+  if count == 0 then return nil, free, free_weight, all_weight end
 
-  local chance, lowest, limit = random, NEVER, nil
+  local chance, lowest, equals = random, NEVER, 0
   if policy == BALANCED then
-    base = 100 - base
-    for at = 1, count, 2 do
-      local room = numbers[at + 1]
-      local factor = base + room % FLEXIBILITY_BELOW
-      local score = numbers[at] * factor
-      -- The last of several slots is kept for rarer pairs.
-      if keep_last == 1 and room % SLOT_UNIT < 2 * FREE_UNIT and room % MAX_UNIT < SINGLE
-        and factor >= 100 + KEEP_LAST_FROM then
-        score = NEVER
-      end
-      numbers[at] = score
-      if score < lowest then lowest = score end
-    end
-    -- The largest score that is less than BAND percent above the lowest.
-    limit = lowest * (100 + BAND) - 1
-    limit = (limit - limit % 100) / 100
+    score_balanced(numbers, count, 100 - base, keep_last)
   else
-    count, chance = score_otherwise(numbers, count, chance, policy, sample, fresh)
-    for at = 1, count, 2 do
-      if numbers[at] < lowest then lowest = numbers[at] end
-    end
-    limit = lowest
+    count, chance = score_otherwise(numbers, count, chance, policy, sample)
   end
-  if lowest == NEVER then return nil, free end
-
-  local equals = 0
-  for at = 1, count, 2 do
-    if numbers[at] <= limit then equals = equals + 1 end
+  for at = 2, count, 3 do
+    local score = numbers[at]
+    if score < lowest then lowest, equals = score, 1
+    elseif score == lowest then equals = equals + 1 end
   end
+  if lowest == NEVER then return nil, free, free_weight, all_weight end
   local nth = floor(chance * equals / WORD_BELOW)
-  for at = 1, count, 2 do
-    if numbers[at] <= limit then
-      if nth == 0 then return floor(numbers[at + 1] / SLOT_UNIT), free end
+  for at = 2, count, 3 do
+    if numbers[at] == lowest then
+      if nth == 0 then
+        return floor(numbers[at + 1] / CODE_SLOT), free, free_weight, all_weight
+      end
       nth = nth - 1
     end
   end
 end
 
 -- Writes the lease and returns the reply.
-local function take(slot, data, free, last_fence, none_expires_before)
+local function take(slot, data, free, free_weight, all_weight, last_fence, none_expires_before)
   local deadline, at = now + ack_lease_ms, HOT_HEAD + slot * HOT_BYTES
   local fence = math.max(last_fence + 1, now * 1000)
-  local delay, room, used, max = unpack_from('<dd', data, at + 1)
-  delay, room, used, max = with_count(delay, room, 1)
-  call('SETRANGE', hot, at, pack('<dd', delay, room))
+  local weight, room = unpack_from('<dd', data, at + HOT_WEIGHT + 1)
+  -- The slots of a node that fails everything do not count.
+  if room % FREE_UNIT >= LIMIT_UNIT then free_weight = free_weight - weight end
+  local used, max
+  room, used, max = with_count(room, 1)
+  call('SETRANGE', hot, at + HOT_ROOM, pack('<d', room))
   call('HSET', leases, job, pack(LEASE, slot, PHASE_RESERVED, attempt, fence),
     LEASES_HEAD, pack('<dd', fence, math.min(none_expires_before, deadline)))
   call('ZADD', due, text(deadline), job)
-  return 'g' .. pack('<BdI2I2I4', slot, fence, used, max, free - 1) .. call('HGET', nodes, slot)
+  return 'g' .. pack('<BdI2I2I4ddI4', slot, fence, used, max, free - 1, free_weight, all_weight,
+    weight) .. call('HGET', nodes, slot)
 end
 
 -- This job's lease, and the head of all leases. Expired leases are ended first.
@@ -172,7 +171,7 @@ end
 while not outcome do
   local sets, data = call('HMGET', index, '+open', unpack(ARGV, 5)), call('GET', hot) or ''
   local a, b, c, d, words = sieve(sets, data)
-  local slot, free = rank(data, words)
+  local slot, free, free_weight, all_weight = rank(data, words)
   local why, capabilities
   if pinned ~= SLOT_NONE then
     why, capabilities = refusal(hot, cold, fresh, nodes, pinned, pin_epoch, sets, either, excluded)
@@ -185,7 +184,7 @@ while not outcome do
     end
   end
   if slot then
-    outcome = take(slot, data, free, last_fence, none_expires_before)
+    outcome = take(slot, data, free, free_weight, all_weight, last_fence, none_expires_before)
     break
   end
 
@@ -200,7 +199,7 @@ while not outcome do
   elseif capable == 0 then
     outcome = 'n'
   else
-    outcome = 'f' .. pack('<I4I4', capable, free)
+    outcome = 'f' .. pack('<I4I4dd', capable, free, free_weight, all_weight)
   end
 end
 if #expired > 0 then return { outcome, expired } end

@@ -10,8 +10,8 @@ local slot, epoch, command = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 
 local data = cold_record(cold, slot)
 if not data then return { 'stale' } end
-local known, heartbeat, cpu, gpu, memory, cost, old_gate, health, drain, offline, present =
-  unpack_from(COLD, data)
+local known, heartbeat, cpu, gpu, memory, cost, old_gate, health, drain, offline, present, learned,
+  learned_from = unpack_from(COLD, data)
 if present == 0 or known ~= epoch then return { 'stale' } end
 
 if command == 'drain' then
@@ -33,12 +33,13 @@ if command == 'retire' then
   call('HDEL', nodes, slot, slot .. 'c', slot .. 'v')
   call('SETRANGE', hot, HOT_HEAD + slot * HOT_BYTES, string.rep('\0', HOT_BYTES))
   -- The epoch stays, so that the former node cannot come back to this slot.
-  call('SETRANGE', cold, slot * COLD_BYTES, pack(COLD, epoch, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+  call('SETRANGE', cold, slot * COLD_BYTES, pack(COLD, epoch, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
 else
   local gate = state * STATE_UNIT + old_gate % STATE_UNIT
   if gate ~= old_gate then set_gate(index, slot, gate) end
   call('SETRANGE', cold, slot * COLD_BYTES,
-    pack(COLD, epoch, heartbeat, cpu, gpu, memory, cost, gate, health, drain, offline, 1))
+    pack(COLD, epoch, heartbeat, cpu, gpu, memory, cost, gate, health, drain, offline, 1,
+      learned, learned_from))
 end
 
 local change = ''

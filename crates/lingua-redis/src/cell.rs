@@ -10,7 +10,8 @@
 //!
 //! Invariant: the scripts decide; these functions pack arguments and read replies.
 
-use lingua_core::job::Grant;
+use lingua_core::job::{AttemptOutcome, Grant};
+use lingua_core::roster::Capacity;
 use lingua_core::{
     Attempt, CellId, Epoch, Fence, Health, InstanceId, Load, NodeId, NodeState, Policy, Resource,
     Slot,
@@ -18,14 +19,14 @@ use lingua_core::{
 use lingua_store::Result;
 use lingua_store::contract::{
     CellRecord, CommitReply, ExpiredLease, Freed, HeartbeatReply, HeartbeatRequest, LapsedNode,
-    LeaseKey, LeasePhase, NodeCommand, NodeCommandReply, Place, ReapReply, RegisterReply,
-    RegisterRequest, ReserveOutcome, ReserveReply, ReserveRequest,
+    LeaseKey, LeasePhase, NodeCommand, NodeCommandReply, NodeSpeed, Place, ReapReply,
+    RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply, ReserveRequest,
 };
 use redis::Value;
 
 use crate::constants::{
-    BALANCED, DEGRADED, DRAINING, FREED_MAX, FREED_USED, LEAST_LOADED, MAX_BELOW, OFFLINE,
-    PHASE_RESERVED, RANDOM, READY, REGISTERING, SAMPLE, SLOT_NONE,
+    BALANCED, DEGRADED, DRAINING, FAILED, FREED_MAX, FREED_USED, LEAST_LOADED, MAX_BELOW, OFFLINE,
+    PHASE_RESERVED, RANDOM, READY, REGISTERING, SAMPLE, SLOT_NONE, SUCCEEDED, UNKNOWN,
 };
 use crate::record::{RecordReader, RecordWriter};
 use crate::reply::{ScriptReply, convert, corrupt, job_text, read_job};
@@ -55,7 +56,7 @@ impl RedisStore {
             r.node.as_str(),
             format!("{} {} {}", r.place.epoch, r.node, r.via),
             health_code(r.health),
-            r.cost_ms,
+            speed_args(r.speed),
             span(r.fresh_ms),
             r.profile.slots_max(),
             r.profile.flexibility(rule),
@@ -69,7 +70,9 @@ impl RedisStore {
             return Ok(RegisterReply::Stale { current: Epoch(reply.next()?) });
         }
         self.publish_node_change(r.place.cell, reply.next()?).await;
-        Ok(RegisterReply::Registered { lost: lost(reply.next()?)? })
+        let lost = lost(reply.next()?)?;
+        let (cost_ms, learned_ms, jobs) = (reply.next()?, reply.next()?, reply.next()?);
+        Ok(RegisterReply::Registered { lost, speed: NodeSpeed { cost_ms, learned_ms, jobs } })
     }
 
     pub(crate) async fn heartbeat(&self, request: HeartbeatRequest) -> Result<HeartbeatReply> {
@@ -81,7 +84,7 @@ impl RedisStore {
             place_args(request.place),
             request.health.map_or(String::new(), |h| health_code(h).to_string()),
             &Resource::ALL.map(|resource| request.load.permille(resource)),
-            request.cost_ms.map_or(String::new(), |cost_ms| cost_ms.to_string()),
+            request.speed.map(speed_args).unwrap_or_default(),
             span(request.fresh_ms),
             span(request.lease_ms),
             self.overload(request.load),
@@ -164,10 +167,20 @@ impl RedisStore {
         })
     }
 
-    pub(crate) async fn finish(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
+    pub(crate) async fn finish(
+        &self,
+        cell: CellId,
+        key: LeaseKey,
+        outcome: AttemptOutcome,
+    ) -> Result<Option<Freed>> {
         let keys = self.keys.cell(cell);
         let keys = [&keys.hot, &keys.leases, &keys.due];
-        let freed: i64 = self.call(&FINISH, &keys, lease_args(&key)).await?;
+        let outcome = match outcome {
+            AttemptOutcome::Unknown => UNKNOWN,
+            AttemptOutcome::Succeeded => SUCCEEDED,
+            AttemptOutcome::Failed => FAILED,
+        };
+        let freed: i64 = self.call(&FINISH, &keys, (lease_args(&key), outcome)).await?;
         let Ok(freed) = u64::try_from(freed) else { return Ok(None) };
         let used = (freed / FREED_USED % MAX_BELOW) as u16;
         let max = (freed / FREED_MAX) as u16;
@@ -214,6 +227,11 @@ fn span(ms: u64) -> u64 {
 
 fn place_args(place: Place) -> (usize, usize, u64) {
     (place.cell.index(), place.slot.index(), place.epoch.0)
+}
+
+fn speed_args(speed: NodeSpeed) -> (String, String, String) {
+    let NodeSpeed { cost_ms, learned_ms, jobs } = speed;
+    (cost_ms.to_string(), learned_ms.to_string(), jobs.to_string())
 }
 
 fn lease_args(key: &LeaseKey) -> (String, u32) {
@@ -278,13 +296,10 @@ fn outcome(cell: CellId, r: &ReserveRequest, sets: &Sets, reply: &[u8]) -> Resul
         b"g" => {
             let (at, fence) = (slot(reply.number(1)?)?, Fence(reply.double()?));
             let (used, max) = (reply.number(2)? as u16, reply.number(2)? as u16);
-            let free = reply.number(4)? as u32;
-            ReserveOutcome::Granted {
-                grant: grant(cell, at, fence, reply.text()?)?,
-                used,
-                max,
-                free,
-            }
+            let (free, capacity) = (reply.number(4)? as u32, capacity(&mut reply)?);
+            let weight = reply.number(4)? as u32;
+            let grant = grant(cell, at, fence, reply.text()?)?;
+            ReserveOutcome::Granted { grant, used, max, free, capacity, weight }
         }
         b"d" => {
             let (at, fence) = (slot(reply.number(1)?)?, Fence(reply.double()?));
@@ -292,7 +307,8 @@ fn outcome(cell: CellId, r: &ReserveRequest, sets: &Sets, reply: &[u8]) -> Resul
         }
         b"s" => ReserveOutcome::Stale { held: Attempt(reply.number(4)? as u32) },
         b"f" => {
-            ReserveOutcome::Full { capable: reply.number(4)? as _, free: reply.number(4)? as _ }
+            let (capable, free) = (reply.number(4)? as u16, reply.number(4)? as u32);
+            ReserveOutcome::Full { capable, free, capacity: capacity(&mut reply)? }
         }
         b"n" => ReserveOutcome::NoneCapable,
         b"p" => {
@@ -301,6 +317,10 @@ fn outcome(cell: CellId, r: &ReserveRequest, sets: &Sets, reply: &[u8]) -> Resul
         }
         other => return Err(corrupt(&format!("a reservation that ended with {other:?}"))),
     })
+}
+
+fn capacity(reply: &mut RecordReader<'_>) -> Result<Capacity> {
+    Ok(Capacity { free: reply.double()?, all: reply.double()? })
 }
 
 fn grant(cell: CellId, slot: Slot, fence: Fence, entry: &str) -> Result<Grant> {

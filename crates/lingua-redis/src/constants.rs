@@ -28,24 +28,36 @@ numbers! {
     COST_MS_MAX = lingua_core::node::COST_MS_MAX;
     FIRST_END = first_end();
     KEEP_LAST_FROM = lingua_core::roster::KEEP_LAST_FROM;
+    CELL_NODES_USUAL = lingua_store::contract::CELL_NODES_USUAL;
+    LIMIT_NEW = lingua_core::roster::LIMIT_NEW;
     REAP_BATCH = lingua_store::contract::REAP_BATCH;
     SPREAD_FROM = lingua_store::contract::SPREAD_FROM;
+    WEIGHT_UNIT = lingua_core::roster::WEIGHT_UNIT;
 
-    /// `hot`: one time, then two doubles (delay, room) for each slot.
+    /// `hot`: one time, then three doubles (cost, weight, room) for each slot.
     HOT_HEAD = 8;
-    HOT_BYTES = 16;
+    HOT_BYTES = 24;
+    /// Where weight and room are in these.
+    HOT_WEIGHT = 8;
+    HOT_ROOM = 16;
 
-    /// `room` = free slots × FREE_UNIT + slots × MAX_UNIT + SINGLE if there is one slot +
-    /// flexibility.
+    /// `room` = free slots × FREE_UNIT + limit × LIMIT_UNIT + slots × MAX_UNIT + flexibility.
     FLEXIBILITY_BELOW = 1 << 8;
-    SINGLE = FLEXIBILITY_BELOW;
-    MAX_UNIT = 2 * SINGLE;
+    MAX_UNIT = FLEXIBILITY_BELOW;
     MAX_BELOW = 1 << 11;
-    FREE_UNIT = MAX_UNIT * MAX_BELOW;
-    /// A number that holds a slot beside its room counts the slot in this unit.
-    SLOT_UNIT = 1_u64 << 32;
+    LIMIT_UNIT = MAX_UNIT * MAX_BELOW;
+    FREE_UNIT = LIMIT_UNIT * MAX_BELOW;
 
-    COLD_BYTES = 31;
+    /// A candidate's code while it is scored: see `reserve.lua`.
+    CODE_AT_LIMIT = FLEXIBILITY_BELOW;
+    CODE_LAST = 2 * CODE_AT_LIMIT;
+    CODE_SLOT = 2 * CODE_LAST;
+
+    /// How an attempt ended, for `finish`; the third is [`UNKNOWN`].
+    SUCCEEDED = 1;
+    FAILED = 2;
+
+    COLD_BYTES = 37;
     /// Where the gate is in a cold record, from 1.
     COLD_GATE_AT = 27;
     FRESH_BYTES = 8;
@@ -97,6 +109,8 @@ numbers! {
 
 /// The flag of a job that another instance can continue.
 pub(crate) const RECOVERABLE: u64 = 1;
+/// The end of an attempt that says nothing about its node; scripts treat it as the rest.
+pub(crate) const UNKNOWN: u64 = 0;
 /// The policy that takes any node; scripts treat it as the rest.
 pub(crate) const RANDOM: u64 = 3;
 
@@ -106,13 +120,13 @@ pub(crate) const LEASE_BYTES: u64 = 14;
 pub(crate) const LEASES_HEAD: &str = "#";
 
 const TEXTS: &[(&str, &str)] = &[
-    ("COLD", "'<ddI2I2I2I4BBBBB'"),
+    ("COLD", "'<ddI2I2I2I4BBBBBI4I2'"),
     ("LEASE", "'<BBI4d'"),
     ("LEASES_HEAD", "'#'"),
     ("WORDS", "'<I4I4I4I4'"),
 ];
 
-const _: () = assert!(SLOTS_MAX as u64 * FREE_UNIT < SLOT_UNIT && (SLOTS_MAX as u64) < MAX_BELOW);
+const _: () = assert!((SLOTS_MAX as u64) < MAX_BELOW && MAX_BELOW * FREE_UNIT < NEVER);
 
 /// The state of a job is its position in [`JobState::ALL`]; from this one on it has ended.
 const fn first_end() -> usize {

@@ -172,7 +172,7 @@ pub(crate) fn node_view(n: &store::NodeRecord, now_ms: u64, rule: SemanticRule) 
         cell: n.place.cell.index() as u32,
         slot: n.place.slot.index() as u32,
         load: n.load.into(),
-        cost_ms: n.cost_ms,
+        cost_ms: n.speed.cost_ms,
         languages: LanguageLists::from(caps),
         services: ServiceFlags::from(caps.services()),
         streaming: caps.services().contains(Service::Streaming),

@@ -37,6 +37,9 @@ enum Simulation {
         /// Print JSON instead of tables.
         #[arg(long)]
         json: bool,
+        /// Only the goals for fleets that change.
+        #[arg(long)]
+        fleets: bool,
     },
     /// Run whole worlds under faults and check the rules S1 to S8, with speakers also S9 and S10.
     World(WorldArgs),
@@ -76,7 +79,9 @@ impl WorldArgs {
 
 fn main() -> ExitCode {
     let passed = match Args::parse().simulation {
-        Simulation::Quality { jobs, seed, json } => measure(QualityOptions { jobs, seed }, json),
+        Simulation::Quality { jobs, seed, json, fleets } => {
+            measure(QualityOptions { jobs, seed }, json, fleets)
+        }
         Simulation::World(args) => match args {
             WorldArgs { seed: Some(seed), .. } => replay(seed, args.kind()),
             WorldArgs { seeds, planted: true, .. } => find_planted(seeds),
@@ -86,8 +91,11 @@ fn main() -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn measure(options: QualityOptions, json: bool) -> bool {
-    let report = quality::measure(options);
+fn measure(options: QualityOptions, json: bool, fleets: bool) -> bool {
+    let report = match fleets {
+        true => quality::measure_fleets(options),
+        false => quality::measure(options),
+    };
     match json {
         true => println!("{}", report.to_json()),
         false => println!("{report}"),

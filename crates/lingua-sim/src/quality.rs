@@ -10,7 +10,7 @@
 //! | `fleet.rs` | the nodes: speeds, slots, languages |
 //! | `workload.rs` | the jobs: when, which pair, how much work |
 //! | `machine.rs` | a node at work: processor sharing with contention |
-//! | `cells.rs` | rosters of at most 100 nodes and an instance's way through them |
+//! | `cells.rs` | the core's rosters, the engine's routes and costs |
 //! | `baseline.rs` | simpler ways to choose, and one that knows everything |
 //! | `queue.rs` | jobs that wait, first come first served |
 //! | `world.rs` | the events of a run |
@@ -19,6 +19,7 @@
 //! | `batch.rs` | many runs on all cores |
 //! | `sections.rs` | the questions that the report answers |
 //! | `goals.rs` | what must hold |
+//! | `fleets.rs` | what must hold in fleets that change, with costs that are learned |
 //! | `report.rs` | tables and JSON |
 //!
 //! Invariant: equal options give equal reports; neither the clock nor the number of cores matters.
@@ -27,6 +28,7 @@ pub mod baseline;
 pub mod batch;
 pub mod cells;
 pub mod fleet;
+pub mod fleets;
 pub mod goals;
 pub mod machine;
 pub mod queue;
@@ -78,13 +80,25 @@ pub fn measure(options: QualityOptions) -> QualityReport {
     let shown = shown.map(|s| s.seeded(options.seed).with_jobs(options.jobs));
     let judged = goals.iter().flat_map(|goal| goal.runs(options));
     let batch = QualityBatch::run(shown.chain(judged).collect());
-    let verdicts = goals.iter().map(|goal| goal.judge(options, &batch)).collect();
+    let mut verdicts: Vec<GoalVerdict> =
+        goals.iter().map(|goal| goal.judge(options, &batch)).collect();
+    verdicts.extend(batch::judge_fleets(&fleets::all(), options));
     QualityReport::new(options, sections, batch, verdicts)
 }
 
-/// Runs what the goals need and nothing else.
+/// Runs the goals for fleets and nothing else.
+pub fn measure_fleets(options: QualityOptions) -> QualityReport {
+    let verdicts = batch::judge_fleets(&fleets::all(), options);
+    QualityReport::new(options, vec![], QualityBatch::run(vec![]), verdicts)
+}
+
+/// Runs what the goals need and nothing else, without the long goals for fleets.
 pub fn check_goals(options: QualityOptions) -> Vec<GoalVerdict> {
     let goals = goals::all(options.jobs);
     let batch = QualityBatch::run(goals.iter().flat_map(|goal| goal.runs(options)).collect());
-    goals.iter().map(|goal| goal.judge(options, &batch)).collect()
+    let mut verdicts: Vec<GoalVerdict> =
+        goals.iter().map(|goal| goal.judge(options, &batch)).collect();
+    let short: Vec<_> = fleets::all().into_iter().filter(|goal| goal.is_short).collect();
+    verdicts.extend(batch::judge_fleets(&short, options));
+    verdicts
 }

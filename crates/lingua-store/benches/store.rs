@@ -20,8 +20,8 @@ use lingua_store::conformance::fixture::{
     ACK_MS, FRESH_MS, RUN_MS, instance, key, node, pair, profile,
 };
 use lingua_store::contract::{
-    AssignRequest, HeartbeatRequest, Incarnation, LeaseKey, NodeClass, NodeCommand, Place,
-    RegisterRequest, ReserveOutcome, ReserveRequest, Store,
+    AssignRequest, AttemptOutcome, HeartbeatRequest, Incarnation, LeaseKey, NodeClass, NodeCommand,
+    NodeSpeed, Place, RegisterRequest, ReserveOutcome, ReserveRequest, Store,
 };
 use lingua_store::{Embedded, StoreLimits};
 
@@ -43,9 +43,10 @@ fn place_of(store: &Embedded<SinceStart>, n: usize, class: u32) -> Place {
 }
 
 fn registration(n: usize, place: Place, profile: Arc<Profile>) -> RegisterRequest {
-    let (health, cost_ms) = (Health::Ready, 800 + (n % 7) as u32 * 100);
+    let speed = NodeSpeed::assumed(800 + (n % 7) as u32 * 100);
+    let health = Health::Ready;
     let (fresh_ms, version, via) = (FOREVER_MS, None, instance(1));
-    RegisterRequest { place, node: node(n), profile, health, cost_ms, fresh_ms, version, via }
+    RegisterRequest { place, node: node(n), profile, health, speed, fresh_ms, version, via }
 }
 
 /// A store with this many cells of 100 nodes with 4 slots each.
@@ -53,8 +54,8 @@ fn fleet(cells: usize) -> Embedded<SinceStart> {
     let store = Embedded::new(Rules::default(), StoreLimits::default(), SinceStart::new());
     let profiles = [profile("zh en", 4), profile("zh en ja fr", 4), profile("zh en de", 4)];
     for n in 0..cells * 100 {
-        // One class for each hundred nodes: cells are filled one by one.
-        let place = place_of(&store, n, n as u32);
+        // Small classes: one cell is filled before the next is opened, a thousand in the end.
+        let place = place_of(&store, n, (n / 100 * 5 + n % 5) as u32);
         now(store.register(registration(n, place, Arc::clone(&profiles[n % 3]))));
     }
     assert_eq!(now(store.cells()).len(), cells);
@@ -86,7 +87,7 @@ fn cycle(store: &Embedded<SinceStart>, cell: CellId, job: u128, random: u32, que
     let reply = now(store.reserve(cell, request(key, random, query)));
     assert!(matches!(reply.outcome, ReserveOutcome::Granted { .. }));
     black_box(now(store.commit(cell, key, RUN_MS)));
-    assert!(now(store.finish(cell, key)).is_some());
+    assert!(now(store.finish(cell, key, AttemptOutcome::Succeeded)).is_some());
 }
 
 /// Runs cycles on this many threads and gives the time that one of them took.
@@ -201,7 +202,7 @@ fn bench_heartbeat(c: &mut Criterion) {
                     place,
                     health: None,
                     load,
-                    cost_ms: Some(900),
+                    speed: Some(NodeSpeed::assumed(900)),
                     running: vec![],
                     fresh_ms: FRESH_MS,
                     lease_ms: RUN_MS,
@@ -224,7 +225,7 @@ fn bench_lookup(c: &mut Criterion) {
         b.iter(|| {
             let key = key(jobs.fetch_add(1, Ordering::Relaxed).into());
             now(store.reserve(cell, request(key, lots.next(), zh_en)));
-            now(store.finish(cell, key))
+            now(store.finish(cell, key, AttemptOutcome::Succeeded))
         });
     });
     for (name, text) in [("unserved_pair", "ko:vi"), ("unserved_target", "auto:vi")] {

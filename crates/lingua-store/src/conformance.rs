@@ -134,9 +134,18 @@ macro_rules! conformance_rules {
             private_and_overloaded_nodes_are_not_selected,
             an_explanation_from_a_view_agrees_with_the_store,
         );
+        $crate::conformance_rules!(@$mode $factory, choice:
+            a_new_node_starts_with_one_job,
+            a_limit_follows_what_the_attempts_said,
+            a_failing_node_gets_another_chance_with_its_heartbeat,
+            a_reply_tells_what_the_cell_can_do,
+            what_was_learned_of_a_node_survives_its_reconnect,
+            equal_nodes_share_jobs_equally,
+        );
         $crate::conformance_rules!(@$mode $factory, placement:
             every_cell_is_found_across_gaps,
             a_cell_has_at_most_a_hundred_nodes,
+            cells_stay_alike_in_size,
             a_popular_class_spans_two_cells_and_a_small_one_stays_together,
             a_place_is_kept_and_each_incarnation_gets_a_higher_epoch,
             a_reused_slot_refuses_its_former_tenant,

@@ -29,6 +29,7 @@ pub use session::*;
 
 use std::future::Future;
 
+pub use lingua_core::job::AttemptOutcome;
 use lingua_core::{Attempt, CellId, Epoch, InstanceId, JobId, NodeId, Term};
 
 use crate::error::Result;
@@ -66,8 +67,9 @@ macro_rules! with_store_operations {
             reserve(cell: CellId, request: ReserveRequest) -> ReserveReply;
             /// Extends a lease from the ACK deadline to the run deadline.
             commit(cell: CellId, key: LeaseKey, run_lease_ms: u64) -> CommitReply;
-            /// Gives a slot back. The second time it changes nothing.
-            finish(cell: CellId, key: LeaseKey) -> Option<Freed>;
+            /// Gives a slot back; the outcome changes the node's limit. The second time it changes
+            /// nothing.
+            finish(cell: CellId, key: LeaseKey, outcome: AttemptOutcome) -> Option<Freed>;
             /// Ends up to `limit` expired leases and lists the nodes whose heartbeats have lapsed.
             reap(cell: CellId, limit: usize) -> ReapReply;
             /// The whole state of a cell at one moment.

@@ -21,6 +21,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use lingua_core::job::AttemptOutcome;
 use lingua_core::{CELLS_MAX, CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -281,8 +282,13 @@ impl<C: Clock> Store for Embedded<C> {
         Ok(self.on_cell(cell, |cell, now| cell.commit(key, run_lease_ms, now)))
     }
 
-    async fn finish(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
-        Ok(self.cell(cell).finish(key))
+    async fn finish(
+        &self,
+        cell: CellId,
+        key: LeaseKey,
+        outcome: AttemptOutcome,
+    ) -> Result<Option<Freed>> {
+        Ok(self.cell(cell).finish(key, outcome))
     }
 
     async fn reap(&self, cell: CellId, limit: usize) -> Result<ReapReply> {

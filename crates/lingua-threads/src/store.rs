@@ -12,8 +12,8 @@ use lingua_store::ManualClock;
 use lingua_store::conformance::World;
 use lingua_store::conformance::fixture::{ACK_MS, RUN_MS, heartbeat, instance, key, reserve};
 use lingua_store::contract::{
-    AdvanceReply, AdvanceRequest, AnnounceRequest, Bytes, CommitReply, CreateReply, ExpiredLease,
-    HeartbeatReply, Incarnation, LeaseKey, NewJob, Place, ReserveOutcome, Store,
+    AdvanceReply, AdvanceRequest, AnnounceRequest, AttemptOutcome, Bytes, CommitReply, CreateReply,
+    ExpiredLease, HeartbeatReply, Incarnation, LeaseKey, NewJob, Place, ReserveOutcome, Store,
 };
 use shuttle::future::block_on;
 use shuttle::thread;
@@ -110,7 +110,8 @@ fn run_job(world: &SharedStore, cell: CellId, key: LeaseKey, running: &AtomicU64
     let commit = block_on(world.store.commit(cell, key, RUN_MS)).expect("a reply");
     assert_eq!(commit, CommitReply::Committed(grant.fence));
     running.fetch_sub(1, Ordering::SeqCst);
-    let freed = block_on(world.store.finish(cell, key)).expect("a reply");
+    let freed =
+        block_on(world.store.finish(cell, key, AttemptOutcome::Succeeded)).expect("a reply");
     assert!(freed.is_some(), "its lease was there");
 }
 
@@ -134,7 +135,9 @@ pub fn a_lease_ends_once_whoever_ends_it(schedules: usize) {
                     granted.fetch_add(1, Ordering::SeqCst);
                     assert_sound(world, place.cell);
                     block_on(world.store.commit(place.cell, key, RUN_MS)).expect("a reply");
-                    let freed = block_on(world.store.finish(place.cell, key)).expect("a reply");
+                    let freed =
+                        block_on(world.store.finish(place.cell, key, AttemptOutcome::Succeeded))
+                            .expect("a reply");
                     ended.fetch_add(u64::from(freed.is_some()), Ordering::SeqCst);
                 })
             })

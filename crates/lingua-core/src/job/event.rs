@@ -127,6 +127,8 @@ pub enum Effect {
         grant: Grant,
         /// The attempt that this is about.
         attempt: Attempt,
+        /// What the attempt says about its node.
+        outcome: AttemptOutcome,
     },
     /// Start the next attempt.
     Retry {
@@ -137,6 +139,17 @@ pub enum Effect {
     Fail(JobFailure),
     /// The job was cancelled.
     ConfirmCancel,
+}
+
+/// What the end of an attempt says about its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AttemptOutcome {
+    /// The node gave a result.
+    Succeeded,
+    /// The node failed, or did not answer in time.
+    Failed,
+    /// Nothing: the job was cancelled, never reached the node, or the node had no room for it.
+    Unknown,
 }
 
 named_enum! {
@@ -160,6 +173,16 @@ named_enum! {
 }
 
 impl Cause {
+    /// What it says about the node.
+    pub(super) fn outcome(self) -> AttemptOutcome {
+        match self {
+            Self::AckTimeout | Self::RunTimeout | Self::NodeFailed => AttemptOutcome::Failed,
+            Self::SendFailed | Self::NodeLost | Self::Refused | Self::Reclaimed => {
+                AttemptOutcome::Unknown
+            }
+        }
+    }
+
     /// Whether the node may go on working unless it is told to stop.
     pub(super) fn leaves_node_working(self) -> bool {
         matches!(self, Self::AckTimeout | Self::RunTimeout | Self::SendFailed)

@@ -157,7 +157,8 @@ fn a_duplicate_done_releases_nothing() {
     let mut job = job_in(Acked);
     let effects = job.apply(JobEvent::Done(report(1)), RETRY).unwrap();
     let attempt = Attempt::FIRST;
-    assert_eq!(effects, [Effect::Release { grant: grant(1, 1), attempt }]);
+    let outcome = AttemptOutcome::Succeeded;
+    assert_eq!(effects, [Effect::Release { grant: grant(1, 1), attempt, outcome }]);
     let again = job.apply(JobEvent::Done(report(1)), RETRY);
     assert_eq!(again, Err(Refusal::Ended { state: Done }));
     assert_eq!(again.unwrap_err().code(), "STALE_ATTEMPT");
@@ -201,7 +202,7 @@ fn a_timeout_stops_the_node_gives_the_slot_back_and_goes_elsewhere() {
     let effects = job.apply(JobEvent::AckTimeout(attempt), RETRY).unwrap();
     let expected = [
         Effect::CancelOnNode { grant: grant(1, 1), attempt },
-        Effect::Release { grant: grant(1, 1), attempt },
+        Effect::Release { grant: grant(1, 1), attempt, outcome: AttemptOutcome::Failed },
         Effect::Retry { cause: Cause::AckTimeout },
     ];
     assert_eq!(effects, expected);

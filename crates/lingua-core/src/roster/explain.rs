@@ -44,7 +44,7 @@ impl Roster {
     pub fn explain(&self, query: &Query, now_ms: u64, random: u32) -> Explanation {
         let mut stages: Vec<(RejectReason, SlotSet)> = Vec::new();
         let sieved = self.sieve(query, now_ms, |reason, passed| stages.push((reason, passed)));
-        let ranking = self.rank(query, sieved.available, now_ms, random);
+        let ranking = self.rank(query, sieved.available, random);
         stages.push((RejectReason::Full, self.free));
         stages.push((RejectReason::LastSlotKept, !ranking.kept));
 
@@ -54,7 +54,7 @@ impl Roster {
             if let Some(&(reason, _)) = stages.iter().find(|(_, passed)| !passed.contains(slot)) {
                 return NodeVerdict::Refused(reason);
             }
-            let score = self.score(query.policy, slot, base, now_ms);
+            let score = self.score(query.policy, slot, base, ranking.usual_cost_ms);
             if choice.slot == Some(slot) {
                 NodeVerdict::Chosen { score }
             } else if ranking.is_best(slot, score) {

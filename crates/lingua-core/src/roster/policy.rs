@@ -6,11 +6,12 @@ use std::str::FromStr;
 /// How a node is chosen among those that can do the job and have a free slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Policy {
-    /// `balanced`: least expected delay, a little dearer on more flexible nodes; random among those
-    /// within 15 % of the best, so that a session does not settle on one node.
+    /// `balanced`: least expected delay, a little dearer on more flexible nodes. Nodes whose costs
+    /// are within 30 % of the best node's count as equally fast; random among equals, so that a
+    /// session does not settle on one node.
     #[default]
     Balanced,
-    /// `sample`: the best of `k` random nodes: least used, then freshest.
+    /// `sample`: the least used of `k` random nodes; random among equals.
     Sample {
         /// How many nodes it looks at (`selection.sample_k`).
         k: u8,

@@ -15,16 +15,18 @@ use super::Roster;
 use super::policy::Policy;
 use super::query::{Query, RejectReason};
 use crate::id::{CELL_NODES_MAX, Slot};
-use crate::node::{NodeState, Resource};
+use crate::node::{COST_MS_MAX, NodeState, Resource};
 use crate::slot_set::SlotSet;
 
 /// Each job that a node already runs makes the next one this much slower, in hundredths.
 pub const CONTENTION_PERCENT: u64 = 15;
 
-/// Nodes whose score is less than this much above the best are equally good, in hundredths. Less,
-/// not at most: of two equal nodes the one with one more job is exactly [`CONTENTION_PERCENT`]
-/// worse.
-pub const BAND_PERCENT: u64 = 15;
+/// Costs that differ by no more than this from the best node's count as its cost, in hundredths:
+/// an estimate is no more exact than that.
+pub const BAND_PERCENT: u64 = 30;
+
+/// A free slot counts as much as this divided by the node's cost: see [`Capacity`].
+pub const WEIGHT_UNIT: u32 = u32::MAX;
 
 /// A node keeps its last slot for rarer pairs if it serves at least √2 times as many pairs as the
 /// least flexible node that could do the job (see [`Profile::flexibility`](crate::Profile)).
@@ -39,6 +41,23 @@ pub struct Choice {
     pub capable: u16,
     /// How many slots the job could use now.
     pub free: u32,
+    /// The same by weight, for the choice between cells.
+    pub capacity: Capacity,
+}
+
+/// What a cell can do for jobs with certain needs, so that cells can be compared. A slot counts
+/// by the speed of its node ([`slot_weight`]); sums stay below 2⁵³.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Capacity {
+    /// Free slots. Those of nodes that have just failed everything do not count.
+    pub free: u64,
+    /// All slots of the nodes that take jobs now.
+    pub all: u64,
+}
+
+/// What a slot of a node with this cost counts in a [`Capacity`].
+pub fn slot_weight(cost_ms: u32) -> u32 {
+    WEIGHT_UNIT / cost_ms.clamp(1, COST_MS_MAX)
 }
 
 /// The nodes that the sieve leaves.
@@ -57,10 +76,14 @@ pub(super) struct Ranking {
     candidates: SlotSet,
     /// Their scores, in the order of their slots; less is better.
     scores: [u64; CELL_NODES_MAX],
-    /// A hundred times the score up to which a node is as good as the best.
-    limit: u64,
+    /// The lowest of the scores.
+    lowest: u64,
+    /// Costs near this one count as this one.
+    pub(super) usual_cost_ms: u32,
     /// Free slots of all available nodes.
     free: u32,
+    /// What all available nodes can do.
+    capacity: Capacity,
     /// What is left of the random number.
     random: u32,
 }
@@ -68,16 +91,15 @@ pub(super) struct Ranking {
 impl Ranking {
     /// Whether `take` could have picked this node, which has this score.
     pub(super) fn is_best(&self, slot: Slot, score: u64) -> bool {
-        self.candidates.contains(slot) && score * 100 <= self.limit
+        self.candidates.contains(slot) && score == self.lowest
     }
 
     /// Picks one of the best candidates at random.
     pub(super) fn take(&self) -> Option<Slot> {
-        let is_best = |score: &&u64| **score * 100 <= self.limit;
         let scores = &self.scores[..self.candidates.len()];
-        let count = scores.iter().filter(is_best).count();
-        let mut best = self.candidates.iter().zip(scores).filter(|(_, score)| is_best(score));
-        best.nth(scale(self.random, count)).map(|(slot, _)| slot)
+        let count = scores.iter().filter(|score| **score == self.lowest).count();
+        let best = self.candidates.iter().zip(scores).filter(|(_, score)| **score == self.lowest);
+        best.map(|(slot, _)| slot).nth(scale(self.random, count))
     }
 }
 
@@ -85,9 +107,9 @@ impl Roster {
     /// Chooses a node with a free slot, or says how far it got.
     pub fn choose(&self, query: &Query, now_ms: u64, random: u32) -> Choice {
         let sieved = self.sieve(query, now_ms, |_, _| {});
-        let ranking = self.rank(query, sieved.available, now_ms, random);
-        let slot = ranking.take();
-        Choice { slot, capable: sieved.capable.len() as u16, free: ranking.free }
+        let ranking = self.rank(query, sieved.available, random);
+        let (free, capacity) = (ranking.free, ranking.capacity);
+        Choice { slot: ranking.take(), capable: sieved.capable.len() as u16, free, capacity }
     }
 
     /// Whether this very node may get the job now, and if not, why.
@@ -145,18 +167,12 @@ impl Roster {
         if now_ms <= self.all_fresh_until_ms {
             return among;
         }
-        among.iter().filter(|slot| now_ms <= self.details[slot.index()].fresh_until_ms).collect()
+        among.iter().filter(|slot| now_ms <= self.fresh_until_ms[slot.index()]).collect()
     }
 
     /// Scores the available nodes that have a free slot, as the policy says.
     #[inline]
-    pub(super) fn rank(
-        &self,
-        query: &Query,
-        available: SlotSet,
-        now_ms: u64,
-        random: u32,
-    ) -> Ranking {
+    pub(super) fn rank(&self, query: &Query, available: SlotSet, random: u32) -> Ranking {
         let base = self.base_flexibility(available);
         let open = available & self.free;
         let kept = match query.policy {
@@ -165,24 +181,57 @@ impl Roster {
         };
         let (candidates, random) = match query.policy {
             Policy::Sample { k } => sample(open, k, random),
-            _ => (open & !kept, random),
+            Policy::Balanced => (self.below_limit(open & !kept), random),
+            Policy::LeastLoaded | Policy::Random => (open, random),
         };
-        let mut free = 0;
-        for slot in open.iter() {
-            let record = &self.records[slot.index()];
-            free += u32::from(record.max) - u32::from(record.used);
-        }
+        let usual_cost_ms = match query.policy {
+            Policy::Balanced => self.cost_of_best(candidates, base),
+            _ => 0,
+        };
         let mut scores = [0; CELL_NODES_MAX];
         let mut lowest = u64::MAX;
         for (slot, score) in candidates.iter().zip(&mut scores) {
-            *score = self.score(query.policy, slot, base, now_ms);
+            *score = self.score(query.policy, slot, base, usual_cost_ms);
             lowest = lowest.min(*score);
         }
-        let limit = match query.policy {
-            Policy::Balanced => lowest.saturating_mul(100 + BAND_PERCENT) - 1,
-            _ => lowest.saturating_mul(100),
-        };
-        Ranking { kept, candidates, scores, limit, free, random }
+        let (free, capacity) = self.capacity(available);
+        Ranking { kept, candidates, scores, lowest, usual_cost_ms, free, capacity, random }
+    }
+
+    /// Free slots of these nodes, and what the nodes can do.
+    fn capacity(&self, available: SlotSet) -> (u32, Capacity) {
+        let (mut free, mut capacity) = (0, Capacity::default());
+        for slot in available.iter() {
+            let r = &self.records[slot.index()];
+            let (here, weight) = (r.max.saturating_sub(r.used), u64::from(r.weight));
+            free += u32::from(here);
+            capacity.all += u64::from(r.max) * weight;
+            if r.limit > 0 {
+                capacity.free += u64::from(here) * weight;
+            }
+        }
+        (free, capacity)
+    }
+
+    /// The nodes below their limits, or all if there are none: a limit never refuses a job.
+    fn below_limit(&self, candidates: SlotSet) -> SlotSet {
+        match candidates & !self.at_limit {
+            SlotSet::EMPTY => candidates,
+            below => below,
+        }
+    }
+
+    /// The cost of the node that would do the job soonest, the first of several.
+    fn cost_of_best(&self, candidates: SlotSet, base: u8) -> u32 {
+        let mut best = (u64::MAX, 0);
+        for slot in candidates.iter() {
+            let r = &self.records[slot.index()];
+            let delay = delay(r.cost_ms, r.used, r.flexibility - base);
+            if delay < best.0 {
+                best = (delay, r.cost_ms);
+            }
+        }
+        best.1
     }
 
     /// The least flexibility among these nodes.
@@ -201,31 +250,33 @@ impl Roster {
         open.iter().filter(is_kept).collect()
     }
 
-    /// How bad it is to give the job to this node; less is better.
+    /// How bad it is to give the job to this node; less is better. A cost near the usual one counts
+    /// as the usual one.
     #[inline]
-    pub(super) fn score(&self, policy: Policy, slot: Slot, base: u8, now_ms: u64) -> u64 {
+    pub(super) fn score(&self, policy: Policy, slot: Slot, base: u8, usual_cost_ms: u32) -> u64 {
         let r = &self.records[slot.index()];
-        let used = u64::from(r.used);
         match policy {
-            // Milliseconds until the job would be done there, times 10,000. One doubling of the
-            // pairs that a node serves, 10 on the scale of flexibility, makes it 10 % dearer.
-            Policy::Balanced => r.delay * (100 + u64::from(r.flexibility - base)),
-            Policy::Sample { .. } => {
-                const FRESHNESS_BITS: u32 = 35;
-                let latest = (1 << FRESHNESS_BITS) - 1;
-                let fresh_until_ms = self.details[slot.index()].fresh_until_ms;
-                let remaining = fresh_until_ms.saturating_sub(now_ms).min(latest);
-                (used << FRESHNESS_BITS) + (latest - remaining)
+            Policy::Balanced => {
+                let (cost, usual) = (u64::from(r.cost_ms), u64::from(usual_cost_ms));
+                let band = 100 + BAND_PERCENT;
+                let is_near = 100 * cost <= band * usual && 100 * usual <= band * cost;
+                let cost_ms = if is_near { usual_cost_ms } else { r.cost_ms };
+                delay(cost_ms, r.used, r.flexibility - base)
             }
-            Policy::LeastLoaded => used * 10_000_000 / u64::from(r.max),
+            Policy::Sample { .. } => u64::from(r.used),
+            Policy::LeastLoaded => u64::from(r.used) * 10_000_000 / u64::from(r.max),
             Policy::Random => 0,
         }
     }
 }
 
-/// How long a job takes on a node that already has `used` of them, in hundredths of a millisecond.
-pub(super) fn delay(cost_ms: u32, used: u16) -> u64 {
-    u64::from(cost_ms) * (100 + CONTENTION_PERCENT * u64::from(used))
+/// How long a job takes on a node that already has `used` of them, in ten-thousandths of a
+/// millisecond. One doubling of the pairs that a node serves, 10 on the scale of flexibility, makes
+/// it 10 % dearer.
+fn delay(cost_ms: u32, used: u16, extra_flexibility: u8) -> u64 {
+    u64::from(cost_ms)
+        * (100 + CONTENTION_PERCENT * u64::from(used))
+        * (100 + u64::from(extra_flexibility))
 }
 
 /// A number below `n`, all equally likely up to a bias of n / 2³².
@@ -269,11 +320,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scores_stay_exact_in_a_double() {
-        let highest = (u64::from(crate::node::SLOTS_MAX) << 35) + ((1 << 35) - 1);
-        assert!(highest * 100 < 1 << 53);
-        let dearest = delay(crate::node::COST_MS_MAX, crate::node::SLOTS_MAX) * (100 + 255);
-        assert!(dearest * (100 + BAND_PERCENT) < 1 << 53);
+    fn numbers_stay_exact_in_a_double() {
+        let (cost, slots) = (crate::node::COST_MS_MAX, crate::node::SLOTS_MAX);
+        assert!(delay(cost, slots, 255) < 1 << 53);
+        let weight = u64::from(slot_weight(1));
+        assert!(CELL_NODES_MAX as u64 * u64::from(slots) * weight < 1 << 53);
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub(crate) fn enroll(roster: &mut Roster, slot: usize, caps: Capabilities, slots
         load: Load::default(),
         cost_ms: COST_MS_UNKNOWN,
         used: 0,
+        limit: lingua_core::node::SLOTS_MAX,
     };
     roster.enroll(Slot::new(slot).expect("a slot"), Arc::new(profile), standing);
 }

@@ -105,8 +105,14 @@ impl<S: Store, T: Timer> Engine<S, T> {
         };
         let times = self.options.times;
         let keep_ms = times.ack_ms + times.run_ms;
-        let job =
-            RemoteJob { owner: owner.clone(), sent_ms: now_ms, used: head.used, audio_sent: 0 };
+        let job = RemoteJob {
+            owner: owner.clone(),
+            sent_ms: now_ms,
+            complete_ms: (!head.stream).then_some(now_ms),
+            pair: assignment.request.spec.pair,
+            used: head.used,
+            audio_sent: 0,
+        };
         if !self.bus.remote_jobs.lock().insert(key, job, keep_ms) {
             // It came twice.
             return;

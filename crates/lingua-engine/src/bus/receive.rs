@@ -92,6 +92,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 }
             }
             Head::AudioEnd { node, key, bytes } => {
+                self.bus.remote_jobs.lock().audio_ended(key.lease(), self.now_ms());
                 self.send_to_node(&node.0, ToNode::SoundEnd { key: key.lease(), bytes });
             }
             Head::NotSent { key } => {

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
-use lingua_core::InstanceId;
 use lingua_core::planted::{self, Bug};
+use lingua_core::{InstanceId, LangPair};
 use lingua_store::contract::{Bytes, LeaseKey};
 
 /// Most remote jobs that are remembered.
@@ -14,6 +14,10 @@ const REMOTE_JOBS_MAX: usize = 65_536;
 pub(super) struct RemoteJob {
     pub(super) owner: InstanceId,
     pub(super) sent_ms: u64,
+    /// When the node had all that it needs: the job, and its audio to the end. `None` while the
+    /// speaker speaks.
+    pub(super) complete_ms: Option<u64>,
+    pub(super) pair: LangPair,
     /// Leases of the node when it got this one.
     pub(super) used: u16,
     /// How many bytes of the audio the node has.
@@ -50,6 +54,13 @@ impl RemoteJobs {
         true
     }
 
+    /// The node was told that the audio is complete.
+    pub(super) fn audio_ended(&mut self, key: LeaseKey, now_ms: u64) {
+        if let Some(job) = self.by_key.get_mut(&key) {
+            job.complete_ms.get_or_insert(now_ms);
+        }
+    }
+
     /// The part of this audio, which starts at byte `at`, that the node does not have yet. Messages
     /// may come twice and out of order. The node notices at the end if a piece is missing.
     pub(super) fn new_audio(&mut self, key: LeaseKey, at: usize, audio: &[u8]) -> Option<Bytes> {
@@ -80,7 +91,10 @@ mod tests {
         };
         assert_eq!(send(&mut jobs, 0, "ab"), None, "no assignment came before it");
         let owner = InstanceId::new("i").expect("a name");
-        jobs.insert(key, RemoteJob { owner, sent_ms: 1, used: 1, audio_sent: 0 }, 1_000);
+        let pair = "zh:en".parse().expect("a pair");
+        let (sent_ms, complete_ms) = (1, None);
+        let job = RemoteJob { owner, sent_ms, complete_ms, pair, used: 1, audio_sent: 0 };
+        jobs.insert(key, job, 1_000);
         assert_eq!(send(&mut jobs, 0, "ab").as_deref(), Some("ab"));
         assert_eq!(send(&mut jobs, 0, "ab"), None, "it came twice");
         assert_eq!(send(&mut jobs, 4, "ef"), None, "a piece is missing before it");

@@ -173,9 +173,10 @@ impl<S: Store, T: Timer> Engine<S, T> {
     fn learn_from(&self, report: &NodeReport, remote: Option<RemoteJob>) {
         let Some(local) = self.nodes.get(&report.report.node) else { return };
         match (&report.kind, remote) {
-            (ReportKind::Done { .. }, Some(remote)) => {
-                local.cost.lock().learn(self.now_ms().saturating_sub(remote.sent_ms), remote.used);
-            }
+            (
+                ReportKind::Done { .. },
+                Some(RemoteJob { pair, used, complete_ms: Some(since_ms), .. }),
+            ) => self.learn(&local, pair, since_ms, used),
             (ReportKind::Failed { .. }, _) => local.cost.lock().failed(),
             _ => {}
         }

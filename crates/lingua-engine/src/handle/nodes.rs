@@ -5,15 +5,17 @@
 
 use std::sync::Arc;
 
+use lingua_core::job::AttemptOutcome;
 use lingua_core::planted::{self, Bug};
 use lingua_core::{Epoch, Health, Load, NodeId, NodeState, Profile};
 use lingua_store::Store;
 use lingua_store::contract::{
     AssignRequest, HeartbeatReply, HeartbeatRequest, Incarnation, LeaseKey, NodeClass, NodeCommand,
-    NodeCommandReply, NodeRecord, Place, RegisterReply, RegisterRequest,
+    NodeCommandReply, NodeRecord, NodeSpeed, Place, RegisterReply, RegisterRequest,
 };
 use tokio::sync::mpsc;
 
+use crate::cost::Cost;
 use crate::mailbox::Mailbox;
 use crate::node::{Assignment, LocalNode, Outbox, ToNode};
 use crate::state::timed;
@@ -102,19 +104,20 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let incarnation = Incarnation(self.random_u64());
         let assign = AssignRequest { node: node.clone(), incarnation, class: class_of(&profile) };
         let place = self.store.assign(assign).await?;
-        let cost_ms = self.nodes.get(&node).map(|node| node.cost.lock().ms());
-        self.store_registration(RegisterRequest {
+        let cost = self.nodes.get(&node).map(|node| *node.cost.lock()).unwrap_or_default();
+        let request = RegisterRequest {
             place,
             node: node.clone(),
             profile: Arc::clone(&profile),
             health,
-            cost_ms: cost_ms.unwrap_or(lingua_core::node::COST_MS_UNKNOWN),
+            speed: cost.speed(self.typical_ms()),
             fresh_ms: self.options.times.stale_ms,
             version,
             via: self.options.instance.clone(),
-        })
-        .await?;
-        let local = LocalNode::new(node, place, Arc::clone(&profile), health, outbox, mailbox);
+        };
+        let speed = self.store_registration(request).await?;
+        let cost = if cost.is_known() { cost } else { Cost::from_speed(speed) };
+        let local = LocalNode::new(node, place, profile.clone(), health, outbox, mailbox, cost);
         if !self.nodes.attach(local) {
             return Err(NodeError::StaleEpoch { current: place.epoch });
         }
@@ -123,12 +126,15 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(RegisteredNode { place, pairs, heartbeat_ms: self.options.times.heartbeat_ms })
     }
 
-    async fn store_registration(&self, request: RegisterRequest) -> Result<(), NodeError> {
+    /// Registers a node in the store; gives what is known there of its speed.
+    async fn store_registration(&self, request: RegisterRequest) -> Result<NodeSpeed, NodeError> {
         match timed!(self, "register", self.store.register(request))? {
-            RegisterReply::Registered { lost } => self.leases_lost(lost),
-            RegisterReply::Stale { current } => return Err(NodeError::StaleEpoch { current }),
+            RegisterReply::Registered { lost, speed } => {
+                self.leases_lost(lost);
+                Ok(speed)
+            }
+            RegisterReply::Stale { current } => Err(NodeError::StaleEpoch { current }),
         }
-        Ok(())
     }
 
     /// Wakes as many waiting jobs as the node has slots.
@@ -157,18 +163,18 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
         if let Some(profile) = changed_profile(&heartbeat, &node.profile()) {
             let record = self.record_of(&heartbeat.node).await?.ok_or(NodeError::NotRegistered)?;
-            let (health, cost_ms) = (*node.health.lock(), node.cost.lock().ms());
-            let record = NodeRecord { health, cost_ms, ..record };
+            let health = *node.health.lock();
+            let speed = node.cost.lock().speed(self.typical_ms());
+            let record = NodeRecord { health, speed, ..record };
             self.change_profile(&record, Arc::clone(&profile)).await?;
             *node.profile.write() = profile;
         }
-        let cost_ms = {
+        let speed = {
             let mut cost = node.cost.lock();
-            cost.forgive();
-            cost.ms()
+            cost.fade(self.now_ms());
+            cost.speed(self.typical_ms())
         };
-        let mut ack =
-            self.store_heartbeat(place, Some(cost_ms), &node.profile(), heartbeat).await?;
+        let mut ack = self.store_heartbeat(place, Some(speed), &node.profile(), heartbeat).await?;
         if let Some(mailbox) = &node.mailbox {
             ack.cancel.extend(mailbox.take_cancelled());
         }
@@ -206,7 +212,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
     pub(crate) async fn store_heartbeat(
         &self,
         place: Place,
-        cost_ms: Option<u32>,
+        speed: Option<NodeSpeed>,
         profile: &Profile,
         heartbeat: NodeHeartbeat,
     ) -> Result<HeartbeatResult, NodeError> {
@@ -214,7 +220,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             place,
             health: heartbeat.health,
             load: heartbeat.load,
-            cost_ms,
+            speed,
             running: heartbeat.running.clone(),
             fresh_ms: self.options.times.stale_ms,
             lease_ms: self.options.times.run_lease_ms,
@@ -254,7 +260,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             if is_wanted || planted::is(Bug::EndedJobKeepsSlot) {
                 continue;
             }
-            if let Ok(Some(_)) = self.store.finish(place.cell, key).await {
+            if let Ok(Some(_)) = self.store.finish(place.cell, key, AttemptOutcome::Unknown).await {
                 self.queue.wake_for(profile);
             }
             ended.push(key);

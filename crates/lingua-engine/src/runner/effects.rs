@@ -3,7 +3,7 @@
 //! Start at [`Runner::apply`]. Both matches list every effect, so that a new one does not compile
 //! until it is handled.
 
-use lingua_core::job::{Cause, Effect, JobEvent, RetryPolicy};
+use lingua_core::job::{AttemptOutcome, Cause, Effect, JobEvent, RetryPolicy};
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{CommitReply, LeaseKey};
@@ -96,13 +96,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 }
             }
             Effect::Release { .. } if planted::is(Bug::SlotNeverReleased) => {}
-            Effect::Release { grant, attempt } => {
+            Effect::Release { grant, attempt, outcome } => {
                 let key = LeaseKey { job: self.id(), attempt: *attempt };
                 let store = &self.engine.store;
-                let freed = timed!(self.engine, "finish", store.finish(grant.cell, key));
+                let call = store.finish(grant.cell, key, *outcome);
+                let freed = timed!(self.engine, "finish", call);
                 // If the store did not answer, the lease expires by itself.
                 if let Ok(Some(_)) = freed {
-                    self.engine.routes.freed(self.spec.pair, grant.cell);
+                    self.engine.routes.freed(self.route_key(), grant.cell, self.slot_weight);
                     match self.connection_of(&grant.node) {
                         Some(node) => self.engine.queue.wake_for(&node.profile()),
                         // What else that node can do is not known here.
@@ -119,7 +120,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
     async fn release_abandoned(&mut self) {
         if let Some(grant) = self.machine.grant().cloned() {
             let attempt = self.machine.stage().attempt;
-            self.perform(&Effect::Release { grant, attempt }).await;
+            let outcome = AttemptOutcome::Unknown;
+            self.perform(&Effect::Release { grant, attempt, outcome }).await;
         }
     }
 }

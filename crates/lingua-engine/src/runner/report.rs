@@ -51,8 +51,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
             ReportKind::Done { result } => {
                 self.end.result = Some(result.clone());
                 self.engine.metrics.stage("run", took_ms);
-                if let Some(node) = node {
-                    node.cost.lock().learn(took_ms, self.used);
+                // The time of speaking is not the node's.
+                let since_ms = match self.stream.is_on {
+                    true => self.stream.complete_ms.map(|ms| ms.max(self.sent_ms)),
+                    false => Some(self.sent_ms),
+                };
+                if let (Some(node), Some(since_ms)) = (node, since_ms) {
+                    self.engine.learn(&node, self.spec.pair, since_ms, self.used);
                 }
                 None
             }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use lingua_core::job::{Grant, JobEvent, JobFailure};
+use lingua_core::roster::Capacity;
 use lingua_core::{CellId, LangPair, Needs, Query, RejectReason, Service, Slot, SlotSet, Source};
 use lingua_store::contract::{Pin, Place, ReserveOutcome, ReserveRequest};
 use lingua_store::{Store, StoreError};
@@ -17,6 +18,7 @@ use super::stream::StreamState;
 use crate::clock::Timer;
 use crate::live_jobs::JobMessage;
 use crate::queue::Want;
+use crate::routes::{AskedCells, RouteKey};
 use crate::state::timed;
 
 /// Why the search for a slot ended without one.
@@ -38,6 +40,10 @@ pub(super) struct Found {
     pub(super) used: u16,
     /// Slots that are still free in the cell for the pair.
     pub(super) free: u32,
+    /// The same by weight; `None` if the slot was taken by an earlier call.
+    pub(super) left: Option<Capacity>,
+    /// What the slot counts.
+    pub(super) weight: u32,
 }
 
 /// What asking all cells found.
@@ -160,7 +166,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let pair = self.spec.pair;
         for everywhere in [false, true] {
             let (mut any_capable, mut untried) = (false, false);
-            for cell in self.engine.routes.order(pair, self.engine.random(), everywhere) {
+            let mut asked = AskedCells::default();
+            while let Some(cell) = self.next_cell(&mut asked, everywhere) {
                 let tried: SlotSet =
                     tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot).collect();
                 let is_open = self.spec.exclude.is_empty() && !self.spec.two_way;
@@ -168,17 +175,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     true => tried,
                     false => tried | Box::pin(self.excluded_in(cell)).await?,
                 };
-                match self.reserve(cell, exclude, None, keep_last).await? {
-                    Ok(found) => {
-                        self.engine.routes.free(pair, cell, found.free);
-                        return Ok(Search::Found(found));
-                    }
-                    Err(ReserveOutcome::Full { capable, free }) => {
-                        self.engine.routes.free(pair, cell, free);
+                match self.ask_cell(cell, exclude, keep_last).await? {
+                    Ok(found) => return Ok(Search::Found(found)),
+                    Err(ReserveOutcome::Full { capable, .. }) => {
                         any_capable = true;
                         untried |= usize::from(capable) > tried.len();
                     }
-                    _ => self.engine.routes.incapable(pair, cell),
+                    _ => {}
                 }
             }
             if any_capable {
@@ -194,6 +197,37 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let missing = Box::pin(self.missing_capabilities()).await;
         let detail = format!("no registered node can serve {pair}: {missing}");
         Err(NoSlot::Failed(JobFailure::NoCapableNode, Some(detail)))
+    }
+
+    /// Asks a cell for any of its nodes, and remembers what it tells about its capacity.
+    pub(super) async fn ask_cell(
+        &self,
+        cell: CellId,
+        exclude: SlotSet,
+        keep_last: bool,
+    ) -> Result<Result<Found, ReserveOutcome>, NoSlot> {
+        let reply = self.reserve(cell, exclude, None, keep_last).await?;
+        let (routes, key, now_ms) = (&self.engine.routes, self.route_key(), self.engine.now_ms());
+        match &reply {
+            Ok(Found { left: Some(left), .. }) => routes.granted(key, cell, *left, now_ms),
+            Ok(_) => {}
+            Err(ReserveOutcome::Full { capacity, .. }) => {
+                routes.full(key, cell, *capacity, now_ms);
+            }
+            Err(_) => routes.incapable(key, cell),
+        }
+        Ok(reply)
+    }
+
+    /// The cell to ask next.
+    pub(super) fn next_cell(&self, asked: &mut AskedCells, everywhere: bool) -> Option<CellId> {
+        let (engine, key) = (&self.engine, self.route_key());
+        let (random, now_ms) = (engine.random(), engine.now_ms());
+        engine.routes.draw(key, asked, everywhere, random, now_ms, engine.typical_ms())
+    }
+
+    pub(super) fn route_key(&self) -> RouteKey {
+        RouteKey { pair: self.spec.pair, needs: self.needs(), public: self.spec.public }
     }
 
     /// Asks the node that the client prefers, or the one that the job's key is bound to.
@@ -308,8 +342,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.engine.leases_lost(reply.expired.iter().map(|expired| expired.key));
         self.engine.metrics.reserve.count(outcome_name(&reply.outcome));
         Ok(match reply.outcome {
-            ReserveOutcome::Granted { grant, used, free, .. } => Ok(Found { grant, used, free }),
-            ReserveOutcome::Duplicate(grant) => Ok(Found { grant, used: 1, free: 0 }),
+            ReserveOutcome::Granted { grant, used, free, capacity, weight, .. } => {
+                Ok(Found { grant, used, free, left: Some(capacity), weight })
+            }
+            ReserveOutcome::Duplicate(grant) => {
+                Ok(Found { grant, used: 1, free: 0, left: None, weight: 0 })
+            }
             other => Err(other),
         })
     }

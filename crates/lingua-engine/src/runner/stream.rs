@@ -15,6 +15,7 @@ use super::Runner;
 use super::slot::{Found, NoSlot};
 use crate::clock::Timer;
 use crate::node::ToNode;
+use crate::routes::AskedCells;
 use crate::speech::Speech;
 
 /// How much of the audio the streaming node of this attempt has got.
@@ -24,8 +25,8 @@ pub(super) struct StreamState {
     pub(super) is_on: bool,
     /// Bytes that were sent to it.
     sent: usize,
-    /// It was told that the audio is complete.
-    is_complete: bool,
+    /// When it was told that the audio is complete.
+    pub(super) complete_ms: Option<u64>,
 }
 
 impl<S: Store, T: Timer> Runner<S, T> {
@@ -57,8 +58,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         Ok(None)
     }
 
-    /// Asks each cell once. The replies say nothing about other jobs of the pair, so the routes do
-    /// not learn from them.
+    /// Asks each cell once.
     async fn ask_streaming_nodes(&mut self) -> Result<Option<Found>, NoSlot> {
         if self.spec.bind_key.is_some()
             && let Some(found) = self.ask_pinned_node().await?
@@ -66,11 +66,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return Ok(Some(found));
         }
         let tried: Vec<_> = self.machine.tried().to_vec();
-        let cells = self.engine.routes.order(self.spec.pair, self.engine.random(), false);
-        for cell in cells {
+        let mut asked = AskedCells::default();
+        while let Some(cell) = self.next_cell(&mut asked, false) {
             let here = tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot);
             let exclude = here.collect::<SlotSet>() | self.excluded_in(cell).await?;
-            if let Ok(found) = self.reserve(cell, exclude, None, true).await? {
+            if let Ok(found) = self.ask_cell(cell, exclude, true).await? {
                 return Ok(Some(found));
             }
         }
@@ -80,7 +80,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
     /// Sends a streaming node the audio that was spoken since.
     pub(super) async fn send_speech(&mut self) {
         let Some(speech) = self.live.request.speech.clone() else { return };
-        if self.stream.is_complete {
+        if self.stream.complete_ms.is_some() {
             return;
         }
         let (key, at) = (self.key(), self.stream.sent);
@@ -102,7 +102,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             (None, None) => return,
         };
         match (sent, &self.connection) {
-            (Ok(()), _) => (self.stream.sent, self.stream.is_complete) = (bytes, is_complete),
+            (Ok(()), _) => {
+                self.stream.sent = bytes;
+                self.stream.complete_ms = is_complete.then(|| self.engine.now_ms());
+            }
             (Err(TrySendError::Full(_)), Some(node)) => {
                 self.engine.disconnect_slow(&node.node, node.place.epoch).await;
             }

@@ -104,7 +104,7 @@ impl Store for FlakyStore {
         set_state(place: Place, command: NodeCommand) -> NodeCommandReply;
         reserve(cell: CellId, request: ReserveRequest) -> ReserveReply;
         commit(cell: CellId, key: LeaseKey, run_lease_ms: u64) -> CommitReply;
-        finish(cell: CellId, key: LeaseKey) -> Option<Freed>;
+        finish(cell: CellId, key: LeaseKey, outcome: AttemptOutcome) -> Option<Freed>;
         reap(cell: CellId, limit: usize) -> ReapReply;
         view(cell: CellId) -> CellRecord;
         elect(request: ElectRequest) -> ElectReply;

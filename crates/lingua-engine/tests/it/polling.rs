@@ -73,7 +73,7 @@ async fn a_change_of_capabilities_at_another_instance_keeps_everything_else() {
     assert_eq!(after.profile, japanese);
     assert_eq!((after.state, after.health), (NodeState::Degraded, Health::Degraded));
     assert_eq!(
-        (after.place, after.cost_ms, after.version, after.via),
-        (before.place, before.cost_ms, before.version, before.via)
+        (after.place, after.speed, after.version, after.via),
+        (before.place, before.speed, before.version, before.via)
     );
 }

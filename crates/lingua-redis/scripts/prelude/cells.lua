@@ -5,7 +5,8 @@
 -- replicated. Zeros mean that no node is there.
 --
 --   cold   for each slot COLD: epoch double, heartbeat_ms double, cpu, gpu, memory u16,
---          cost_ms u32, gate u8, health u8, drain ordered u8, signed off u8, present u8
+--          cost_ms u32, gate u8, health u8, drain ordered u8, signed off u8, present u8,
+--          learned_ms u32, jobs that it was learned from u16
 --   fresh  for each slot a double: the node counts as alive until then
 --   index  hash, name of a set → set. '+there': not signed off. '+open': ready and not overloaded.
 --          The others are capabilities, see cell/profile.rs
@@ -22,14 +23,15 @@ local function cold_record(cold, slot)
   if #data == COLD_BYTES then return data end
 end
 
--- A slot's leases, its maximum, and its flexibility.
+-- A slot's leases, its maximum, its flexibility, and its limit.
 local function counts_of(hot, slot)
-  local at = HOT_HEAD + slot * HOT_BYTES
-  local data = call('GETRANGE', hot, at, at + HOT_BYTES - 1)
-  if #data < HOT_BYTES then return 0, 0, 0 end
-  local _, room = unpack_from('<dd', data)
+  local at = HOT_HEAD + slot * HOT_BYTES + HOT_ROOM
+  local data = call('GETRANGE', hot, at, at + 7)
+  if #data < 8 then return 0, 0, 0, 0 end
+  local room = unpack_from('<d', data)
   local max = floor(room / MAX_UNIT) % MAX_BELOW
-  return max - floor(room / FREE_UNIT), max, room % FLEXIBILITY_BELOW
+  return max - floor(room / FREE_UNIT), max, room % FLEXIBILITY_BELOW,
+    floor(room / LIMIT_UNIT) % MAX_BELOW
 end
 
 -- Ends up to `limit` expired leases, oldest first; adds job, attempt, slot, phase of each to

@@ -72,38 +72,79 @@ local function refusal(hot, cold, fresh, nodes, slot, of_epoch, sets, either, ex
   if used >= max then return 'full' end
 end
 
--- The policies other than balanced write their scores where the delays were. A sample keeps only
--- its members: k random ones, dealt by Park and Miller's generator, whose numbers are exact here.
--- Returns how many numbers are left, and the random number for what follows.
-local function score_otherwise(numbers, count, random, policy, sample, fresh)
-  local n = count / 2
+-- The scores of the balanced policy, in place of the second of the three numbers of a candidate
+-- (see reserve.lua). A node that is no candidate gets NEVER. `base` is 100 less the least
+-- flexibility.
+local function score_balanced(numbers, count, base, keep_last)
+  local best, usual, best_at_limit, usual_at_limit = NEVER, nil, NEVER, nil
+  for at = 1, count, 3 do
+    local flags = numbers[at + 2] % CODE_SLOT
+    local factor = base + flags % FLEXIBILITY_BELOW
+    if keep_last == 1 and flags >= CODE_LAST and factor >= 100 + KEEP_LAST_FROM then
+      -- The last of several slots is kept for rarer pairs.
+      numbers[at + 1] = NEVER
+    else
+      factor = factor * numbers[at + 1]
+      numbers[at + 1] = factor
+      local delay = numbers[at] * factor
+      if flags % CODE_LAST < CODE_AT_LIMIT then
+        if delay < best then best, usual = delay, numbers[at] end
+      elseif delay < best_at_limit then
+        best_at_limit, usual_at_limit = delay, numbers[at]
+      end
+    end
+  end
+  -- Nodes at their limits count only if there are no others.
+  local only_below = usual
+  usual = usual or usual_at_limit
+  if not usual then return end
+  local high, low = usual * (100 + BAND), usual * 100
+  for at = 1, count, 3 do
+    local factor, cost = numbers[at + 1], numbers[at]
+    if factor == NEVER then
+      -- It is kept.
+    elseif only_below and numbers[at + 2] % CODE_LAST >= CODE_AT_LIMIT then
+      numbers[at + 1] = NEVER
+    elseif cost * 100 <= high and low <= cost * (100 + BAND) then
+      numbers[at + 1] = usual * factor
+    else
+      numbers[at + 1] = cost * factor
+    end
+  end
+end
+
+-- The policies other than balanced write their scores to the same place; the first number is the
+-- node's maximum here. A sample keeps only its members: k random ones, dealt by Park and Miller's
+-- generator, whose numbers are exact here. Returns how many numbers are left, and the random number
+-- for what follows.
+local function score_otherwise(numbers, count, random, policy, sample)
+  local n = count / 3
+  for at = 2, count, 3 do
+    local used = (numbers[at] - 100) / CONTENTION
+    if policy == SAMPLE then
+      numbers[at] = used
+    elseif policy == LEAST_LOADED then
+      numbers[at] = floor(used * 10000000 / numbers[at - 1])
+    else
+      numbers[at] = 0
+    end
+  end
   if policy == SAMPLE then
     local k, lot, dealt = math.min(sample, n), random % 2147483646 + 1, {}
-    for i = 1, n do dealt[i] = numbers[2 * i] end
+    -- The slot is in the upper digits, so this sorts by slot.
+    for i = 1, n do dealt[i] = numbers[3 * i] * MAX_BELOW + numbers[3 * i - 1] end
     for i = 1, k do
       lot = lot * 48271 % 2147483647
       local j = i + floor(lot * 2 * (n - i + 1) / WORD_BELOW)
       dealt[i], dealt[j] = dealt[j], dealt[i]
     end
     for i = k + 1, n do dealt[i] = nil end
-    -- The slot is in the upper digits, so this sorts by slot.
     table.sort(dealt)
-    for i = 1, k do numbers[2 * i] = dealt[i] end
+    for i = 1, k do
+      local used = dealt[i] % MAX_BELOW
+      numbers[3 * i - 1], numbers[3 * i] = used, (dealt[i] - used) / MAX_BELOW
+    end
     n, random = k, lot * 48271 % 2147483647 * 2
   end
-  for i = 1, n do
-    local room = numbers[2 * i] % SLOT_UNIT
-    local max = floor(room / MAX_UNIT) % MAX_BELOW
-    local used, score = max - floor(room / FREE_UNIT), 0
-    if policy == SAMPLE then
-      local slot, latest = floor(numbers[2 * i] / SLOT_UNIT), 34359738367
-      local at = slot * FRESH_BYTES
-      local until_ms = unpack_from('<d', call('GETRANGE', fresh, at, at + FRESH_BYTES - 1))
-      score = used * (latest + 1) + latest - math.min(until_ms - now, latest)
-    elseif policy == LEAST_LOADED then
-      score = floor(used * 10000000 / max)
-    end
-    numbers[2 * i - 1] = score
-  end
-  return 2 * n, random
+  return 3 * n, random
 end

@@ -1,12 +1,11 @@
 -- Changes of nodes, for the scripts that make them.
 
--- Writes what a selection reads, for a node that is new or has another cost.
-local function write_hot(hot, slot, cost, used, max, flexibility)
+-- Writes what a selection reads, for a node that is new or has another cost or limit.
+local function write_hot(hot, slot, cost, used, max, flexibility, limit)
   if cost < 1 then cost = 1 elseif cost > COST_MS_MAX then cost = COST_MS_MAX end
-  local room = (max - used) * FREE_UNIT + max * MAX_UNIT + flexibility
-  if max == 1 then room = room + SINGLE end
-  local delay = cost * (100 + CONTENTION * used)
-  call('SETRANGE', hot, HOT_HEAD + slot * HOT_BYTES, pack('<dd', delay, room))
+  local room = (max - used) * FREE_UNIT + limit * LIMIT_UNIT + max * MAX_UNIT + flexibility
+  call('SETRANGE', hot, HOT_HEAD + slot * HOT_BYTES,
+    pack('<ddd', cost, floor(WEIGHT_UNIT / cost), room))
 end
 
 -- Ends all leases of a slot, of which there are `left`; returns job, attempt of each. Reads the

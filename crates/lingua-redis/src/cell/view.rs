@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use lingua_core::{Attempt, CellId, Epoch, Fence, Load};
 use lingua_store::Result;
-use lingua_store::contract::{CellRecord, LeaseKey, LeaseRecord, NodeRecord, Place};
+use lingua_store::contract::{CellRecord, LeaseKey, LeaseRecord, NodeRecord, NodeSpeed, Place};
 
 use super::{health, phase, profile, slot, state, tenant};
 use crate::constants::{
-    COLD_BYTES, FREE_UNIT, FRESH_BYTES, HOT_BYTES, HOT_HEAD, LEASE_BYTES, LEASES_HEAD, MAX_BELOW,
-    MAX_UNIT, STATE_UNIT,
+    COLD_BYTES, FREE_UNIT, FRESH_BYTES, HOT_BYTES, HOT_HEAD, HOT_ROOM, LEASE_BYTES, LEASES_HEAD,
+    LIMIT_UNIT, MAX_BELOW, MAX_UNIT, STATE_UNIT,
 };
 use crate::record::RecordReader;
 use crate::reply::{corrupt, read_job};
@@ -42,17 +42,27 @@ pub(super) fn read(cell: CellId, reply: Reply) -> Result<CellRecord> {
     Ok(CellRecord { cell, now_ms, nodes, leases: views })
 }
 
-/// A node's leases and slots. Free slots are negative when a node has shrunk.
-fn read_counts(mut hot: RecordReader<'_>) -> Result<(u16, u16)> {
-    let (_delay, room) = (hot.signed()?, hot.signed()?);
-    let max = room.div_euclid(MAX_UNIT as i64).rem_euclid(MAX_BELOW as i64);
-    Ok(((max - room.div_euclid(FREE_UNIT as i64)) as u16, max as u16))
+/// The parts of a node's room.
+struct Counts {
+    used: u16,
+    max: u16,
+    limit: u16,
+}
+
+/// Free slots are negative when a node has shrunk.
+fn read_counts(mut hot: RecordReader<'_>) -> Result<Counts> {
+    hot.bytes(HOT_ROOM as usize)?;
+    let room = hot.signed()?;
+    let part = |unit: u64| room.div_euclid(unit as i64).rem_euclid(MAX_BELOW as i64);
+    let (max, limit) = (part(MAX_UNIT), part(LIMIT_UNIT));
+    let used = (max - room.div_euclid(FREE_UNIT as i64)) as u16;
+    Ok(Counts { used, max: max as u16, limit: limit as u16 })
 }
 
 fn read_node(
     cell: CellId,
     at: usize,
-    (used, max): (u16, u16),
+    counts: Counts,
     cold: &mut RecordReader<'_>,
     fresh_until_ms: u64,
     texts: &Fields,
@@ -66,6 +76,8 @@ fn read_node(
     if cold.number(1)? == 0 {
         return Ok(None);
     }
+    let (learned_ms, jobs) = (cold.number(4)? as u32, cold.number(2)? as u16);
+    let Counts { used, max, limit } = counts;
     let text = |field: String| {
         let bytes = texts.get(&field).map(|bytes| String::from_utf8_lossy(bytes));
         bytes.ok_or_else(|| corrupt(&format!("slot {at} of cell {cell} has no {field:?}")))
@@ -82,8 +94,9 @@ fn read_node(
         state: state(gate / STATE_UNIT)?,
         drain_ordered: drain == 1,
         load,
-        cost_ms,
+        speed: NodeSpeed { cost_ms, learned_ms, jobs },
         used,
+        limit,
         heartbeat_ms,
         fresh_until_ms,
         version,

@@ -1,30 +1,26 @@
-//! Rosters of at most 100 nodes each, and the order in which an instance tries them.
+//! The cells and the instances that ask them: the code of the core and of the engine.
 //!
-//! Start at [`Cells::reserve`]. Within a cell the core chooses. Between cells an instance goes by
-//! what it remembers of each cell's free slots: the better of two random cells first, then the
-//! others, the freest first. What it remembers comes from the replies to its own calls and may be
-//! old: that costs tries, never a slot.
+//! Start at [`Cells::reserve`]. Within a cell the core's roster chooses. Between cells the engine's
+//! [`Routes`] draw, by what the instance remembers of each cell: the replies to its own calls and
+//! the ends of its own jobs. Costs are known, or they are learned by the engine's [`Cost`], which
+//! reaches the roster with the node's heartbeats.
 //!
 //! Invariant: the rosters count exactly the jobs on the machines.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
+use lingua_core::job::AttemptOutcome;
 use lingua_core::node::COST_MS_UNKNOWN;
-use lingua_core::roster::NodeStatus;
-use lingua_core::{
-    CELL_NODES_MAX, LangPair, Load, Needs, NodeState, Policy, Query, Roster, Rules, Slot,
-};
-use rand::{Rng, RngExt};
+use lingua_core::roster::{Capacity, LIMIT_NEW, NodeStatus, limit_after, limit_after_heartbeat};
+use lingua_core::{CellId, LangPair, Load, Needs, NodeState, Policy, Query, Roster, Rules, Slot};
+use lingua_engine::cost::{Cost, PairDurations, median_ms};
+use lingua_engine::routes::{AskedCells, RouteKey, Routes};
+use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use super::fleet::{PAIRS, SimFleet, lang_pairs, profile, slowdown};
+use super::fleet::{PAIRS, SimFleet, lang_pairs, profile};
 use super::machine::RunningJob;
-use super::scenario::{Costs, Memory};
-
-/// How much of what it knew a node's cost keeps with each finished job. One job says little: its
-/// own length varies by two thirds of the mean.
-const COST_KEPT: f64 = 63.0 / 64.0;
+use super::scenario::{Costs, Scenario};
 
 /// The result of a search for a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,118 +47,195 @@ pub struct CellRequest {
 }
 
 /// All cells, and what each instance remembers of them.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Cells {
     rosters: Vec<Roster>,
+    /// The cell and slot of each node.
+    places: Vec<(usize, Slot)>,
+    /// The nodes of each cell, by slot.
+    members: Vec<Vec<usize>>,
+    slots: Vec<u16>,
     queries: [Query; PAIRS],
-    /// Cells that have nodes for each pair.
-    serving: [Vec<usize>; PAIRS],
-    /// Free slots as last seen, by instance, cell and pair.
-    seen: Vec<Vec<[u32; PAIRS]>>,
-    memory: Memory,
-    /// Costs in milliseconds as far as they are known, if they have to be learned.
-    learned: Option<Vec<f64>>,
-    /// The cells to ask, in order; kept to save allocations.
-    route: Vec<usize>,
+    instances: Vec<Routes>,
+    learned: Option<Learned>,
+    typical_ms: u32,
+}
+
+/// What the instances have learned of the nodes' speeds.
+#[derive(Debug)]
+struct Learned {
+    costs: Vec<Cost>,
+    pairs: PairDurations,
 }
 
 impl Cells {
-    /// Fills cells with the nodes of a fleet, in order.
-    pub fn new(
-        fleet: &SimFleet,
-        policy: Policy,
-        instances: usize,
-        memory: Memory,
-        costs: Costs,
-    ) -> Self {
-        let count = fleet.specs.len().div_ceil(CELL_NODES_MAX);
-        let mut rosters = vec![Roster::new(Rules::default()); count];
-        let mut full_view = vec![[0; PAIRS]; count];
-        for (node, spec) in fleet.specs.iter().enumerate() {
-            let (cell, slot) = place(node);
-            let cost_ms = match costs {
-                Costs::Known => (1000.0 / spec.speed).round() as u32,
-                Costs::Learned => COST_MS_UNKNOWN,
-            };
-            let standing = NodeStatus {
-                state: NodeState::Ready,
-                fresh_until_ms: u64::MAX,
-                load: Load::default(),
-                cost_ms,
-                used: 0,
-            };
-            rosters[cell].enroll(slot, Arc::new(profile(spec)), standing);
-            full_view[cell][..=spec.class].iter_mut().for_each(|n| *n += u32::from(spec.slots));
+    /// Divides the nodes of a fleet into cells, in turn.
+    pub fn new(fleet: &SimFleet, scenario: &Scenario, policy: Policy, instances: usize) -> Self {
+        let nodes = fleet.specs.len();
+        let members = scenario.cells.members(nodes);
+        let mut places = vec![(0, Slot::new(0).expect("a slot")); nodes];
+        let mut rosters = vec![Roster::new(Rules::default()); members.len()];
+        for (cell, members) in members.iter().enumerate() {
+            for (at, &node) in members.iter().enumerate() {
+                let slot = Slot::new(at).expect("a cell has at most 100 nodes");
+                places[node] = (cell, slot);
+                let spec = &fleet.specs[node];
+                let cost_ms = match scenario.costs {
+                    Costs::Known => f64::from(scenario.work_ms) / spec.speed,
+                    Costs::Learned => f64::from(COST_MS_UNKNOWN),
+                };
+                let limit = match scenario.costs {
+                    Costs::Known => spec.slots,
+                    Costs::Learned => LIMIT_NEW,
+                };
+                let status = NodeStatus {
+                    state: NodeState::Ready,
+                    fresh_until_ms: u64::MAX,
+                    load: Load::default(),
+                    cost_ms: cost_ms.round() as u32,
+                    used: 0,
+                    limit,
+                };
+                rosters[cell].enroll(slot, Arc::new(profile(spec)), status);
+            }
         }
-        let serves = |pair: usize| (0..count).filter(|&cell| full_view[cell][pair] > 0).collect();
+        let ids: Vec<CellId> = (0..members.len()).filter_map(CellId::new).collect();
+        let routes = || {
+            let routes = Routes::default();
+            routes.reset(ids.clone());
+            routes
+        };
+        let is_learned = scenario.costs == Costs::Learned;
+        let learned = || Learned { costs: vec![Cost::default(); nodes], pairs: Default::default() };
         Self {
             rosters,
+            places,
+            members,
+            slots: fleet.specs.iter().map(|spec| spec.slots).collect(),
             queries: lang_pairs().map(|pair| query(pair, policy)),
-            serving: std::array::from_fn(serves),
-            seen: vec![full_view; instances],
-            memory,
-            learned: (costs == Costs::Learned)
-                .then(|| vec![f64::from(COST_MS_UNKNOWN); fleet.specs.len()]),
-            route: Vec::with_capacity(count),
+            instances: (0..instances).map(|_| routes()).collect(),
+            learned: is_learned.then(learned),
+            typical_ms: if is_learned { COST_MS_UNKNOWN } else { scenario.work_ms },
         }
     }
 
     /// Looks for a slot, cell by cell.
     pub fn reserve(&mut self, ask: CellRequest, luck: &mut ChaCha8Rng) -> QualityCellReply {
-        self.plan_route(ask, luck);
         let query = Query { keep_last: ask.keep_last, ..self.queries[ask.pair] };
+        let (routes, key) = (&self.instances[ask.instance], route_key(&query));
+        let mut asked = AskedCells::default();
         let mut tries = 0;
-        for &cell in &self.route {
+        loop {
+            let cell = match ask.beside {
+                Some(node) if tries == 0 => Some(self.places[node].0),
+                Some(_) => None,
+                None => {
+                    let random = luck.next_u32();
+                    routes
+                        .draw(key, &mut asked, false, random, ask.now_ms, self.typical_ms)
+                        .map(|cell| cell.index())
+                }
+            };
+            let Some(cell) = cell else { return QualityCellReply { node: None, tries } };
             tries += 1;
-            let choice = self.rosters[cell].choose(&query, ask.now_ms, luck.next_u32());
-            let taken = u32::from(choice.slot.is_some());
-            self.seen[ask.instance][cell][ask.pair] = choice.free - taken;
-            if let Some(slot) = choice.slot {
-                return QualityCellReply {
-                    node: Some(cell * CELL_NODES_MAX + slot.index()),
-                    tries,
-                };
+            let (roster, id) = (&self.rosters[cell], CellId::new(cell).expect("a known cell"));
+            let choice = roster.choose(&query, ask.now_ms, luck.next_u32());
+            match choice.slot {
+                Some(slot) => {
+                    let taken =
+                        if roster.limit(slot) > 0 { u64::from(roster.weight(slot)) } else { 0 };
+                    let free = choice.capacity.free - taken;
+                    let left = Capacity { free, ..choice.capacity };
+                    routes.granted(key, id, left, ask.now_ms);
+                    let node = Some(self.members[cell][slot.index()]);
+                    return QualityCellReply { node, tries };
+                }
+                None if choice.capable == 0 => routes.incapable(key, id),
+                None => routes.full(key, id, choice.capacity, ask.now_ms),
             }
         }
-        QualityCellReply { node: None, tries }
     }
 
     /// Sets the number of jobs of a node.
     pub fn set_used(&mut self, node: usize, used: usize) {
-        let (cell, slot) = place(node);
+        let (cell, slot) = self.places[node];
         self.rosters[cell].set_used(slot, used as u16);
     }
 
     /// Learns from a job that ended on a node.
     pub fn ended(&mut self, node: usize, job: &RunningJob, instance: usize, now_s: f64) {
-        let (cell, slot) = place(node);
-        if self.memory == Memory::RepliesAndEnds {
-            self.seen[instance][cell][job.arrival.pair] += 1;
-        }
+        let (cell, slot) = self.places[node];
+        let (roster, pair) = (&mut self.rosters[cell], job.arrival.pair);
+        let id = CellId::new(cell).expect("a known cell");
+        let (key, weight) = (route_key(&self.queries[pair]), roster.weight(slot));
+        self.instances[instance].freed(key, id, weight);
         if let Some(learned) = &mut self.learned {
-            let alone_ms = 1000.0 * (now_s - job.started_s) / slowdown(job.jobs_at_start);
-            learned[node] = COST_KEPT * learned[node] + (1.0 - COST_KEPT) * alone_ms;
-            self.rosters[cell].set_cost(slot, learned[node].round() as u32);
+            let took_ms = (1000.0 * (now_s - job.started_s)).round() as u64;
+            let (used, pair) = (job.jobs_at_start as u16, self.queries[pair].pair);
+            learned.costs[node].learn(took_ms, used, pair, &learned.pairs);
+            let limit =
+                limit_after(roster.limit(slot), AttemptOutcome::Succeeded, self.slots[node]);
+            roster.set_limit(slot, limit);
         }
     }
 
-    fn plan_route(&mut self, ask: CellRequest, luck: &mut ChaCha8Rng) {
-        self.route.clear();
-        if let Some(node) = ask.beside {
-            self.route.push(place(node).0);
-            return;
+    /// A node's heartbeat: its cell learns what was learned of it.
+    pub fn heartbeat(&mut self, node: usize, now_ms: u64) {
+        let Some(learned) = &mut self.learned else { return };
+        let (cell, slot) = self.places[node];
+        let roster = &mut self.rosters[cell];
+        learned.costs[node].fade(now_ms);
+        roster.set_cost(slot, learned.costs[node].speed(self.typical_ms).cost_ms);
+        roster.set_limit(slot, limit_after_heartbeat(roster.limit(slot)));
+    }
+
+    /// The leader publishes the usual cost of the fleet.
+    pub fn publish_typical(&mut self) {
+        let Some(learned) = &self.learned else { return };
+        let known = learned.costs.iter().filter(|cost| cost.is_known());
+        if let Some(typical_ms) = median_ms(known.map(|cost| cost.learned_ms()).collect()) {
+            self.typical_ms = typical_ms;
         }
-        let (serving, seen) = (&self.serving[ask.pair], &self.seen[ask.instance]);
-        self.route.extend_from_slice(serving);
-        if serving.len() < 2 {
-            return;
+    }
+
+    /// A node goes away for a while, or comes back; what was learned of it stays.
+    pub fn set_online(&mut self, node: usize, is_online: bool) {
+        let (cell, slot) = self.places[node];
+        let state = if is_online { NodeState::Ready } else { NodeState::Offline };
+        self.rosters[cell].set_state(slot, state);
+        self.changed(cell);
+    }
+
+    /// Nothing is known of the node any more: another one is in its place.
+    pub fn renew(&mut self, node: usize) {
+        let (cell, slot) = self.places[node];
+        if let Some(learned) = &mut self.learned {
+            learned.costs[node] = Cost::default();
+            self.rosters[cell].set_cost(slot, self.typical_ms);
+            self.rosters[cell].set_limit(slot, LIMIT_NEW);
         }
-        let free = |cell: usize| seen[cell][ask.pair];
-        let a = luck.random_range(0..serving.len());
-        let b = (a + luck.random_range(1..serving.len())) % serving.len();
-        let first = if free(serving[a]) >= free(serving[b]) { a } else { b };
-        self.route.swap(0, first);
-        self.route[1..].sort_by_key(|&cell| Reverse(free(cell)));
+        self.changed(cell);
+    }
+
+    /// Everything is new: the instances, the leader and all nodes.
+    pub fn restart(&mut self) {
+        self.typical_ms = COST_MS_UNKNOWN;
+        if let Some(learned) = &mut self.learned {
+            learned.pairs = PairDurations::default();
+        }
+        for node in 0..self.places.len() {
+            self.renew(node);
+        }
+    }
+
+    /// The cell of a node.
+    pub fn cell_of(&self, node: usize) -> usize {
+        self.places[node].0
+    }
+
+    fn changed(&self, cell: usize) {
+        let id = CellId::new(cell).expect("a known cell");
+        self.instances.iter().for_each(|routes| routes.changed(id));
     }
 }
 
@@ -170,7 +243,6 @@ fn query(pair: LangPair, policy: Policy) -> Query {
     Query { needs: Needs::SPEECH_TO_SPEECH, policy, ..Query::new(pair) }
 }
 
-fn place(node: usize) -> (usize, Slot) {
-    let slot = Slot::new(node % CELL_NODES_MAX).expect("a remainder is below the divisor");
-    (node / CELL_NODES_MAX, slot)
+fn route_key(query: &Query) -> RouteKey {
+    RouteKey { pair: query.pair, needs: query.needs, public: query.public }
 }

@@ -45,7 +45,7 @@ pub struct SimFleet {
 impl SimFleet {
     /// The fleet that a scenario asks for.
     pub fn new(scenario: &Scenario) -> Self {
-        let specs: Vec<NodeSpec> = (0..usize::from(scenario.nodes))
+        let specs: Vec<NodeSpec> = (0..scenario.nodes as usize)
             .map(|i| {
                 let (speed, slots) = match scenario.shape {
                     Shape::Unequal => unequal(i),
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    fn overlapping(nodes: u16) -> SimFleet {
+    fn overlapping(nodes: u32) -> SimFleet {
         SimFleet::new(&Scenario { nodes, languages: Languages::Overlapping, ..Scenario::default() })
     }
 

@@ -93,7 +93,7 @@ impl GoalLimit {
     }
 
     /// The one number that stands for all seeds: the worst, or the mean.
-    fn settle(self, measured: impl Iterator<Item = f64>) -> f64 {
+    pub(super) fn settle(self, measured: impl Iterator<Item = f64>) -> f64 {
         match self {
             Self::AtMost(_) => measured.fold(f64::NEG_INFINITY, f64::max),
             Self::AtLeast(_) | Self::Above(_) => measured.fold(f64::INFINITY, f64::min),

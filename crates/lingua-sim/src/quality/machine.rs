@@ -23,6 +23,13 @@ pub struct RunningJob {
     ends_at_mark: f64,
 }
 
+impl RunningJob {
+    /// A job that had its node to itself.
+    pub fn alone(arrival: Arrival, started_s: f64) -> Self {
+        Self { arrival, counted: true, started_s, jobs_at_start: 1, ends_at_mark: 0.0 }
+    }
+}
+
 /// A node and the jobs on it.
 #[derive(Debug, Clone)]
 pub struct SimMachine {
@@ -53,6 +60,12 @@ impl SimMachine {
     /// How long a job of mean work takes if it starts now and nothing changes.
     pub fn delay_s(&self) -> f64 {
         slowdown(self.jobs.len() + 1) / self.spec.speed
+    }
+
+    /// Makes the node faster or slower from now on.
+    pub fn set_speed(&mut self, speed: f64, now_s: f64) {
+        self.advance(now_s);
+        self.spec.speed = speed;
     }
 
     /// Starts a job.

@@ -6,7 +6,8 @@
 //! Invariant: a scenario holds everything that a run depends on, so equal scenarios have equal
 //! outcomes and need to be run only once.
 
-use lingua_core::Policy;
+use lingua_core::{CELL_NODES_MAX, Policy};
+use lingua_store::contract::cells_for;
 
 use super::baseline::Baseline;
 
@@ -20,11 +21,17 @@ pub const WAIT_MS_DEFAULT: u64 = 2000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Scenario {
     /// How many nodes there are.
-    pub nodes: u16,
+    pub nodes: u32,
+    /// How they are divided into cells.
+    pub cells: CellSizes,
     /// Their speeds and slots.
     pub shape: Shape,
     /// Which pairs they serve.
     pub languages: Languages,
+    /// Mean work of a job: milliseconds alone on a node of speed 1.
+    pub work_ms: u32,
+    /// Spread of the logarithm of a job's work, in hundredths.
+    pub sigma_percent: u16,
     /// Work that arrives, in hundredths of what the nodes can do.
     pub load_percent: u16,
     /// How nodes are chosen.
@@ -68,8 +75,6 @@ pub enum DispatchRule {
         policy: Policy,
         /// How many instances share the sessions; each has a cache of its own.
         instances: u8,
-        /// What an instance remembers of the cells.
-        memory: Memory,
     },
     /// Something else, for comparison.
     Baseline(Baseline),
@@ -78,17 +83,46 @@ pub enum DispatchRule {
 impl DispatchRule {
     /// The core with this policy and one instance.
     pub fn core(policy: Policy) -> Self {
-        Self::Core { policy, instances: 1, memory: Memory::Replies }
+        Self::Core { policy, instances: 1 }
     }
 }
 
-/// What an instance remembers of each cell's free slots.
+/// How nodes are divided into cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Memory {
-    /// What the last reply to one of its own reservations said.
-    Replies,
-    /// That, and one more for each of its own jobs that ended there since.
-    RepliesAndEnds,
+pub enum CellSizes {
+    /// As the stores place them: cells are alike, and each has a share of every kind.
+    Alike,
+    /// Cells of these sizes, filled in order.
+    Filled(&'static [u16]),
+    /// Cells of a hundred, filled in order; the last one gets the rest.
+    Hundreds,
+}
+
+impl CellSizes {
+    /// The nodes of each cell.
+    pub fn members(self, nodes: usize) -> Vec<Vec<usize>> {
+        let in_order = |sizes: &mut dyn Iterator<Item = usize>| {
+            let mut next = 0;
+            let members = sizes.map(|size| {
+                let members: Vec<usize> = (next..nodes.min(next + size)).collect();
+                next += size;
+                members
+            });
+            members.filter(|members| !members.is_empty()).collect()
+        };
+        match self {
+            Self::Alike => {
+                let cells = cells_for(nodes);
+                let of = |cell| (0..nodes).filter(|node| node / 10 % cells == cell).collect();
+                (0..cells).map(of).collect()
+            }
+            Self::Filled(sizes) => in_order(&mut sizes.iter().map(|&size| size.into())),
+            Self::Hundreds => {
+                let hundreds = nodes.div_ceil(CELL_NODES_MAX);
+                in_order(&mut std::iter::repeat_n(CELL_NODES_MAX, hundreds))
+            }
+        }
+    }
 }
 
 /// What the rosters know of the nodes' speeds.
@@ -126,8 +160,11 @@ impl Default for Scenario {
     fn default() -> Self {
         Self {
             nodes: 100,
+            cells: CellSizes::Hundreds,
             shape: Shape::Unequal,
             languages: Languages::One,
+            work_ms: 1000,
+            sigma_percent: 60,
             load_percent: 90,
             dispatch: DispatchRule::core(Policy::Balanced),
             costs: Costs::Known,

@@ -9,7 +9,7 @@ use lingua_core::Policy;
 
 use super::baseline::Baseline;
 use super::scenario::{
-    Costs, DispatchRule, Languages, Memory, Scenario, Shape, WAIT_MS_UNLIMITED, Waiting,
+    Costs, DispatchRule, Languages, Scenario, Shape, WAIT_MS_UNLIMITED, Waiting,
 };
 use super::tally::QualityOutcome;
 use super::theory;
@@ -201,11 +201,11 @@ fn many_cells() -> Section {
     let queue = Scenario { nodes: 1000, ..overlapping() };
     let any = Scenario { waiting: Waiting::NO, ..queue };
     let kept = Scenario { waiting: Waiting::NO_LAST_KEPT, ..queue };
-    let with = |policy, instances, memory, base| {
-        let dispatch = DispatchRule::Core { policy, instances, memory };
-        Scenario { dispatch, ..base }
+    let with = |policy, instances, base| Scenario {
+        dispatch: DispatchRule::Core { policy, instances },
+        ..base
     };
-    let (replies, ends) = (Memory::Replies, Memory::RepliesAndEnds);
+    let learned = Scenario { costs: Costs::Learned, ..with(Policy::Balanced, 20, queue) };
     let sample = DispatchRule::Baseline(Baseline::SerialSample);
     Section {
         title: "6. Three overlapping pairs, 1000 nodes in 10 cells",
@@ -215,10 +215,9 @@ fn many_cells() -> Section {
             row("balanced, any slot", any),
             row("balanced, last slots kept", kept),
             row("balanced, queue", queue),
-            row("balanced, queue, ends counted", with(Policy::Balanced, 1, ends, queue)),
-            row("balanced, queue, 8 instances", with(Policy::Balanced, 8, replies, queue)),
-            row("the same, ends counted", with(Policy::Balanced, 8, ends, queue)),
-            row("least_loaded, any slot", with(Policy::LeastLoaded, 1, replies, any)),
+            row("balanced, queue, 20 instances", with(Policy::Balanced, 20, queue)),
+            row("the same, costs learned", learned),
+            row("least_loaded, any slot", with(Policy::LeastLoaded, 1, any)),
             row("documents: 20 members, serial tries", Scenario { dispatch: sample, ..any }),
         ],
         show: |o| {

@@ -17,9 +17,6 @@ pub const SESSIONS: usize = 20;
 /// Share of the jobs for each pair when languages overlap.
 const DEMAND: [f64; PAIRS] = [0.60, 0.25, 0.15];
 
-/// Spread of the logarithm of a job's work.
-const WORK_SIGMA: f64 = 0.6;
-
 /// An arriving job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Arrival {
@@ -39,18 +36,22 @@ pub struct Workload {
     rng: ChaCha8Rng,
     at_s: f64,
     rate_per_s: f64,
+    work_s: f64,
+    sigma: f64,
     shape: Shape,
     languages: Languages,
 }
 
 impl Workload {
-    /// The jobs of a scenario whose fleet has this capacity. Work has a mean of one second, so the
-    /// rate of arrivals is load × capacity.
+    /// The jobs of a scenario whose fleet has this capacity: load × capacity / mean work of them
+    /// in a second.
     pub fn new(scenario: &Scenario, capacity: f64) -> Self {
         Self {
             rng: ChaCha8Rng::seed_from_u64(scenario.seed),
             at_s: 0.0,
-            rate_per_s: scenario.load() * capacity,
+            rate_per_s: scenario.load() * capacity * 1000.0 / f64::from(scenario.work_ms),
+            work_s: f64::from(scenario.work_ms) / 1000.0,
+            sigma: f64::from(scenario.sigma_percent) / 100.0,
             shape: scenario.shape,
             languages: scenario.languages,
         }
@@ -75,8 +76,9 @@ impl Iterator for Workload {
         self.at_s += exponential(lots[0]) / self.rate_per_s;
         let work_s = match self.shape {
             Shape::Theory => exponential(lots[1]),
-            Shape::Equal | Shape::Unequal => lognormal(lots[1], lots[2]),
+            Shape::Equal | Shape::Unequal => lognormal(lots[1], lots[2], self.sigma),
         };
+        let work_s = self.work_s * work_s;
         Some(Arrival { at_s: self.at_s, work_s, pair: self.pair(lots[3]), session })
     }
 }
@@ -87,9 +89,9 @@ fn exponential(lot: f64) -> f64 {
 }
 
 /// Lognormal with mean 1, by Box and Muller.
-fn lognormal(lot: f64, angle: f64) -> f64 {
+pub(super) fn lognormal(lot: f64, angle: f64, sigma: f64) -> f64 {
     let normal = (2.0 * exponential(lot)).sqrt() * (std::f64::consts::TAU * angle).cos();
-    (WORK_SIGMA * normal - WORK_SIGMA * WORK_SIGMA / 2.0).exp()
+    (sigma * normal - sigma * sigma / 2.0).exp()
 }
 
 #[cfg(test)]

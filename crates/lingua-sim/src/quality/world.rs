@@ -26,16 +26,60 @@ const WARM_UP_PART: u32 = 10;
 /// The stream of the generator that choices draw from; arrivals have the first one, 0.
 const LUCK_STREAM: u64 = 1;
 
+/// Between two rounds of heartbeats; a tenth of the nodes sends one in each.
+const HEARTBEAT_ROUND_S: f64 = 0.5;
+const HEARTBEAT_ROUNDS: usize = 10;
+
+/// The leader publishes the usual cost every so many of these rounds.
+const PUBLISH_ROUNDS: usize = 6;
+
 /// Plays a scenario to its end.
 pub fn run(scenario: &Scenario) -> QualityOutcome {
+    run_with(scenario, &[]).0
+}
+
+/// Something that happens to the fleet during a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FleetEvent {
+    /// A node goes away; its jobs end as usual.
+    Leave(usize),
+    /// A node that was away comes back.
+    Return(usize),
+    /// A node that was away is another one: nothing is known of it.
+    Join(usize),
+    /// A node is this many times as fast as at first.
+    Speed(usize, f64),
+    /// All instances and nodes start anew.
+    Restart,
+}
+
+/// When a counted job got its slot, and where.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Placed {
+    /// Seconds since the start.
+    pub at_s: f64,
+    /// The node.
+    pub node: usize,
+}
+
+/// Plays a scenario while things happen to the fleet, each at its time; gives where the jobs went.
+pub fn run_with(
+    scenario: &Scenario,
+    events: &[(f64, FleetEvent)],
+) -> (QualityOutcome, Vec<Placed>) {
     let mut world = World::new(scenario);
+    let mut events = events.iter().copied().peekable();
     let jobs = Workload::new(scenario, world.fleet.capacity()).take(scenario.jobs as usize);
     for (number, arrival) in jobs.enumerate() {
-        world.finish_until(arrival.at_s);
+        while let Some((at_s, event)) = events.next_if(|(at_s, _)| *at_s <= arrival.at_s) {
+            world.advance(at_s);
+            world.happen(event, at_s);
+        }
+        world.advance(arrival.at_s);
         world.arrive(arrival, number as u32 >= scenario.jobs / WARM_UP_PART);
     }
     world.finish_until(f64::INFINITY);
-    world.tally.close()
+    (world.tally.close(), world.placed)
 }
 
 struct World {
@@ -49,6 +93,9 @@ struct World {
     versions: Vec<u32>,
     luck: ChaCha8Rng,
     tally: QualityTally,
+    placed: Vec<Placed>,
+    /// How many rounds of heartbeats there were.
+    rounds: usize,
 }
 
 enum Chooser {
@@ -61,9 +108,9 @@ impl World {
         let fleet = SimFleet::new(scenario);
         let chooser = match scenario.dispatch {
             DispatchRule::Baseline(baseline) => Chooser::Baseline(baseline),
-            DispatchRule::Core { policy, instances, memory } => {
+            DispatchRule::Core { policy, instances } => {
                 let instances = usize::from(instances);
-                let cells = Cells::new(&fleet, policy, instances, memory, scenario.costs);
+                let cells = Cells::new(&fleet, scenario, policy, instances);
                 Chooser::Core { cells: Box::new(cells), instances }
             }
         };
@@ -80,6 +127,47 @@ impl World {
             versions: vec![0; nodes],
             luck,
             tally: QualityTally::new(nodes),
+            placed: vec![],
+            rounds: 0,
+        }
+    }
+
+    /// Lets the time pass until then: jobs end, nodes send heartbeats.
+    fn advance(&mut self, until_s: f64) {
+        loop {
+            let next_s = (self.rounds + 1) as f64 * HEARTBEAT_ROUND_S;
+            if next_s > until_s {
+                return self.finish_until(until_s);
+            }
+            self.finish_until(next_s);
+            self.rounds += 1;
+            let Chooser::Core { cells, .. } = &mut self.chooser else { continue };
+            if self.rounds.is_multiple_of(PUBLISH_ROUNDS) {
+                cells.publish_typical();
+            }
+            for node in
+                (self.rounds % HEARTBEAT_ROUNDS..self.machines.len()).step_by(HEARTBEAT_ROUNDS)
+            {
+                cells.heartbeat(node, (next_s * 1000.0) as u64);
+            }
+        }
+    }
+
+    fn happen(&mut self, event: FleetEvent, now_s: f64) {
+        let Chooser::Core { cells, .. } = &mut self.chooser else { return };
+        match event {
+            FleetEvent::Leave(node) => cells.set_online(node, false),
+            FleetEvent::Return(node) => cells.set_online(node, true),
+            FleetEvent::Join(node) => {
+                cells.renew(node);
+                cells.set_online(node, true);
+            }
+            FleetEvent::Speed(node, factor) => {
+                let speed = factor * self.fleet.specs[node].speed;
+                self.machines[node].set_speed(speed, now_s);
+                self.schedule(node);
+            }
+            FleetEvent::Restart => cells.restart(),
         }
     }
 
@@ -173,6 +261,9 @@ impl World {
         }
         self.schedule(node);
         self.tally.placed(&arrival, node, counted, now_s);
+        if counted {
+            self.placed.push(Placed { at_s: now_s, node });
+        }
     }
 
     /// Notes when the node's next job ends; what was noted before no longer counts.

@@ -13,10 +13,10 @@ use lingua_core::job::JobState;
 use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Term};
 use lingua_engine::TokioTimer;
 use lingua_store::contract::{
-    AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, BusDelivery,
-    Bytes, CellRecord, Changes, CommitReply, CreateReply, ElectReply, ElectRequest, Envelope,
-    Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter, JobPage,
-    JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
+    AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, AttemptOutcome,
+    BusDelivery, Bytes, CellRecord, Changes, CommitReply, CreateReply, ElectReply, ElectRequest,
+    Envelope, Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter,
+    JobPage, JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
     PublishRequest, PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome,
     ReserveReply, ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord,
     StoreIdentity,
@@ -147,7 +147,7 @@ impl FaultyStore {
     }
 
     /// While replies are lost, a request may be carried out a second time, much later.
-    fn repeat_finish(&self, cell: CellId, key: LeaseKey) {
+    fn repeat_finish(&self, cell: CellId, key: LeaseKey, outcome: AttemptOutcome) {
         let ms = {
             let mut rng = self.rng.lock();
             let (ms, is_repeated) = (rng.between(10, REPEAT_MS), rng.permille(300));
@@ -161,8 +161,9 @@ impl FaultyStore {
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(ms)).await;
             let (store, op) = (world.store.clone(), CellOp::Finish(key));
-            let repeated =
-                world.checked(store, born, cell, op, |s| async move { s.finish(cell, key).await });
+            let repeated = world.checked(store, born, cell, op, |s| async move {
+                s.finish(cell, key, outcome).await
+            });
             repeated.await.ok();
         });
     }
@@ -310,10 +311,16 @@ impl Store for FaultyStore {
         self.on_cell(cell, op, |s| async move { s.commit(cell, key, run_lease_ms).await }).await
     }
 
-    async fn finish(&self, cell: CellId, key: LeaseKey) -> Result<Option<Freed>> {
+    async fn finish(
+        &self,
+        cell: CellId,
+        key: LeaseKey,
+        outcome: AttemptOutcome,
+    ) -> Result<Option<Freed>> {
         let op = CellOp::Finish(key);
-        let freed = self.on_cell(cell, op, |s| async move { s.finish(cell, key).await }).await;
-        self.repeat_finish(cell, key);
+        let freed =
+            self.on_cell(cell, op, |s| async move { s.finish(cell, key, outcome).await }).await;
+        self.repeat_finish(cell, key, outcome);
         let about = self.world.about(key.job);
         let what = match &freed {
             Ok(Some(_)) => "freed",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lingua_core::job::Grant;
+use lingua_core::job::{AttemptOutcome, Grant};
 use lingua_core::{
     Attempt, Capabilities, CellId, Health, InstanceId, JobId, Lang, LangPair, LangSet, Load, Nmt,
     NodeId, Profile, Query, ServiceSet,
@@ -11,7 +11,7 @@ use lingua_core::{
 use super::World;
 use crate::contract::{
     AssignRequest, Freed, HeartbeatReply, HeartbeatRequest, Incarnation, LeaseKey, NodeClass,
-    Place, RegisterReply, RegisterRequest, ReserveOutcome, ReserveRequest, Store,
+    NodeSpeed, Place, RegisterReply, RegisterRequest, ReserveOutcome, ReserveRequest, Store,
 };
 
 /// How long a sign of life counts in the tests.
@@ -72,10 +72,18 @@ pub fn heartbeat(place: Place, running: Vec<LeaseKey>) -> HeartbeatRequest {
         place,
         health: None,
         load: Load::default(),
-        cost_ms: None,
+        speed: None,
         running,
         fresh_ms: FRESH_MS,
         lease_ms: RUN_MS,
+    }
+}
+
+/// How many nodes of a full cell could do the job, and how many slots it keeps for rarer pairs.
+pub fn full_with(outcome: &ReserveOutcome) -> Option<(u16, u32)> {
+    match outcome {
+        ReserveOutcome::Full { capable, free, .. } => Some((*capable, *free)),
+        _ => None,
     }
 }
 
@@ -101,13 +109,13 @@ impl<S: Store> World<S> {
             node: node(n),
             profile,
             health: Health::Ready,
-            cost_ms: COST_MS,
+            speed: NodeSpeed::assumed(COST_MS),
             fresh_ms: FRESH_MS,
             version: None,
             via: instance(1),
         };
         match self.store.register(registration).await.expect("a reply") {
-            RegisterReply::Registered { lost } => Some(lost),
+            RegisterReply::Registered { lost, .. } => Some(lost),
             RegisterReply::Stale { .. } => None,
         }
     }
@@ -132,9 +140,9 @@ impl<S: Store> World<S> {
         }
     }
 
-    /// Gives a slot back.
+    /// Gives a slot back, with nothing said about the node.
     pub async fn finish(&self, cell: CellId, key: LeaseKey) -> Option<Freed> {
-        self.store.finish(cell, key).await.expect("a reply")
+        self.store.finish(cell, key, AttemptOutcome::Unknown).await.expect("a reply")
     }
 
     /// A sign of life that must be taken; says what it runs without a lease.

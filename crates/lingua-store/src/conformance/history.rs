@@ -178,7 +178,7 @@ pub(super) enum Classes {
     Two,
     /// One that is spread over several cells when it is large.
     One,
-    /// Classes of 20, which fill one cell before the next begins.
+    /// Five of 24, which begin in one cell and fill it before they go to the next.
     Small,
 }
 

@@ -1,6 +1,7 @@
 //! The rules that every store must follow, one function for each.
 
 pub mod cells;
+pub mod choice;
 pub mod cluster;
 pub mod jobs;
 pub mod placement;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lingua_core::job::Grant;
-use lingua_core::roster::NodeStatus;
+use lingua_core::roster::{Capacity, NodeStatus};
 use lingua_core::{
-    Attempt, CellId, Epoch, Fence, Health, InstanceId, Load, NodeId, NodeState, Profile, Query,
-    RejectReason, Roster, Rules, Slot,
+    Attempt, CELLS_MAX, CellId, Epoch, Fence, Health, InstanceId, Load, NodeId, NodeState, Profile,
+    Query, RejectReason, Roster, Rules, Slot,
 };
 
 use super::{Incarnation, LeaseKey};
@@ -14,8 +14,19 @@ use super::{Incarnation, LeaseKey};
 /// Expired leases that a reservation ends at a time before it selects.
 pub const REAP_BATCH: usize = 16;
 
-/// A class with at least this many nodes spans two cells or more.
+/// A class with at least this many nodes spans two cells or more, and so does a fleet.
 pub const SPREAD_FROM: usize = 32;
+
+/// A fleet opens another cell when its cells have so many nodes on average. Cells have room left
+/// for classes that grow, and they stay alike in size, because new nodes go where there are least.
+pub const CELL_NODES_USUAL: usize = 66;
+
+/// How many cells a fleet of so many nodes needs. Nodes never move, so a fleet that has shrunk may
+/// have more.
+pub fn cells_for(nodes: usize) -> usize {
+    let least = if nodes > SPREAD_FROM { 2 } else { 1 };
+    nodes.div_ceil(CELL_NODES_USUAL).clamp(least, CELLS_MAX)
+}
 
 /// Nodes of one class have equal capabilities. Any hash of them will do: it only guides placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +39,24 @@ pub struct AssignRequest {
     pub node: NodeId,
     pub incarnation: Incarnation,
     pub class: NodeClass,
+}
+
+/// How fast a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeSpeed {
+    /// How long a job is expected to take on it when it does nothing else: what a choice compares.
+    pub cost_ms: u32,
+    /// How long jobs took on it, by the instance that learned it. It is kept for the next one.
+    pub learned_ms: u32,
+    /// How many jobs that was learned from; 0 if none.
+    pub jobs: u16,
+}
+
+impl NodeSpeed {
+    /// The speed of a node of which nothing is known.
+    pub fn assumed(cost_ms: u32) -> Self {
+        Self { cost_ms, learned_ms: cost_ms, jobs: 0 }
+    }
 }
 
 /// Where a node is, and which incarnation of it.
@@ -52,8 +81,8 @@ pub struct RegisterRequest {
     pub profile: Arc<Profile>,
     /// As the node reports it.
     pub health: Health,
-    /// How long a job takes on it when it does nothing else.
-    pub cost_ms: u32,
+    /// How fast it is. If nothing has been learned, what is stored of this node stays.
+    pub speed: NodeSpeed,
     /// How long it counts as alive without a heartbeat.
     pub fresh_ms: u64,
     /// Version of its software, for people. A change of it is not announced on the feed.
@@ -71,7 +100,7 @@ impl RegisterRequest {
             node: record.node.clone(),
             profile: Arc::clone(&record.profile),
             health: record.health,
-            cost_ms: record.cost_ms,
+            speed: record.speed,
             fresh_ms,
             version: record.version.clone(),
             via: record.via.clone(),
@@ -86,6 +115,8 @@ pub enum RegisterReply {
     Registered {
         /// Leases of the previous incarnation that were ended, in order.
         lost: Vec<LeaseKey>,
+        /// How fast it is, as far as the store knows now.
+        speed: NodeSpeed,
     },
     /// A newer incarnation holds the place, or this one has signed off: ask for a place again.
     Stale {
@@ -103,8 +134,8 @@ pub struct HeartbeatRequest {
     pub health: Option<Health>,
     /// Replaces the load of the last heartbeat.
     pub load: Load,
-    /// A new estimate of how long a job takes on the idle node. Absent: unchanged.
-    pub cost_ms: Option<u32>,
+    /// How fast it is. Absent: unchanged.
+    pub speed: Option<NodeSpeed>,
     /// The attempts that the node runs.
     pub running: Vec<LeaseKey>,
     /// How long it counts as alive without another heartbeat.
@@ -200,6 +231,10 @@ pub enum ReserveOutcome {
         max: u16,
         /// Free slots left in this cell for jobs with the same needs.
         free: u32,
+        /// What is left by weight.
+        capacity: Capacity,
+        /// What the slot counted: `capacity.free` grows by it when the job ends.
+        weight: u32,
     },
     /// This attempt holds a slot already.
     Duplicate(Grant),
@@ -214,6 +249,8 @@ pub enum ReserveOutcome {
         capable: u16,
         /// Free slots that are kept for rarer pairs.
         free: u32,
+        /// What the cell has by weight.
+        capacity: Capacity,
     },
     /// No node here can do it.
     NoneCapable,
@@ -313,10 +350,12 @@ pub struct NodeRecord {
     pub drain_ordered: bool,
     /// As of the last heartbeat.
     pub load: Load,
-    /// How long a job takes on it when it does nothing else.
-    pub cost_ms: u32,
+    /// How fast it is.
+    pub speed: NodeSpeed,
     /// The number of its leases.
     pub used: u16,
+    /// With so many leases it gets more only if no other node is left.
+    pub limit: u16,
     /// When the last heartbeat came.
     pub heartbeat_ms: u64,
     /// It counts as alive until then.
@@ -360,8 +399,9 @@ impl NodeRecord {
             state: self.state,
             fresh_until_ms: self.fresh_until_ms,
             load: self.load,
-            cost_ms: self.cost_ms,
+            cost_ms: self.speed.cost_ms,
             used: self.used,
+            limit: self.limit,
         };
         roster.enroll(self.place.slot, Arc::clone(&self.profile), status);
     }

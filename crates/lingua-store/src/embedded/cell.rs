@@ -10,8 +10,9 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use lingua_core::job::Grant;
+use lingua_core::job::{AttemptOutcome, Grant};
 use lingua_core::planted::{self, Bug};
+use lingua_core::roster::{Capacity, Choice, LIMIT_NEW, limit_after, limit_after_heartbeat};
 use lingua_core::{
     CELL_NODES_MAX, CellId, Epoch, Fence, JobId, NodeId, NodeState, RejectReason, Roster, Rules,
     Slot,
@@ -104,15 +105,23 @@ impl Cell {
         match choice.slot {
             Some(slot) => {
                 let lease = self.insert_lease(request, slot, now_ms);
+                let weight = self.roster.weight(slot);
+                let counted = if self.roster.limit(slot) > 0 { weight } else { 0 };
+                let free = choice.capacity.free - u64::from(counted);
                 ReserveOutcome::Granted {
                     grant: self.grant_of(&lease),
                     used: self.roster.used(slot),
                     max: self.slots_max(slot),
                     free: choice.free - 1,
+                    capacity: Capacity { free, ..choice.capacity },
+                    weight,
                 }
             }
             None if choice.capable == 0 => ReserveOutcome::NoneCapable,
-            None => ReserveOutcome::Full { capable: choice.capable, free: choice.free },
+            None => {
+                let Choice { capable, free, capacity, .. } = choice;
+                ReserveOutcome::Full { capable, free, capacity }
+            }
         }
     }
 
@@ -128,13 +137,15 @@ impl Cell {
         }
     }
 
-    pub(super) fn finish(&mut self, key: LeaseKey) -> Option<Freed> {
+    pub(super) fn finish(&mut self, key: LeaseKey, outcome: AttemptOutcome) -> Option<Freed> {
         let lease = self.leases.get(&key.job)?;
         if lease.key != key && !planted::is(Bug::FinishIgnoresAttempt) {
             return None;
         }
         let slot = self.remove_lease(key.job)?.slot;
-        Some(Freed { slot, used: self.roster.used(slot), max: self.slots_max(slot) })
+        let max = self.slots_max(slot);
+        self.roster.set_limit(slot, limit_after(self.roster.limit(slot), outcome, max));
+        Some(Freed { slot, used: self.roster.used(slot), max })
     }
 
     pub(super) fn register(&mut self, r: RegisterRequest, now_ms: u64) -> CellReply<RegisterReply> {
@@ -151,11 +162,17 @@ impl Cell {
         let is_same = same.is_some();
         let load = same.map(|old| old.load).unwrap_or_default();
         let before = old.map(|old| (old.place.epoch, old.state, Arc::clone(&old.profile)));
+        // What was learned of a node survives its reconnect, at whichever instance.
+        let before_it = old.filter(|old| old.node == r.node);
+        let learned = before_it.map(|old| old.speed).filter(|speed| speed.jobs > 0);
+        let speed = learned.filter(|_| r.speed.jobs == 0).unwrap_or(r.speed);
+        let limit = before_it.map_or(LIMIT_NEW, |_| limit_after_heartbeat(self.roster.limit(slot)));
         if let Some(at) = self.drain_on_return.iter().position(|(drained, _)| *drained == slot) {
             drain_ordered |= self.drain_on_return.swap_remove(at).1 == r.node;
         }
         let lost = if is_same { vec![] } else { self.remove_leases_of(slot) };
         let node = NodeRecord {
+            limit: limit.min(r.profile.slots_max()),
             node: r.node,
             place: r.place,
             profile: r.profile,
@@ -163,7 +180,7 @@ impl Cell {
             state: NodeState::of(r.health, drain_ordered),
             drain_ordered,
             load,
-            cost_ms: r.cost_ms,
+            speed,
             used: self.roster.used(slot),
             heartbeat_ms: now_ms,
             fresh_until_ms: now_ms.saturating_add(r.fresh_ms),
@@ -178,7 +195,7 @@ impl Cell {
         }
         self.nodes[i] = Some(node);
         self.epochs[i] = r.place.epoch;
-        (RegisterReply::Registered { lost }, change)
+        (RegisterReply::Registered { lost, speed }, change)
     }
 
     pub(super) fn heartbeat(
@@ -198,12 +215,13 @@ impl Cell {
         node.health = request.health.unwrap_or(node.health);
         node.state = NodeState::of(node.health, node.drain_ordered);
         node.load = request.load;
-        node.cost_ms = request.cost_ms.unwrap_or(node.cost_ms);
+        node.speed = request.speed.unwrap_or(node.speed);
         node.heartbeat_ms = now_ms;
         node.fresh_until_ms = now_ms.saturating_add(request.fresh_ms);
         let (state, drain, id) = (node.state, node.drain_ordered, node.node.clone());
         self.roster.set_load(slot, request.load);
-        self.roster.set_cost(slot, node.cost_ms);
+        self.roster.set_cost(slot, node.speed.cost_ms);
+        self.roster.set_limit(slot, limit_after_heartbeat(self.roster.limit(slot)));
         self.roster.refresh(slot, node.fresh_until_ms);
         if state != before {
             self.roster.set_state(slot, state);
@@ -296,8 +314,11 @@ impl Cell {
     }
 
     pub(super) fn view(&self, now_ms: u64) -> CellRecord {
-        let used = |node: &NodeRecord| self.roster.used(node.place.slot);
-        let node_record = |node: &NodeRecord| NodeRecord { used: used(node), ..node.clone() };
+        let node_record = |node: &NodeRecord| {
+            let (used, limit) =
+                (self.roster.used(node.place.slot), self.roster.limit(node.place.slot));
+            NodeRecord { used, limit, ..node.clone() }
+        };
         let nodes = self.nodes.iter().flatten().map(node_record).collect();
         let mut leases: Vec<LeaseRecord> = self.leases.values().copied().collect();
         leases.sort_unstable_by_key(|lease| lease.key);

@@ -2,7 +2,8 @@
 //!
 //! Start at [`Directory::assign`]. A small class stays in one cell, so that a selection sees all of
 //! it. From [`SPREAD_FROM`] nodes on it is spread, so that the loss of one cell does not take away
-//! a popular pair.
+//! a popular pair. Otherwise a node goes to the cell with the fewest nodes, and cells are opened
+//! long before the others are full ([`cells_for`]), so that cells stay alike.
 //!
 //! Invariants: no two nodes share a slot. A cell has at most [`CELL_NODES_MAX`] nodes. Epochs rise
 //! over the whole fleet.
@@ -15,7 +16,7 @@ use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, SlotSet};
 
 use super::journal::ChangeLog;
 use super::journal::record::DurableChange;
-use crate::contract::{AssignRequest, Incarnation, NodeClass, Place, SPREAD_FROM};
+use crate::contract::{AssignRequest, Incarnation, NodeClass, Place, SPREAD_FROM, cells_for};
 use crate::error::{Result, StoreError};
 
 #[derive(Debug, Clone, Default)]
@@ -145,24 +146,29 @@ impl Directory {
 
     /// The cell for one more node of this class; perhaps the next new one.
     fn cell_for(&self, class: NodeClass) -> Result<usize> {
-        let total: usize = self.cells.iter().map(|cell| cell.of_class(class)).sum();
-        let spread = total >= SPREAD_FROM;
+        let of_class: usize = self.cells.iter().map(|cell| cell.of_class(class)).sum();
         let with_room =
             self.cells.iter().enumerate().filter(|(_, cell)| cell.taken.len() < CELL_NODES_MAX);
-        let best = match spread {
-            false => with_room
-                .max_by_key(|(i, cell)| (cell.of_class(class), cell.taken.len(), Reverse(*i))),
-            true => with_room
-                .min_by_key(|(i, cell)| (cell.of_class(class), Reverse(cell.taken.len()), *i)),
-        };
+        if of_class < SPREAD_FROM
+            && let Some((index, cell)) =
+                with_room.clone().max_by_key(|(i, cell)| (cell.of_class(class), Reverse(*i)))
+            && cell.of_class(class) > 0
+        {
+            return Ok(index);
+        }
+        let best = with_room.min_by_key(|(i, cell)| (cell.of_class(class), cell.taken.len(), *i));
         let can_open = self.cells.len() < CELLS_MAX;
+        let is_spread = |cell: &CellSlots| cell.of_class(class) < of_class;
         match best {
-            Some((_, cell)) if spread && can_open && cell.of_class(class) == total => {
-                Ok(self.cells.len())
+            Some((index, cell))
+                if !can_open
+                    || self.cells.len() >= cells_for(self.tenants.len() + 1)
+                        && (of_class < SPREAD_FROM || is_spread(cell)) =>
+            {
+                Ok(index)
             }
-            Some((index, _)) => Ok(index),
-            None if can_open => Ok(self.cells.len()),
-            None => {
+            _ if can_open => Ok(self.cells.len()),
+            _ => {
                 let limit = CELLS_MAX * CELL_NODES_MAX;
                 Err(StoreError::LimitReached { what: "the number of nodes", limit })
             }

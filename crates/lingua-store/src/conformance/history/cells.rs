@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use lingua_core::job::AttemptOutcome;
+use lingua_core::node::COST_MS_MAX;
 use lingua_core::{
     Attempt, CELL_NODES_MAX, Capabilities, CellId, Epoch, Health, JobId, Lang, LangPair, LangSet,
     Load, Needs, Nmt, Policy, Profile, Query, Service, ServiceSet, Slot, SlotSet, Source,
@@ -13,8 +15,8 @@ use super::{Classes, History, pick};
 use crate::conformance::fixture::{FRESH_MS, RUN_MS, instance, node};
 use crate::contract::{
     AssignRequest, HeartbeatReply, HeartbeatRequest, Incarnation, LeaseKey, NodeClass, NodeCommand,
-    Pin, Place, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply, ReserveRequest,
-    Store,
+    NodeSpeed, Pin, Place, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
+    ReserveRequest, Store,
 };
 
 impl<S: Store> History<S> {
@@ -45,14 +47,14 @@ impl<S: Store> History<S> {
                     Health::Degraded,
                 ],
             ),
-            cost_ms: pick(&mut self.rng, &[0, 500, 1000, 1100, 4000]),
+            speed: random_speed(&mut self.rng),
             fresh_ms: FRESH_MS,
             version: pick(&mut self.rng, &[None, Some("3.0"), Some("语 ✓")]).map(Arc::from),
             via: instance(self.rng.random_range(1..4)),
         };
         let reply = self.world.store.register(registration.clone()).await.expect("a reply");
         self.note_reply("register", &registration, &reply);
-        if matches!(&reply, RegisterReply::Registered { lost } if !lost.is_empty()) {
+        if matches!(&reply, RegisterReply::Registered { lost, .. } if !lost.is_empty()) {
             self.count("register", "lost leases");
         }
         assert_eq!(reply, self.model.expect_register(&registration));
@@ -63,7 +65,7 @@ impl<S: Store> History<S> {
         let class = match self.classes {
             Classes::Two => NodeClass(u32::from(self.rng.random_bool(0.3))),
             Classes::One => NodeClass(0),
-            Classes::Small => NodeClass((n / 20) as u32),
+            Classes::Small => NodeClass((n % 5) as u32),
         };
         let request = AssignRequest { node: node(n), incarnation, class };
         let place = self.world.store.assign(request.clone()).await.expect("a place");
@@ -123,8 +125,7 @@ impl<S: Store> History<S> {
                 ],
             ),
             load: Load::new(0.3, if busy { 0.95 } else { 0.5 }, 0.2).expect("a load"),
-            cost_ms: pick(&mut self.rng, &[None, Some(700), Some(2000), Some(u32::MAX)])
-                .map(|cost| cost.min(lingua_core::node::COST_MS_MAX)),
+            speed: self.rng.random_bool(0.7).then(|| random_speed(&mut self.rng)),
             running,
             fresh_ms: FRESH_MS,
             lease_ms: RUN_MS,
@@ -250,10 +251,14 @@ impl<S: Store> History<S> {
             return;
         }
         let (cell, key) = self.some_lease();
-        let reply = self.world.store.finish(cell, key).await.expect("a reply");
-        self.note_reply("finish", &key, &reply);
-        assert_eq!(reply, self.model.expect_finish(cell, key));
-        let again = self.world.store.finish(cell, key).await.expect("a reply");
+        let outcome = pick(
+            &mut self.rng,
+            &[AttemptOutcome::Succeeded, AttemptOutcome::Failed, AttemptOutcome::Unknown],
+        );
+        let reply = self.world.store.finish(cell, key, outcome).await.expect("a reply");
+        self.note_reply("finish", &(key, outcome), &reply);
+        assert_eq!(reply, self.model.expect_finish(cell, key, outcome));
+        let again = self.world.store.finish(cell, key, outcome).await.expect("a reply");
         assert_eq!(again, None, "invariant 5: a second finish changes nothing");
     }
 
@@ -263,6 +268,15 @@ impl<S: Store> History<S> {
         let reply = self.world.store.reap(cell, limit).await.expect("a reply");
         self.note_reply("reap", &limit, &reply);
         assert_eq!(reply, self.model.expect_reap(cell, limit));
+    }
+}
+
+fn random_speed(rng: &mut ChaCha8Rng) -> NodeSpeed {
+    let costs = [0, 500, 700, 1000, 1100, 1299, 1300, 1301, 2000, 4000, COST_MS_MAX, u32::MAX];
+    NodeSpeed {
+        cost_ms: pick(rng, &costs),
+        learned_ms: pick(rng, &costs),
+        jobs: pick(rng, &[0, 9]),
     }
 }
 
@@ -337,6 +351,6 @@ fn random_query(rng: &mut ChaCha8Rng) -> Query {
         public: rng.random_bool(0.7),
         exclude: random_exclusion(rng),
         policy,
-        keep_last: rng.random_bool(0.5),
+        keep_last: rng.random_bool(0.75),
     }
 }

@@ -1,5 +1,8 @@
 //! Places, registrations and leases, as the contract has them.
 
+use std::collections::BTreeMap;
+
+use lingua_core::job::AttemptOutcome;
 use lingua_core::{CELL_NODES_MAX, CellId, Epoch, Fence, Load, NodeId, NodeState};
 
 use super::{Lease, Model, ModelNode, ModelOccupant};
@@ -42,6 +45,18 @@ impl Model {
         cells.sort();
         cells.dedup();
         assert!(!enough || cells.len() > 1, "a popular class spans two cells");
+        let is_first =
+            known.is_none() && self.tenants.iter().filter(|t| t.class == class).count() == 1;
+        let sizes =
+            self.tenants.iter().map(|t| t.place.cell).fold(BTreeMap::new(), |mut sizes, c| {
+                *sizes.entry(c).or_insert(0usize) += 1;
+                sizes
+            });
+        let here = sizes.get(&place.cell).copied().unwrap_or(0);
+        assert!(
+            !is_first || sizes.values().all(|&n| n + 1 >= here),
+            "the first of a class goes where there are least nodes: {sizes:?}"
+        );
     }
 
     /// What releasing a place must answer.
@@ -73,6 +88,13 @@ impl Model {
         let lost = if same { vec![] } else { self.end_leases_on(cell, slot) };
         let drain_ordered =
             old.as_ref().is_some_and(|n| n.view.node == r.node && n.view.drain_ordered);
+        // What is known of a node survives its reconnect; a new one starts with one job.
+        let before = old.as_ref().filter(|n| n.view.node == r.node).map(|n| &n.view);
+        let limit = before.map_or(1, |n| n.limit.max(1));
+        let speed = match before {
+            Some(n) if n.speed.jobs > 0 && r.speed.jobs == 0 => n.speed,
+            _ => r.speed,
+        };
         let view = NodeRecord {
             node: r.node.clone(),
             place: r.place,
@@ -81,8 +103,9 @@ impl Model {
             state: NodeState::Ready,
             drain_ordered,
             load: old.as_ref().filter(|_| same).map_or(Load::default(), |n| n.view.load),
-            cost_ms: r.cost_ms,
+            speed,
             used: 0,
+            limit: limit.min(r.profile.slots_max()),
             heartbeat_ms: self.now_ms,
             fresh_until_ms: self.now_ms + r.fresh_ms,
             version: r.version.clone(),
@@ -98,7 +121,7 @@ impl Model {
         self.nodes.retain(|n| (n.view.place.cell, n.view.place.slot) != (cell, slot));
         self.nodes.push(new);
         self.epochs.push((cell, slot, epoch));
-        RegisterReply::Registered { lost }
+        RegisterReply::Registered { lost, speed }
     }
 
     /// What a heartbeat must answer.
@@ -113,7 +136,8 @@ impl Model {
         let before = node.state();
         node.health = heartbeat.health.unwrap_or(node.health);
         node.view.load = heartbeat.load;
-        node.view.cost_ms = heartbeat.cost_ms.unwrap_or(node.view.cost_ms);
+        node.view.speed = heartbeat.speed.unwrap_or(node.view.speed);
+        node.view.limit = node.view.limit.max(1);
         node.view.heartbeat_ms = now_ms;
         node.view.fresh_until_ms = now_ms + heartbeat.fresh_ms;
         let (state, name) = (node.state(), node.view.node.clone());
@@ -217,11 +241,22 @@ impl Model {
     }
 
     /// What giving back a slot must answer.
-    pub fn expect_finish(&mut self, cell: CellId, key: LeaseKey) -> Option<Freed> {
+    pub fn expect_finish(
+        &mut self,
+        cell: CellId,
+        key: LeaseKey,
+        outcome: AttemptOutcome,
+    ) -> Option<Freed> {
         let at = self.leases.iter().position(|l| l.cell == cell && l.view.key == key)?;
         let slot = self.leases.remove(at).view.slot;
         let used = self.used(cell, slot);
-        let max = self.node_at(cell, slot)?.view.profile.slots_max();
+        let node = &mut self.node_at(cell, slot)?.view;
+        let max = node.profile.slots_max();
+        node.limit = match outcome {
+            AttemptOutcome::Succeeded => max.min(1.max(2 * node.limit)),
+            AttemptOutcome::Failed => node.limit / 2,
+            AttemptOutcome::Unknown => node.limit,
+        };
         Some(Freed { slot, used, max })
     }
 

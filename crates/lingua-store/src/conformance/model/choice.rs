@@ -1,6 +1,7 @@
 //! Which nodes a reservation may get: the rules of selection, one node at a time.
 
 use lingua_core::node::COST_MS_MAX;
+use lingua_core::roster::Capacity;
 use lingua_core::{CellId, Fence, NodeState, Policy, RejectReason, Resource, Slot};
 
 use super::{Model, ModelNode};
@@ -52,12 +53,10 @@ impl Model {
                 open.iter().filter(least).map(|n| n.view.place.slot).collect()
             }
             Policy::Sample { k } => {
-                // The best of some sample of k: at least k - 1 others are not better.
-                let better = |a: &ModelNode, b: &ModelNode| {
-                    (used(a), b.view.fresh_until_ms) < (used(b), a.view.fresh_until_ms)
-                };
+                // The least used of some sample of k: at least k - 1 others are not less used.
                 let k = usize::from(k).min(open.len());
-                let fits = |n: &&&ModelNode| open.iter().filter(|o| !better(o, n)).count() >= k;
+                let fits =
+                    |n: &&&ModelNode| open.iter().filter(|o| used(o) >= used(n)).count() >= k;
                 open.iter().filter(fits).map(|n| n.view.place.slot).collect()
             }
             Policy::Balanced => {
@@ -70,16 +69,43 @@ impl Model {
                     let last = self.free_of(n) == 1 && n.view.profile.slots_max() > 1;
                     request.query.keep_last && last && extra(n) >= 5
                 };
-                let delay = |n: &ModelNode| {
-                    let cost_ms = u64::from(n.view.cost_ms.clamp(1, COST_MS_MAX));
-                    cost_ms * (100 + 15 * used(n)) * (100 + extra(n))
-                };
                 let offered: Vec<&ModelNode> = open.iter().copied().filter(|n| !kept(n)).collect();
-                let best = offered.iter().map(|n| delay(n)).min().unwrap_or(0);
-                let good = offered.iter().filter(|n| delay(n) * 100 < best * 115);
+                // A node at its limit gets jobs only if no other node is left.
+                let is_below = |n: &&ModelNode| used(n) < u64::from(n.view.limit);
+                let mut offered: Vec<&ModelNode> =
+                    match offered.iter().copied().any(|n| is_below(&n)) {
+                        true => offered.into_iter().filter(is_below).collect(),
+                        false => offered,
+                    };
+                offered.sort_by_key(|n| n.view.place.slot);
+                let delay =
+                    |n: &ModelNode, cost_ms: u64| cost_ms * (100 + 15 * used(n)) * (100 + extra(n));
+                // Costs within 30 % of that of the soonest node count as its cost.
+                let soonest = offered.iter().min_by_key(|n| delay(n, cost(n)));
+                let usual = soonest.map_or(0, |n| cost(n));
+                let is_near = |c: u64| c * 100 <= usual * 130 && usual * 100 <= c * 130;
+                let score = |n: &ModelNode| match cost(n) {
+                    near if is_near(near) => delay(n, usual),
+                    far => delay(n, far),
+                };
+                let best = offered.iter().map(|n| score(n)).min();
+                let good = offered.iter().filter(|n| Some(score(n)) == best);
                 good.map(|n| n.view.place.slot).collect()
             }
         }
+    }
+
+    /// What the nodes that take jobs now can do: a slot counts by the speed of its node.
+    fn capacity(&self, cell: CellId, request: &ReserveRequest) -> Capacity {
+        let mut capacity = Capacity::default();
+        for node in self.nodes_of(cell).filter(|n| self.may_take(n, request)) {
+            let weight = weight(node);
+            capacity.all += u64::from(node.view.profile.slots_max()) * weight;
+            if node.view.limit > 0 {
+                capacity.free += u64::from(self.free_of(node)) * weight;
+            }
+        }
+        capacity
     }
 
     /// Whether a strict or loose pin can be followed.
@@ -124,6 +150,7 @@ impl Model {
     ) {
         let capable = self.nodes_of(cell).filter(|n| self.is_capable(n, request)).count() as u16;
         let free: u32 = self.open(cell, request).iter().map(|n| self.free_of(n)).sum();
+        let capacity = self.capacity(cell, request);
         let pinned = request.pin.map(|pin| (pin, self.pinned(cell, request, pin)));
         let allowed = match pinned {
             Some((_, Ok(slot))) => vec![slot],
@@ -138,7 +165,7 @@ impl Model {
             _ => self.allowed(cell, request),
         };
         match outcome {
-            ReserveOutcome::Granted { grant, used, max, free: left } => {
+            ReserveOutcome::Granted { grant, used, max, free: left, capacity: now, weight } => {
                 assert!(allowed.contains(&grant.slot), "{grant:?} is not one of {allowed:?}");
                 let last = self.fences.iter().filter(|(c, _)| *c == cell).map(|(_, f)| *f).max();
                 assert!(grant.fence > last.unwrap_or(Fence(0)), "invariant 6: fences rise");
@@ -147,6 +174,10 @@ impl Model {
                 let node = self.node_at(cell, grant.slot).expect("a granted slot has a node");
                 let place = node.view.place;
                 let slots_max = node.view.profile.slots_max();
+                let of_slot = self::weight(node);
+                let taken = if node.view.limit > 0 { of_slot } else { 0 };
+                assert_eq!(u64::from(*weight), of_slot);
+                assert_eq!(*now, Capacity { free: capacity.free - taken, ..capacity });
                 assert_eq!((&node.view.node, place.epoch), (&grant.node, grant.epoch));
                 assert_eq!(node.view.via, grant.via);
                 self.take_lease(place, request, grant.fence);
@@ -154,14 +185,23 @@ impl Model {
                 assert_eq!((*used, *max, *left), (now_used, slots_max, free - 1));
                 assert!(now_used <= slots_max, "invariant 2: oversold");
             }
-            ReserveOutcome::Full { capable: c, free: f } => {
+            ReserveOutcome::Full { capable: c, free: f, capacity: now } => {
                 assert!(allowed.is_empty(), "invariant 8: full, though {allowed:?} are free");
                 assert!(capable > 0, "full, though nobody can do it");
-                assert_eq!((*c, *f), (capable, free));
+                assert_eq!((*c, *f, *now), (capable, free, capacity));
                 assert!(free == 0 || request.query.keep_last, "invariant 8: full with free slots");
             }
             ReserveOutcome::NoneCapable => assert_eq!(capable, 0, "somebody can do it"),
             other => panic!("{request:?} cannot get {other:?}"),
         }
     }
+}
+
+fn cost(node: &ModelNode) -> u64 {
+    u64::from(node.view.speed.cost_ms.clamp(1, COST_MS_MAX))
+}
+
+/// What a slot of the node counts.
+fn weight(node: &ModelNode) -> u64 {
+    u64::from(u32::MAX) / cost(node)
 }

@@ -8,7 +8,8 @@ use lingua_core::{
 
 use crate::conformance::World;
 use crate::conformance::fixture::{
-    ACK_MS, FRESH_MS, RUN_MS, attempt, heartbeat, key, langs, node, pair, profile, reserve,
+    ACK_MS, FRESH_MS, RUN_MS, attempt, full_with, heartbeat, key, langs, node, pair, profile,
+    reserve,
 };
 use crate::contract::{
     CommitReply, HeartbeatReply, HeartbeatRequest, LeasePhase, NodeCommand, NodeCommandReply, Pin,
@@ -21,11 +22,7 @@ pub async fn an_expired_reservation_frees_its_slot<S: Store>(w: World<S>) {
     w.take(place.cell, key(1)).await;
     w.clock.advance(ACK_MS);
     let full = w.try_reserve(place.cell, reserve(key(2))).await;
-    assert_eq!(
-        full,
-        ReserveOutcome::Full { capable: 1, free: 0 },
-        "the lease lasts to its last moment"
-    );
+    assert_eq!(full_with(&full), Some((1, 0)), "the lease lasts to its last moment");
     w.clock.advance(1);
     let reply = w.store.reserve(place.cell, reserve(key(2))).await.expect("a reply");
     assert!(matches!(reply.outcome, ReserveOutcome::Granted { used: 1, max: 1, free: 0, .. }));
@@ -42,7 +39,7 @@ pub async fn a_second_finish_frees_nothing_of_another_job<S: Store>(w: World<S>)
     assert_eq!(w.finish(place.cell, key(1)).await, None);
     assert_eq!(w.used(place.cell).await, [1]);
     let full = w.try_reserve(place.cell, reserve(key(3))).await;
-    assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 });
+    assert_eq!(full_with(&full), Some((1, 0)));
 }
 
 /// An ACK after the end of its lease is refused, so that no job runs uncounted.
@@ -293,7 +290,7 @@ pub async fn a_drain_order_outlives_a_reconnect<S: Store>(w: World<S>) {
     let set = w.store.set_state(place, NodeCommand::Drain).await.expect("a reply");
     assert_eq!(set, NodeCommandReply::Set { lost: vec![] }, "what runs goes on");
     let full = w.try_reserve(place.cell, reserve(key(2))).await;
-    assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 });
+    assert_eq!(full_with(&full), Some((1, 0)));
     let ready = HeartbeatRequest { health: Some(Health::Ready), ..heartbeat(place, vec![key(1)]) };
     let beaten = w.store.heartbeat(ready).await.expect("a reply");
     assert_eq!(beaten, HeartbeatReply::Accepted { drain: true, unknown: vec![] });
@@ -301,7 +298,7 @@ pub async fn a_drain_order_outlives_a_reconnect<S: Store>(w: World<S>) {
     let again = w.assign(0, 2, 0).await;
     w.register(0, again, profile("zh en", 2)).await.expect("a new incarnation");
     let full = w.try_reserve(place.cell, reserve(key(2))).await;
-    assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 });
+    assert_eq!(full_with(&full), Some((1, 0)));
     w.store.set_state(again, NodeCommand::Resume).await.expect("a reply");
     let own_wish = HeartbeatRequest { health: Some(Health::Draining), ..heartbeat(again, vec![]) };
     let beaten = w.store.heartbeat(own_wish).await.expect("a reply");
@@ -343,7 +340,7 @@ pub async fn a_shrunken_node_admits_nothing_until_there_is_room<S: Store>(w: Wor
     w.register(0, place, profile("zh en", 1)).await.expect("the same incarnation");
     for n in 1..=3 {
         let full = w.try_reserve(place.cell, reserve(key(9))).await;
-        assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 });
+        assert_eq!(full_with(&full), Some((1, 0)));
         w.finish(place.cell, key(n)).await.expect("it was held");
     }
     w.take(place.cell, key(9)).await;
@@ -387,7 +384,7 @@ pub async fn private_and_overloaded_nodes_are_not_selected<S: Store>(w: World<S>
         w.store.heartbeat(busy).await.expect("a reply");
         let full =
             w.try_reserve(place.cell, ReserveRequest { key: key(2), ..request.clone() }).await;
-        assert_eq!(full, ReserveOutcome::Full { capable: 1, free: 0 }, "{load:?}");
+        assert_eq!(full_with(&full), Some((1, 0)), "{load:?}");
     }
     w.heartbeat(place, vec![]).await;
     let calm = w.try_reserve(place.cell, ReserveRequest { key: key(2), ..request }).await;
@@ -414,7 +411,7 @@ pub async fn an_explanation_from_a_view_agrees_with_the_store<S: Store>(w: World
             ReserveOutcome::Granted { grant, .. } => {
                 assert_eq!(chosen.map(|c| c.0), Some(grant.slot))
             }
-            ReserveOutcome::Full { capable, free } => {
+            ReserveOutcome::Full { capable, free, .. } => {
                 assert_eq!(chosen, None);
                 assert_eq!((told.choice.capable, told.choice.free), (capable, free));
             }

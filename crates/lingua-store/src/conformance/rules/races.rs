@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use lingua_core::Rules;
+use lingua_core::job::AttemptOutcome;
 
 use crate::clock::ManualClock;
 use crate::conformance::World;
@@ -58,7 +59,8 @@ where
                         assert_eq!(commit, CommitReply::Committed(grant.fence));
                         tokio::task::yield_now().await;
                         node.fetch_sub(1, Ordering::SeqCst);
-                        assert!(store.finish(cell, key).await.expect("a reply").is_some());
+                        let freed = store.finish(cell, key, AttemptOutcome::Succeeded).await;
+                        assert!(freed.expect("a reply").is_some());
                     }
                     ReserveOutcome::Full { capable, .. } => {
                         assert_eq!(usize::from(capable), NODES);

@@ -1,0 +1,415 @@
+//! Goals for real fleets: cells of unequal size, nodes that come and go, speeds that nobody knows.
+//!
+//! Start at [`all`]. Each goal runs the code of the core and of the engine with costs that are
+//! learned, and measures who got how many jobs.
+//!
+//! Invariant: a goal that holds, holds with every seed that was tried.
+
+use std::collections::BTreeMap;
+
+use lingua_core::Policy;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::cells::{CellRequest, Cells};
+use super::fleet::SimFleet;
+use super::goals::GoalLimit;
+use super::machine::RunningJob;
+use super::scenario::{CellSizes, Costs, DispatchRule, Scenario, Shape, Waiting};
+use super::sections::overlapping;
+use super::workload::{Arrival, lognormal};
+use super::world::{FleetEvent, Placed, run_with};
+
+/// Jobs in a window in which a node's share is measured.
+const WINDOW_JOBS: f64 = 120.0;
+
+/// A number that a seed gives, and its limit.
+#[derive(Debug, Clone, Copy)]
+pub struct FleetGoal {
+    /// What the goal demands, as a sentence.
+    pub what: &'static str,
+    /// What is measured.
+    pub measure: fn(u64) -> f64,
+    /// The limit.
+    pub limit: GoalLimit,
+    /// The unit.
+    pub unit: &'static str,
+    /// Whether it takes seconds and belongs into every test run.
+    pub is_short: bool,
+}
+
+impl FleetGoal {
+    fn at_most(
+        limit: f64,
+        unit: &'static str,
+        what: &'static str,
+        measure: fn(u64) -> f64,
+    ) -> Self {
+        Self { what, measure, limit: GoalLimit::AtMost(limit), unit, is_short: true }
+    }
+
+    fn at_least(
+        limit: f64,
+        unit: &'static str,
+        what: &'static str,
+        measure: fn(u64) -> f64,
+    ) -> Self {
+        Self { limit: GoalLimit::AtLeast(limit), ..Self::at_most(limit, unit, what, measure) }
+    }
+
+    /// It takes too long for every test run.
+    fn long(self) -> Self {
+        Self { is_short: false, ..self }
+    }
+}
+
+/// All goals for fleets.
+pub fn all() -> Vec<FleetGoal> {
+    [cell_goals(), newcomer_goals(), change_goals(), turn_goals(), loss_goals()].concat()
+}
+
+fn cell_goals() -> Vec<FleetGoal> {
+    let off = |what, measure| FleetGoal::at_most(10.0, "%", what, measure);
+    vec![
+        off("cells of 100, 100, 50: a cell's jobs are off its share", cells_100_100_50),
+        off("the same, 20 instances", cells_100_100_50_x20).long(),
+        off("101 nodes as 51 and 50: a cell's jobs are off its share", cells_51_50),
+        off("101 nodes as 100 and 1: a cell's jobs are off its share", cells_100_1).long(),
+        off("unequal nodes: a cell's jobs are off its capacity", unequal_cells),
+        off("1,000 nodes: p99 response above one pool", |seed| over_pool(seed, 1)).long(),
+        off("the same, 20 instances", |seed| over_pool(seed, 20)).long(),
+        FleetGoal::at_most(
+            1.1,
+            "",
+            "1,000 cells of 100, load 0.95, 20 instances: reservations a job",
+            thousand_cells,
+        )
+        .long(),
+    ]
+}
+
+fn newcomer_goals() -> Vec<FleetGoal> {
+    let least = |what, measure| FleetGoal::at_least(50.0, "%", what, measure);
+    let most = |what, measure| FleetGoal::at_most(200.0, "%", what, measure);
+    vec![
+        least("new node, jobs of 60 ms: share after a minute", |s| joined(s, 60, 30).least),
+        most("new node, jobs of 60 ms: highest share", |s| joined(s, 60, 30).highest),
+        FleetGoal::at_most(150.0, "%", "the same after a minute", |s| {
+            joined(s, 60, 30).highest_later
+        }),
+        least("new node, jobs of 1 s, load 0.80: share after a minute", |s| {
+            joined(s, 1000, 80).least
+        })
+        .long(),
+        most("new node, jobs of 1 s, load 0.80: highest share", |s| joined(s, 1000, 80).highest)
+            .long(),
+        least("new node, jobs of 2.5 s: share after a minute", |s| joined(s, 2500, 30).least)
+            .long(),
+        most("new node, jobs of 2.5 s: highest share", |s| joined(s, 2500, 30).highest).long(),
+        least("node that was away: share after a minute", |s| returned(s).least),
+        most("node that was away: highest share", |s| returned(s).highest),
+    ]
+}
+
+fn change_goals() -> Vec<FleetGoal> {
+    vec![
+        FleetGoal::at_least(50.0, "%", "slow for 2 min: share 5 to 10 min after", recovered).long(),
+        FleetGoal::at_least(50.0, "%", "restart: least share of a node after a minute", |seed| {
+            after_restart(seed).least
+        }),
+        FleetGoal::at_most(200.0, "%", "restart: highest share of a node", |seed| {
+            after_restart(seed).highest
+        }),
+        FleetGoal::at_most(0.0, "jobs", "restart, load 0.90: timeouts", restart_refuses),
+    ]
+}
+
+fn turn_goals() -> Vec<FleetGoal> {
+    let entropy_goal = |what, measure| FleetGoal::at_least(0.97, "of 1", what, measure);
+    vec![
+        entropy_goal("ten equal nodes, 400 turns: entropy", |s| entropy(s, 0, 1.0)),
+        entropy_goal("the same, after 2000 turns", |s| entropy(s, 2000, 1.0)),
+        FleetGoal::at_least(95.0, "%", "two nodes of 4 slots, 6 jobs: 3 and 3", three_three),
+    ]
+}
+
+/// Without a queue, with `selection.keep_last = "always"` and costs that are learned.
+fn loss_goals() -> Vec<FleetGoal> {
+    let most = |limit, what, measure| FleetGoal::at_most(limit, "%", what, measure).long();
+    vec![
+        most(1.0, "no queue, load 0.95, learned: rare pair rejected", rare_without_queue),
+        most(1.0, "no queue, load 0.95, learned: rejected", rejected_without_queue),
+        most(0.1, "no queue, load 0.90, learned: rejected", rejected_at_90),
+    ]
+}
+
+/// Equal nodes whose costs are learned, no queue.
+fn equal(nodes: u32, cells: CellSizes) -> Scenario {
+    let (shape, costs, waiting) = (Shape::Equal, Costs::Learned, Waiting::NO);
+    let base = Scenario { nodes, cells, shape, costs, waiting, ..Scenario::default() };
+    Scenario { sigma_percent: 100, jobs: 120_000, ..base }
+}
+
+fn with_instances(scenario: Scenario, instances: u8) -> Scenario {
+    let dispatch = DispatchRule::Core { policy: Policy::Balanced, instances };
+    Scenario { dispatch, ..scenario }
+}
+
+/// By how many percent a cell's jobs are off its share of the capacity, at most; the worst of
+/// several loads.
+fn most_off(scenario: Scenario, seed: u64) -> f64 {
+    let mut worst: f64 = 0.0;
+    for load_percent in [20, 50, 80, 95] {
+        let scenario = scenario.at(load_percent).seeded(seed);
+        let (_, placed) = run_with(&scenario, &[]);
+        let fleet = SimFleet::new(&scenario);
+        let capacity = fleet.capacity();
+        for members in scenario.cells.members(fleet.specs.len()) {
+            let specs = members.iter().map(|&node| fleet.specs[node]).collect();
+            let part = SimFleet { specs, capable: Default::default() }.capacity();
+            let is_here = |placed: &&Placed| members.binary_search(&placed.node).is_ok();
+            let jobs = placed.iter().filter(is_here).count() as f64;
+            let fair = placed.len() as f64 * part / capacity;
+            worst = worst.max(100.0 * (jobs / fair - 1.0).abs());
+        }
+    }
+    worst
+}
+
+fn cells_100_100_50(seed: u64) -> f64 {
+    most_off(equal(250, CellSizes::Filled(&[100, 100, 50])), seed)
+}
+
+fn cells_100_100_50_x20(seed: u64) -> f64 {
+    most_off(with_instances(equal(250, CellSizes::Filled(&[100, 100, 50])), 20), seed)
+}
+
+fn cells_51_50(seed: u64) -> f64 {
+    most_off(with_instances(equal(101, CellSizes::Filled(&[51, 50])), 4), seed)
+}
+
+fn cells_100_1(seed: u64) -> f64 {
+    most_off(equal(101, CellSizes::Filled(&[100, 1])), seed)
+}
+
+fn unequal_cells(seed: u64) -> f64 {
+    let scenario = equal(250, CellSizes::Alike);
+    most_off(Scenario { shape: Shape::Unequal, sigma_percent: 60, ..scenario }, seed)
+}
+
+/// By how many percent the p99 response over cells is above that of one pool of all nodes, whose
+/// chooser has learned costs as well; the worse of two loads.
+fn over_pool(seed: u64, instances: u8) -> f64 {
+    let base = Scenario { nodes: 1000, cells: CellSizes::Alike, jobs: 400_000, ..overlapping() };
+    let base = Scenario { costs: Costs::Learned, ..base }.seeded(seed);
+    let off = [80, 95].map(|load| {
+        let cells = run_with(&with_instances(base.at(load), instances), &[]).0;
+        let pool = Scenario { dispatch: super::sections::single_lower_bound().dispatch, ..base };
+        let pool = run_with(&pool.at(load), &[]).0;
+        100.0 * (cells.response_p99_s / pool.response_p99_s - 1.0)
+    });
+    off[0].max(off[1])
+}
+
+fn thousand_cells(seed: u64) -> f64 {
+    let base = Scenario { nodes: 100_000, jobs: 1_200_000, ..overlapping() };
+    let scenario = with_instances(Scenario { waiting: Waiting::NO, ..base }, 20);
+    run_with(&scenario.at(95).seeded(seed), &[]).0.tries_mean
+}
+
+/// A node's jobs in each window, in percent of those of the average other node.
+struct WindowShares {
+    /// The least, from the second minute on.
+    least: f64,
+    /// The highest of all.
+    highest: f64,
+    /// The highest from the second minute on.
+    highest_later: f64,
+}
+
+/// The shares of a node from `from_s` on, in windows of [`WINDOW_JOBS`] expected jobs.
+fn window_shares(placed: &[Placed], node: usize, nodes: usize, from_s: f64) -> WindowShares {
+    let (end_s, count) = placed
+        .iter()
+        .filter(|p| p.at_s >= from_s)
+        .fold((from_s, 0), |(end, n), p| (p.at_s.max(end), n + 1));
+    let per_s = f64::from(count) / (end_s - from_s) / nodes as f64;
+    let window_s = (WINDOW_JOBS / per_s).max(10.0);
+    let mut windows: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+    for p in placed.iter().filter(|p| p.at_s >= from_s) {
+        let window = windows.entry(((p.at_s - from_s) / window_s) as usize).or_default();
+        match p.node == node {
+            true => window.0 += 1.0,
+            false => window.1 += 1.0 / (nodes - 1) as f64,
+        }
+    }
+    // The last one is cut off.
+    windows.pop_last();
+    let share = |(own, others): (f64, f64)| 100.0 * own / others;
+    let later: Vec<f64> = windows
+        .iter()
+        .filter(|(at, _)| **at as f64 * window_s >= 60.0)
+        .map(|(_, window)| share(*window))
+        .collect();
+    let highest = |shares: &mut dyn Iterator<Item = f64>| shares.fold(0.0, f64::max);
+    WindowShares {
+        least: later.iter().copied().fold(f64::INFINITY, f64::min),
+        highest: highest(&mut windows.values().map(|window| share(*window))),
+        highest_later: highest(&mut later.iter().copied()),
+    }
+}
+
+/// A warm fleet of 21 nodes, of which the last is watched: seconds of the whole run and of the
+/// event, and the scenario.
+fn watched(seed: u64, work_ms: u32, load_percent: u16) -> (f64, Scenario) {
+    let scenario = Scenario { work_ms, ..equal(21, CellSizes::Hundreds) }.at(load_percent);
+    let per_s = scenario.load() * SimFleet::new(&scenario).capacity() * 1000.0 / f64::from(work_ms);
+    // Some minutes before the event, and several windows after it.
+    let (before_s, after_s) = (200.0, 300.0 + 5.0 * WINDOW_JOBS * 21.0 / per_s);
+    let jobs = ((before_s + after_s) * per_s) as u32;
+    (before_s, scenario.seeded(seed).with_jobs(jobs))
+}
+
+fn joined(seed: u64, work_ms: u32, load_percent: u16) -> WindowShares {
+    let (at_s, scenario) = watched(seed, work_ms, load_percent);
+    let events = [(0.0, FleetEvent::Leave(20)), (at_s, FleetEvent::Join(20))];
+    window_shares(&run_with(&scenario, &events).1, 20, 21, at_s)
+}
+
+fn returned(seed: u64) -> WindowShares {
+    let (at_s, scenario) = watched(seed, 60, 30);
+    let events = [(at_s - 30.0, FleetEvent::Leave(20)), (at_s, FleetEvent::Return(20))];
+    window_shares(&run_with(&scenario, &events).1, 20, 21, at_s)
+}
+
+/// The share of a node that was five times slower for two minutes.
+fn recovered(seed: u64) -> f64 {
+    let (at_s, scenario) = watched(seed, 1000, 30);
+    let events = [(at_s - 120.0, FleetEvent::Speed(20, 0.2)), (at_s, FleetEvent::Speed(20, 1.0))];
+    let scenario = scenario.with_jobs(scenario.jobs * 3);
+    let (_, placed) = run_with(&scenario, &events);
+    let is_later = |p: &&Placed| (at_s + 300.0..at_s + 600.0).contains(&p.at_s);
+    let (own, others): (Vec<&Placed>, Vec<&Placed>) =
+        placed.iter().filter(is_later).partition(|p| p.node == 20);
+    100.0 * own.len() as f64 / (others.len() as f64 / 20.0)
+}
+
+/// The extremes of all nodes after a restart of everything.
+fn after_restart(seed: u64) -> WindowShares {
+    let (at_s, scenario) = watched(seed, 60, 50);
+    let (_, placed) = run_with(&scenario, &[(at_s, FleetEvent::Restart)]);
+    let shares = (0..21).map(|node| window_shares(&placed, node, 21, at_s));
+    let first = WindowShares { least: f64::INFINITY, highest: 0.0, highest_later: 0.0 };
+    shares.fold(first, |all, one| WindowShares {
+        least: all.least.min(one.least),
+        highest: all.highest.max(one.highest),
+        highest_later: all.highest_later.max(one.highest_later),
+    })
+}
+
+fn restart_refuses(seed: u64) -> f64 {
+    let waiting = Scenario::default().waiting;
+    let scenario = Scenario { waiting, costs: Costs::Learned, ..Scenario::default() };
+    let scenario = scenario.seeded(seed).with_jobs(120_000);
+    let outcome = run_with(&scenario, &[(200.0, FleetEvent::Restart)]).0;
+    outcome.rejected.iter().sum::<u64>() as f64
+}
+
+/// Ten or two equal nodes that get jobs one after the other.
+struct Turns {
+    cells: Cells,
+    luck: ChaCha8Rng,
+    sigma: f64,
+    now_s: f64,
+    heartbeats: u64,
+    nodes: usize,
+}
+
+impl Turns {
+    fn new(nodes: usize, seed: u64, sigma: f64) -> Self {
+        let scenario = equal(nodes as u32, CellSizes::Hundreds);
+        let fleet = SimFleet::new(&scenario);
+        let cells = Cells::new(&fleet, &scenario, Policy::Balanced, 1);
+        let luck = ChaCha8Rng::seed_from_u64(seed);
+        Self { cells, luck, sigma, now_s: 0.0, heartbeats: 0, nodes }
+    }
+
+    fn reserve(&mut self) -> usize {
+        let now_ms = (self.now_s * 1000.0) as u64;
+        let ask = CellRequest { pair: 0, instance: 0, keep_last: false, beside: None, now_ms };
+        self.cells.reserve(ask, &mut self.luck).node.expect("a free slot")
+    }
+
+    /// One turn from its start to its end; gives the node.
+    fn take_turn(&mut self) -> usize {
+        let node = self.reserve();
+        self.cells.set_used(node, 1);
+        let work_s = lognormal(self.luck.random(), self.luck.random(), self.sigma);
+        let arrival = Arrival { at_s: self.now_s, work_s, pair: 0, session: 0 };
+        let job = RunningJob::alone(arrival, self.now_s);
+        self.now_s += work_s;
+        self.cells.set_used(node, 0);
+        self.cells.ended(node, &job, 0, self.now_s);
+        self.now_s += 0.1;
+        while (self.heartbeats + 1) as f64 * 0.5 <= self.now_s {
+            self.heartbeats += 1;
+            let due = self.heartbeats as usize % 10;
+            (due..self.nodes).step_by(10).for_each(|node| {
+                self.cells.heartbeat(node, self.heartbeats * 500);
+            });
+            if self.heartbeats.is_multiple_of(20) {
+                self.cells.publish_typical();
+            }
+        }
+        node
+    }
+}
+
+/// Entropy of 400 turns over ten equal nodes, divided by that of an even spread; the least of ten
+/// runs.
+fn entropy(seed: u64, turns_before: usize, sigma: f64) -> f64 {
+    let one = |seed| {
+        let mut turns = Turns::new(10, seed, sigma);
+        (0..turns_before).for_each(|_| _ = turns.take_turn());
+        let mut counts = [0u32; 10];
+        (0..400).for_each(|_| counts[turns.take_turn()] += 1);
+        let shares = counts.into_iter().filter(|&n| n > 0).map(|n| f64::from(n) / 400.0);
+        -shares.map(|p| p * p.ln()).sum::<f64>() / 10f64.ln()
+    };
+    (0..10).map(|n| one(seed * 1000 + n)).fold(1.0, f64::min)
+}
+
+/// How many percent of the runs give two equal nodes with some history three jobs each of six.
+fn three_three(seed: u64) -> f64 {
+    const RUNS: u64 = 100;
+    let is_even = |n: &u64| {
+        let mut turns = Turns::new(2, seed * 1000 + n, 1.0);
+        (0..[0, 20, 100, 300][*n as usize % 4]).for_each(|_| _ = turns.take_turn());
+        let mut used = [0; 2];
+        for _ in 0..6 {
+            let node = turns.reserve();
+            used[node] += 1;
+            turns.cells.set_used(node, used[node]);
+        }
+        used == [3, 3]
+    };
+    100.0 * (0..RUNS).filter(is_even).count() as f64 / RUNS as f64
+}
+
+/// Three pairs, no queue, `selection.keep_last = "always"`.
+fn without_queue(seed: u64, load_percent: u16) -> super::QualityOutcome {
+    let base = Scenario { waiting: Waiting::NO_LAST_KEPT, costs: Costs::Learned, ..overlapping() };
+    run_with(&base.at(load_percent).seeded(seed).with_jobs(400_000), &[]).0
+}
+
+fn rare_without_queue(seed: u64) -> f64 {
+    100.0 * without_queue(seed, 95).rejected_share_of(2)
+}
+
+fn rejected_without_queue(seed: u64) -> f64 {
+    100.0 * without_queue(seed, 95).rejected_share()
+}
+
+fn rejected_at_90(seed: u64) -> f64 {
+    100.0 * without_queue(seed, 90).rejected_share()
+}
