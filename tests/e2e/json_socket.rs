@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::scheduler::within;
@@ -59,6 +60,23 @@ impl JsonSocket {
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Binary(bytes))) => return json!({"binary": bytes.to_vec()}),
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return Value::Null,
+            }
+        }
+    }
+
+    /// Sends a close frame.
+    pub(crate) async fn send_close(&mut self, code: u16) {
+        let frame = CloseFrame { code: code.into(), reason: "".into() };
+        self.stream.send(Message::Close(Some(frame))).await.expect("the socket is open");
+    }
+
+    /// Reads to the end; the code of the close frame, `None` if the socket ended without one.
+    pub(crate) async fn close_code(&mut self) -> Option<u16> {
+        loop {
+            match within(self.stream.next()).await {
+                Some(Ok(Message::Close(frame))) => return frame.map(|frame| frame.code.into()),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return None,
             }
         }
     }

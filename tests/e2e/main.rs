@@ -3,10 +3,12 @@
 mod auth;
 mod chaos;
 mod cli;
+mod closing;
 mod durable;
 mod events;
 mod failover;
 mod faults;
+mod foreign_nodes;
 mod half_open;
 mod http;
 mod instances;

@@ -5,7 +5,8 @@
 //! speech, speaks the target. The cell's index ([`Roster`](crate::Roster)) answers the same
 //! question for all nodes at once; a property test holds the two together.
 //!
-//! Invariant: the three language lists are never empty and never longer than [`LANGS_MAX`].
+//! Invariant: the three language lists are never longer than [`LANGS_MAX`]. At a registration they
+//! have languages; a list that is empty later has its service switched off.
 
 use std::fmt;
 
@@ -93,6 +94,9 @@ pub enum SemanticRule {
     Both,
 }
 
+/// The services that have a list of languages, in the order of the lists.
+const LISTS: [Service; 3] = [Service::Asr, Service::Semantic, Service::Tts];
+
 /// A sorted list of languages without repetition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LangSet(Box<[Lang]>);
@@ -101,6 +105,11 @@ impl LangSet {
     /// Whether the language is in the list.
     pub fn contains(&self, lang: Lang) -> bool {
         self.0.binary_search(&lang).is_ok()
+    }
+
+    /// Whether no language is in the list.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The languages in order.
@@ -245,6 +254,22 @@ impl Capabilities {
         nmt: Nmt,
         services: ServiceSet,
     ) -> Result<Self, CapabilityError> {
+        let lists = [&asr, &semantic, &tts];
+        let empty = LISTS.into_iter().zip(lists).find(|(_, list)| list.is_empty());
+        match empty {
+            Some((service, _)) => Err(CapabilityError::Required(service)),
+            None => Self::restored(asr, semantic, tts, nmt, services),
+        }
+    }
+
+    /// The capabilities of a node that is registered: lists may be empty.
+    pub fn restored(
+        asr: LangSet,
+        semantic: LangSet,
+        tts: LangSet,
+        nmt: Nmt,
+        services: ServiceSet,
+    ) -> Result<Self, CapabilityError> {
         let pairs = match &nmt {
             Nmt::AnyToAny => 0,
             Nmt::Pairs(pairs) => pairs.len(),
@@ -258,11 +283,34 @@ impl Capabilities {
             if count > max {
                 return Err(CapabilityError::TooMany { list, count, max });
             }
-            if count == 0 && list != Service::Nmt {
-                return Err(CapabilityError::Required(list));
-            }
         }
         Ok(Self { asr, semantic, tts, nmt, services })
+    }
+
+    /// Other lists for recognition, repair and speech, of a node that is registered. A list may be
+    /// empty: then its service is off, until the list has languages again. `services` changes the
+    /// services further.
+    pub fn changed(
+        &self,
+        lists: [LangSet; 3],
+        nmt: Nmt,
+        services: impl FnOnce(ServiceSet) -> ServiceSet,
+    ) -> Result<Self, CapabilityError> {
+        let before = [&self.asr, &self.semantic, &self.tts];
+        let mut all = self.services;
+        for ((service, had), list) in LISTS.into_iter().zip(before).zip(&lists) {
+            if had.is_empty() && !list.is_empty() {
+                all = all.with(service);
+            }
+        }
+        let mut all = services(all);
+        for (service, list) in LISTS.into_iter().zip(&lists) {
+            if list.is_empty() {
+                all = all.without(service);
+            }
+        }
+        let [asr, semantic, tts] = lists;
+        Self::restored(asr, semantic, tts, nmt, all)
     }
 
     /// Languages that the node recognises.

@@ -59,6 +59,17 @@ impl NodeState {
             Health::Draining => Self::Draining,
         }
     }
+
+    /// The health that puts a node into this state; `None` if the node is gone.
+    pub fn health(self) -> Option<Health> {
+        Some(match self {
+            Self::Registering => Health::Registering,
+            Self::Ready => Health::Ready,
+            Self::Degraded => Health::Degraded,
+            Self::Draining => Health::Draining,
+            Self::Offline => return None,
+        })
+    }
 }
 
 named_enum! {
@@ -109,6 +120,13 @@ impl Load {
             *out = (value * 1000.0).round() as u16;
         }
         Ok(Self { permille })
+    }
+
+    /// This load with other fractions where they are given.
+    pub fn changed(self, fractions: [Option<f64>; 3]) -> Result<Self, LoadError> {
+        let before = self.permille.map(|permille| f64::from(permille) / 1000.0);
+        let value = |at: usize| fractions[at].unwrap_or(before[at]);
+        Self::new(value(0), value(1), value(2))
     }
 
     /// Thousandths of this resource in use.

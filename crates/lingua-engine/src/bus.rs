@@ -34,7 +34,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
-use lingua_core::InstanceId;
+use lingua_core::{InstanceId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 use parking_lot::Mutex;
@@ -73,6 +73,8 @@ pub(crate) struct Bus {
     remote_jobs: Mutex<RemoteJobs>,
     lost_leases: Mutex<VecDeque<LeaseKey>>,
     lost_leases_added: Notify,
+    /// When the instances of nodes that called here were told so.
+    seen_nodes: Mutex<HashMap<NodeId, u64>>,
     /// Instances that watch our jobs, and until when.
     watchers: Mutex<Vec<(InstanceId, u64)>>,
     is_watched: AtomicBool,
@@ -90,6 +92,7 @@ impl Bus {
             remote_jobs: Mutex::default(),
             lost_leases: Mutex::default(),
             lost_leases_added: Notify::new(),
+            seen_nodes: Mutex::default(),
             watchers: Mutex::default(),
             is_watched: AtomicBool::new(false),
         }
@@ -130,7 +133,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 
     /// Runs a task in the background, unless too many run already; says whether it runs.
-    fn spawn_background(&self, task: impl Future<Output = ()> + Send + 'static) -> bool {
+    pub(crate) fn spawn_background(&self, task: impl Future<Output = ()> + Send + 'static) -> bool {
         if self.bus.background.fetch_add(1, Ordering::Relaxed) >= BACKGROUND_MAX {
             self.bus.background.fetch_sub(1, Ordering::Relaxed);
             self.metrics.bus.count("dropped");

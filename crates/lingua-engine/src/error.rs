@@ -46,6 +46,12 @@ pub enum NodeError {
         /// The epoch of that registration.
         current: Epoch,
     },
+    /// There is no place for another node.
+    #[error("all {limit} places for nodes are taken; sign nodes off or run a second fleet")]
+    FleetFull {
+        /// How many places there are.
+        limit: usize,
+    },
     /// There is no such job.
     #[error("there is no such job")]
     NoSuchJob,
@@ -63,6 +69,7 @@ impl NodeError {
         match self {
             Self::NotRegistered | Self::NotPolling => "NODE_NOT_REGISTERED",
             Self::StaleEpoch { .. } => "STALE_EPOCH",
+            Self::FleetFull { .. } => "FLEET_FULL",
             Self::NoSuchJob => "JOB_NOT_FOUND",
             Self::Refused(refusal) => refusal.code(),
             Self::Store(error) => error.code(),

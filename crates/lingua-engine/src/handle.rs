@@ -2,6 +2,7 @@
 //!
 //! Start at [`Engine::submit`] for a job and at [`Engine::register`] for a node.
 
+mod heartbeats;
 mod jobs;
 mod nodes;
 mod operators;
@@ -15,9 +16,10 @@ use tokio::sync::broadcast;
 use crate::events::EngineEvent;
 use crate::{Engine, EngineOptions, Timer};
 
+pub(crate) use heartbeats::changed_profile;
+pub use heartbeats::{HeartbeatResult, NodeHeartbeat};
 pub use jobs::{Submitted, Waited};
-pub(crate) use nodes::changed_profile;
-pub use nodes::{HeartbeatResult, NodeHeartbeat, NodeRegistration, RegisteredNode};
+pub use nodes::NodeRegistration;
 pub use operators::{Cluster, NodeExplanation};
 pub use reports::PARTIAL_BYTES_MAX;
 

@@ -19,6 +19,7 @@
 //! | [`cost`] | how long a job takes on a node, learned from its reports |
 //! | **nodes** | |
 //! | [`node`] | the nodes that are connected here, and the messages to them |
+//! | `running` | the attempts that a node has |
 //! | `mailbox` | messages to nodes without WebSocket, until they poll |
 //! | `failover_guard` | nodes that must send a heartbeat before they get jobs |
 //! | **instances** | |
@@ -62,6 +63,7 @@ mod reconcile;
 pub mod request;
 pub mod routes;
 mod runner;
+mod running;
 pub mod service;
 pub mod session;
 pub mod speech;

@@ -62,7 +62,8 @@ impl Mailbox {
             }
             // Polling nodes do not stream.
             ToNode::Sound { .. } | ToNode::SoundEnd { .. } => {}
-            ToNode::Confirmed { .. } | ToNode::Drain | ToNode::Superseded => {}
+            ToNode::Confirmed { .. } | ToNode::AckRefused { .. } | ToNode::Registered(_) => {}
+            ToNode::Drain | ToNode::Superseded => {}
         }
     }
 

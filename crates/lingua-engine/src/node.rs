@@ -1,24 +1,28 @@
 //! The nodes that are connected to this instance.
 //!
 //! Start at [`ToNode`]: the messages to a node. The store knows what a node can do and what it
-//! runs; here is only its connection, and how fast it was.
+//! runs; here is its connection, what it said last, and how fast it was.
 //!
 //! Invariant: each node has one connection, that of its latest epoch; an older connection cannot
-//! remove a later one.
+//! remove a later one. A connection may have several epochs, one after the other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
-use lingua_core::{Attempt, Epoch, Fence, Health, JobId, NodeId, Profile};
+use lingua_core::job::Refusal;
+use lingua_core::{Attempt, Epoch, Fence, Health, JobId, Load, NodeId, Profile};
 use lingua_store::contract::{Bytes, LeaseKey, Place};
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
 use crate::cost::Cost;
+use crate::handle::NodeRegistration;
 use crate::mailbox::Mailbox;
 use crate::request::JobRequest;
+use crate::running::Running;
 
 /// A message to a node.
 #[derive(Debug, Clone)]
@@ -53,6 +57,15 @@ pub enum ToNode {
         /// Whether the report counted.
         accepted: bool,
     },
+    /// An ACK came too late: the attempt is over.
+    AckRefused {
+        /// The job and its attempt.
+        key: LeaseKey,
+        /// Why it does not count.
+        why: Refusal,
+    },
+    /// The store had forgotten the node; it is registered again, with another epoch.
+    Registered(RegisteredNode),
     /// Finish the running jobs and take no new ones.
     Drain,
     /// Another connection has registered the same node: this one has to close.
@@ -78,6 +91,20 @@ pub struct Assignment {
     pub stream: bool,
 }
 
+/// What a node learns when it has registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegisteredNode {
+    /// Its cell, slot and epoch.
+    pub place: Place,
+    /// How many exact pools it belongs to.
+    pub pairs: usize,
+    /// How often it should send a heartbeat.
+    pub heartbeat_ms: u64,
+}
+
+/// Most epochs of a connection that are remembered.
+const EPOCHS_MAX: usize = 8;
+
 /// Messages wait here until the node's connection sends them.
 pub type Outbox = mpsc::Sender<ToNode>;
 
@@ -85,13 +112,25 @@ pub type Outbox = mpsc::Sender<ToNode>;
 #[derive(Debug)]
 pub(crate) struct LocalNode {
     pub(crate) node: NodeId,
-    pub(crate) place: Place,
+    /// Whether the node gave its id. The record of another one goes with its connection.
+    pub(crate) is_named: bool,
     pub(crate) outbox: Outbox,
     /// Of a node without WebSocket.
     pub(crate) mailbox: Option<Arc<Mailbox>>,
+    place: Mutex<Place>,
+    /// The epochs of this connection, the latest last; that may be one that is being registered.
+    epochs: Mutex<VecDeque<Epoch>>,
     pub(crate) profile: RwLock<Arc<Profile>>,
     /// The health that the node last reported.
     pub(crate) health: Mutex<Health>,
+    /// The load that the node last reported.
+    pub(crate) load: Mutex<Load>,
+    pub(crate) version: Mutex<Option<Arc<str>>>,
+    pub(crate) running: Running,
+    /// When its last sign of life was written to the store.
+    renewed_ms: AtomicU64,
+    /// Held while the node is registered again.
+    pub(crate) registering: tokio::sync::Mutex<()>,
     pub(crate) cost: Mutex<Cost>,
     /// Another connection has taken over, or the node is gone.
     is_closed: AtomicBool,
@@ -136,21 +175,28 @@ impl Drop for SendTicket {
 
 impl LocalNode {
     pub(crate) fn new(
-        node: NodeId,
+        r: NodeRegistration,
         place: Place,
-        profile: Arc<Profile>,
-        health: Health,
-        outbox: Outbox,
         mailbox: Option<Arc<Mailbox>>,
         cost: Cost,
+        now_ms: u64,
     ) -> Self {
+        let running = Running::default();
+        running.confirmed(r.running, now_ms);
         Self {
-            node,
-            place,
-            outbox,
+            node: r.node,
+            is_named: r.is_named,
+            outbox: r.outbox,
             mailbox,
-            profile: RwLock::new(profile),
-            health: Mutex::new(health),
+            place: Mutex::new(place),
+            epochs: Mutex::new([place.epoch].into()),
+            profile: RwLock::new(r.profile),
+            health: Mutex::new(r.health),
+            load: Mutex::default(),
+            version: Mutex::new(r.version),
+            running,
+            renewed_ms: AtomicU64::new(now_ms),
+            registering: tokio::sync::Mutex::default(),
             cost: Mutex::new(cost),
             is_closed: AtomicBool::new(false),
             unsent: Mutex::default(),
@@ -161,6 +207,71 @@ impl LocalNode {
     /// Whether this is no longer the connection to the node.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Its cell, slot and epoch.
+    pub(crate) fn place(&self) -> Place {
+        *self.place.lock()
+    }
+
+    /// Whether this epoch is one of this connection.
+    pub(crate) fn has_epoch(&self, epoch: Epoch) -> bool {
+        self.epochs.lock().contains(&epoch)
+    }
+
+    /// The latest epoch of this connection.
+    fn epoch(&self) -> Epoch {
+        self.epochs.lock().back().copied().unwrap_or(Epoch(0))
+    }
+
+    /// The connection is about to be registered with this epoch. Until then a change of the node
+    /// with this epoch would look like another connection.
+    pub(crate) fn expect_epoch(&self, epoch: Epoch) {
+        let mut epochs = self.epochs.lock();
+        epochs.push_back(epoch);
+        if epochs.len() > EPOCHS_MAX {
+            epochs.pop_front();
+        }
+    }
+
+    /// The connection is registered in this place.
+    pub(crate) fn set_place(&self, place: Place) {
+        *self.place.lock() = place;
+    }
+
+    /// Sends an assignment.
+    pub(crate) fn send_assignment(
+        &self,
+        assignment: Assignment,
+        now_ms: u64,
+    ) -> Result<(), TrySendError<ToNode>> {
+        let key = LeaseKey { job: assignment.job, attempt: assignment.attempt };
+        // Before the node can answer.
+        self.running.sent(key, now_ms);
+        let sent = self.outbox.try_send(ToNode::Assign(assignment));
+        if sent.is_err() {
+            self.running.over(key);
+        }
+        sent
+    }
+
+    /// Tells the node to stop an attempt. A node that does not read misses it.
+    pub(crate) fn cancel(&self, key: LeaseKey) {
+        self.running.over(key);
+        self.outbox.try_send(ToNode::Cancel { key, reason: "the attempt is over" }).ok();
+    }
+
+    /// Notes that a sign of life is written now.
+    pub(crate) fn set_renewed(&self, now_ms: u64) {
+        self.renewed_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Whether the last sign of life was written so long ago; says so once.
+    pub(crate) fn is_renewal_due(&self, now_ms: u64, after_ms: u64) -> bool {
+        let before_ms = self.renewed_ms.load(Ordering::Relaxed);
+        let is_due = now_ms.saturating_sub(before_ms) >= after_ms;
+        let order = Ordering::Relaxed;
+        is_due && self.renewed_ms.compare_exchange(before_ms, now_ms, order, order).is_ok()
     }
 
     /// Queues the assignment with this fence for sending.
@@ -189,12 +300,12 @@ impl Nodes {
     pub(crate) fn attach(&self, node: LocalNode) -> bool {
         let mut by_id = self.by_id.write();
         if let Some(before) = by_id.get(&node.node) {
-            if before.place.epoch > node.place.epoch {
+            if before.epoch() > node.epoch() {
                 return false;
             }
             *node.cost.lock() = *before.cost.lock();
             before.close();
-            if before.place.epoch < node.place.epoch {
+            if before.epoch() < node.epoch() {
                 // If the outbox is full, its connection is being closed anyway.
                 before.outbox.try_send(ToNode::Superseded).ok();
             }
@@ -212,7 +323,7 @@ impl Nodes {
     /// Closes the connection of a node that has registered at another instance.
     pub(crate) fn supersede(&self, id: &NodeId, epoch: Epoch) {
         let mut by_id = self.by_id.write();
-        if by_id.get(id).is_some_and(|node| node.place.epoch < epoch)
+        if by_id.get(id).is_some_and(|node| node.epoch() < epoch)
             && let Some(before) = by_id.remove(id)
         {
             before.close();
@@ -220,10 +331,10 @@ impl Nodes {
         }
     }
 
-    /// Takes out a node's connection, if it is still this epoch's.
+    /// Takes out a node's connection, if this epoch is one of it.
     pub(crate) fn detach(&self, id: &NodeId, epoch: Epoch) -> Option<Arc<LocalNode>> {
         let mut by_id = self.by_id.write();
-        let node = by_id.get(id).filter(|node| node.place.epoch == epoch)?;
+        let node = by_id.get(id).filter(|node| node.has_epoch(epoch))?;
         node.close();
         by_id.remove(id)
     }

@@ -28,7 +28,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tracing::Instrument;
 
 use crate::live_jobs::{JobMessage, LiveJob};
-use crate::node::{Assignment, LocalNode, ToNode};
+use crate::node::{Assignment, LocalNode};
 use crate::request::{AttemptRecord, JobEnd, JobRequest};
 use crate::{Engine, Timer};
 
@@ -265,10 +265,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             stream: self.stream.is_on,
         };
         self.connection =
-            self.engine.nodes.get(&grant.node).filter(|node| node.place.epoch == grant.epoch);
+            self.engine.nodes.get(&grant.node).filter(|node| node.has_epoch(grant.epoch));
         self.sent_ms = now_ms;
         let is_sent = match &self.connection {
-            Some(node) => match node.outbox.try_send(ToNode::Assign(assignment)) {
+            Some(node) => match node.send_assignment(assignment, now_ms) {
                 Err(TrySendError::Full(_)) => {
                     self.engine.disconnect_slow(&grant.node, grant.epoch).await;
                     false

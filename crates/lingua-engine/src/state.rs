@@ -171,15 +171,26 @@ impl<S: Store, T: Timer> Engine<S, T> {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Closes a node's connection, if it is still this epoch's; its jobs are retried at once.
+    /// Closes a node's connection, if this epoch is one of it; its jobs are retried at once. The
+    /// record of a node that did not give its id goes.
     pub async fn disconnect(&self, node: &NodeId, epoch: Epoch) -> Result<(), NodeError> {
         let known = self.nodes.detach(node, epoch).ok_or(NodeError::NotRegistered)?;
-        self.set_offline(known.place).await
+        let place = known.place();
+        if known.is_named {
+            return self.sign_off_at(place, NodeCommand::Offline).await;
+        }
+        self.sign_off_at(place, NodeCommand::Retire).await?;
+        self.store.release(node, place.epoch).await?;
+        Ok(())
     }
 
-    /// Marks a node as offline in the store; its jobs are retried at once.
-    pub(crate) async fn set_offline(&self, place: Place) -> Result<(), NodeError> {
-        match self.store.set_state(place, NodeCommand::Offline).await? {
+    /// Signs a node off in the store; its jobs are retried at once.
+    pub(crate) async fn sign_off_at(
+        &self,
+        place: Place,
+        command: NodeCommand,
+    ) -> Result<(), NodeError> {
+        match self.store.set_state(place, command).await? {
             NodeCommandReply::Set { lost } => self.leases_lost(lost),
             NodeCommandReply::Stale => {}
         }

@@ -59,6 +59,7 @@ impl World {
                 fresh_ms: FRESH_MS,
                 version: None,
                 via: lingua_core::InstanceId::new("bench").unwrap(),
+                keep: lingua_store::contract::KeptLeases::NONE,
             };
             store.register(registration).await.unwrap();
             places.push(place);

@@ -3,7 +3,7 @@
 --
 -- KEYS     hot cold fresh nodes index leases due unpublished
 -- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 health or '', 6 7 8 load (cpu, gpu, memory;
---          thousandths), 9 cost_ms or '', 10 learned_ms, 11 jobs that it was learned from,
+--          thousandths) or '', 9 cost_ms or '', 10 learned_ms, 11 jobs that it was learned from,
 --          12 fresh_ms, 13 lease_ms, 14 overload bits of this load, 15… job attempt of each
 --          running job
 -- RETURNS  {'reregister'} or {'accepted', drain ordered, change or '', unknown}: unknown is the
@@ -15,13 +15,18 @@ local slot, epoch, first_job = tonumber(ARGV[3]), tonumber(ARGV[4]), 15
 
 local data = cold_record(cold, slot)
 if not data then return { 'reregister' } end
-local known, _, _, _, _, cost, old_gate, health, drain, offline, present, learned, learned_from =
-  unpack_from(COLD, data)
+local known, _, cpu, gpu, memory, cost, old_gate, health, drain, offline, present, learned,
+  learned_from = unpack_from(COLD, data)
 if present == 0 or known ~= epoch or offline == 1 then return { 'reregister' } end
 
 if ARGV[5] ~= '' then health = tonumber(ARGV[5]) end
 local state = state_of(health, drain, 0)
-local gate = state * STATE_UNIT + tonumber(ARGV[14])
+local overload = old_gate % STATE_UNIT
+if ARGV[6] ~= '' then
+  cpu, gpu, memory = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+  overload = tonumber(ARGV[14])
+end
+local gate = state * STATE_UNIT + overload
 if gate ~= old_gate then set_gate(index, slot, gate) end
 local used, max, flexibility, limit = counts_of(hot, slot)
 if ARGV[9] ~= '' then
@@ -35,8 +40,8 @@ elseif limit == 0 then
 end
 set_fresh(hot, fresh, slot, now + tonumber(ARGV[12]))
 call('SETRANGE', cold, slot * COLD_BYTES,
-  pack(COLD, epoch, now, tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), cost, gate,
-    health, drain, 0, 1, learned, learned_from))
+  pack(COLD, epoch, now, cpu, gpu, memory, cost, gate, health, drain, 0, 1, learned,
+    learned_from))
 
 local unknown = {}
 if #ARGV >= first_job then

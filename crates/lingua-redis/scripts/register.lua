@@ -5,10 +5,12 @@
 --          9 learned_ms, 10 jobs that it was learned from, 11 fresh_ms, 12 slots_max,
 --          13 flexibility, 14 overload bits of a node without load,
 --          15 capabilities: facts, '|', and the sets of the node, in order, separated by spaces,
---          16 version of its software, if it has reported one
+--          16 version of its software or '', 17 whether the node keeps all its leases (1 or 0),
+--          18… job attempt of each lease that it keeps if not all
 -- RETURNS  {'stale', highest epoch of the slot} or {'registered', change or '', lost, cost_ms,
 --          learned_ms, jobs}: lost is job attempt, repeated
--- WHY ATOMIC  the old epoch's leases end in the moment in which the new one can get its first
+-- WHY ATOMIC  the old epoch's leases end or move in the moment in which the new one can get its
+--             first. A lease has no epoch of its own, so one that is kept stays as it is
 local hot, cold, fresh, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, due = KEYS[6], KEYS[7]
 local slot, epoch, node = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
@@ -37,8 +39,15 @@ end
 
 local lost, overload = {}, old_gate % STATE_UNIT
 if not same then
-  lost = end_leases_of(hot, leases, due, slot, used)
-  cpu, gpu, memory, used, overload = 0, 0, 0, 0, tonumber(ARGV[14])
+  if old_node ~= node then
+    lost = end_leases_of(hot, leases, due, slot, used)
+  elseif ARGV[17] == '0' then
+    local kept = {}
+    for i = 18, #ARGV, 2 do kept[ARGV[i]] = tonumber(ARGV[i + 1]) end
+    lost = end_leases_of(hot, leases, due, slot, used, kept)
+  end
+  used = used - #lost / 2
+  cpu, gpu, memory, overload = 0, 0, 0, tonumber(ARGV[14])
 end
 -- A drain command survives the node's reconnect, but not the node.
 local drain = 0
@@ -74,7 +83,7 @@ call('SETRANGE', cold, slot * COLD_BYTES,
   pack(COLD, epoch, now, cpu, gpu, memory, cost, gate, health, drain, 0, 1, learned,
     learned_from))
 call('HSET', nodes, slot, ARGV[6], slot .. 'c', capabilities)
-if ARGV[16] then
+if ARGV[16] ~= '' then
   call('HSET', nodes, slot .. 'v', ARGV[16])
 else
   call('HDEL', nodes, slot .. 'v')

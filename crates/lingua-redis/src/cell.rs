@@ -18,8 +18,8 @@ use lingua_core::{
 };
 use lingua_store::Result;
 use lingua_store::contract::{
-    CellRecord, CommitReply, ExpiredLease, Freed, HeartbeatReply, HeartbeatRequest, LapsedNode,
-    LeaseKey, LeasePhase, NodeCommand, NodeCommandReply, NodeSpeed, Place, ReapReply,
+    CellRecord, CommitReply, ExpiredLease, Freed, HeartbeatReply, HeartbeatRequest, KeptLeases,
+    LapsedNode, LeaseKey, LeasePhase, NodeCommand, NodeCommandReply, NodeSpeed, Place, ReapReply,
     RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply, ReserveRequest,
 };
 use redis::Value;
@@ -51,6 +51,10 @@ const REAP_MAX: usize = 1 << 20;
 impl RedisStore {
     pub(crate) async fn register(&self, r: RegisterRequest) -> Result<RegisterReply> {
         let rule = self.options.rules.semantic;
+        let (keep_all, kept) = match &r.keep {
+            KeptLeases::All => (true, vec![]),
+            KeptLeases::Only(keys) => (false, keys.iter().map(lease_args).collect()),
+        };
         let args = (
             place_args(r.place),
             r.node.as_str(),
@@ -62,7 +66,8 @@ impl RedisStore {
             r.profile.flexibility(rule),
             self.overload(Load::default()),
             profile::encode(&r.profile, rule),
-            r.version.as_deref(),
+            r.version.as_deref().unwrap_or_default(),
+            (u8::from(keep_all), kept),
         );
         let keys = self.keys.cell(r.place.cell).all();
         let mut reply: ScriptReply = self.call(&REGISTER, &keys, args).await?;
@@ -80,14 +85,17 @@ impl RedisStore {
         let (renewable, too_many) =
             request.running.split_at(request.running.len().min(RUNNING_MAX));
         let running: Vec<_> = renewable.iter().map(lease_args).collect();
+        let load = Resource::ALL.map(|resource| {
+            request.load.map_or(String::new(), |load| load.permille(resource).to_string())
+        });
         let args = (
             place_args(request.place),
             request.health.map_or(String::new(), |h| health_code(h).to_string()),
-            &Resource::ALL.map(|resource| request.load.permille(resource)),
+            &load,
             request.speed.map(speed_args).unwrap_or_default(),
             span(request.fresh_ms),
             span(request.lease_ms),
-            self.overload(request.load),
+            self.overload(request.load.unwrap_or_default()),
             running,
         );
         let keys = self.keys.cell(cell).all();

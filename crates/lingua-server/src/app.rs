@@ -18,6 +18,7 @@ use lingua_wire::ErrorCode;
 use prometheus_client::registry::Registry;
 use swagger_ui_dist::{ApiDefinition, OpenApiSource};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::auth::Role;
 use crate::guard::guarded;
@@ -48,6 +49,8 @@ pub(crate) struct AppState<S, T> {
     pub(crate) metrics: ServerMetrics,
     pub(crate) sessions: Sessions<S, T>,
     pub(crate) limiter: Option<Limiter>,
+    /// Tells the sockets that the server stops.
+    pub(crate) stop: watch::Sender<bool>,
 }
 
 /// The argument through which a route gets the app.
@@ -63,7 +66,8 @@ impl<S: Store, T: Timer> Server<S, T> {
         let job_ids = JobIdSource::new(move || JobId::new(new_number(clock.now_ms())));
         let rules = SessionOptions { wait_ms: options.default_wait_ms, ..options.session.rules };
         let sessions = Sessions::new(engine.clone(), rules, job_ids, metrics.sessions.clone());
-        let state = AppState { engine, options, registry, metrics, sessions, limiter };
+        let stop = watch::Sender::new(false);
+        let state = AppState { engine, options, registry, metrics, sessions, limiter, stop };
         Self { app: Arc::new(state) }
     }
 
@@ -82,8 +86,15 @@ impl<S: Store, T: Timer> Server<S, T> {
             stop: Duration::from_millis(options.stop_ms),
             tls: options.tls.as_ref().map(Tls::acceptor),
         };
-        let open = self.app.metrics.clients.clone();
+        let (app, stop) = (Arc::clone(&self.app), limits.stop);
+        let open = app.metrics.clients.clone();
+        let shutdown = async {
+            shutdown.await;
+            app.stop.send_replace(true);
+        };
         listen::serve(listener, router(self.app), limits, open, shutdown).await;
+        // Every socket holds a receiver until its close frame is sent.
+        tokio::time::timeout(stop, app.stop.closed()).await.ok();
         Ok(())
     }
 }

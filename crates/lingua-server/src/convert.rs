@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use lingua_core::job::{JobSpec, JobState, Payload};
-use lingua_core::{Attempt, JobId, Lang, SemanticRule, Service, Source};
+use lingua_core::{Attempt, JobId, Lang, NodeState, SemanticRule, Service, Source};
 use lingua_engine::node::Assignment;
 use lingua_engine::request::{AttemptRecord, JobRequest, JobStatus, ResultJson};
 use lingua_store::contract as store;
@@ -86,6 +86,11 @@ fn two_way_of(spec: &JobSpec) -> Option<Vec<Lang>> {
     }
 }
 
+/// The attempt that a message names.
+pub(crate) fn lease_key(job: JobRef) -> store::LeaseKey {
+    store::LeaseKey { job: job.job_id, attempt: job.attempt_id }
+}
+
 pub(crate) fn job_ref(key: store::LeaseKey) -> JobRef {
     JobRef { job_id: key.job, attempt_id: key.attempt }
 }
@@ -162,10 +167,11 @@ pub(crate) fn timings(job: &JobStatus) -> Timings {
 /// A node as people see it.
 pub(crate) fn node_view(n: &store::NodeRecord, now_ms: u64, rule: SemanticRule) -> view::NodeView {
     let caps = n.profile.capabilities();
+    let fresh = now_ms <= n.fresh_until_ms;
     view::NodeView {
         node_id: n.node.clone(),
         state: n.state,
-        fresh: now_ms <= n.fresh_until_ms,
+        fresh,
         used: n.used.into(),
         max: n.profile.slots_max().into(),
         epoch: n.place.epoch,
@@ -181,5 +187,7 @@ pub(crate) fn node_view(n: &store::NodeRecord, now_ms: u64, rule: SemanticRule) 
         drain_ordered: n.drain_ordered,
         version: n.version.as_deref().map(str::to_owned),
         last_heartbeat_ms: n.heartbeat_ms,
+        silent_ms: (!fresh || n.state == NodeState::Offline)
+            .then(|| now_ms.saturating_sub(n.heartbeat_ms)),
     }
 }

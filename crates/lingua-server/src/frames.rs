@@ -6,11 +6,23 @@ use axum::extract::ws::{CloseFrame, Message as Frame, Utf8Bytes, WebSocket, WebS
 use lingua_wire::scheduler::ErrorMessage;
 use lingua_wire::{ErrorCode, Message, to_json};
 use serde::Serialize;
+use tokio::sync::watch;
+use tokio_tungstenite::tungstenite;
 
 use crate::reply::ApiError;
 
 /// Bytes read at a time: with many idle nodes the usual 128 KiB would be most of the memory.
 const BUFFER_BYTES: usize = 4 << 10;
+
+/// How long a peer may take to read the last frames and to close its side.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Codes of close frames.
+pub(crate) const NORMAL: u16 = 1000;
+pub(crate) const GOING_AWAY: u16 = 1001;
+const POLICY: u16 = 1008;
+const TOO_BIG: u16 = 1009;
+const TRY_AGAIN: u16 = 1013;
 
 /// The socket is closed, or has to be.
 pub(crate) struct Closed;
@@ -28,18 +40,29 @@ pub(crate) async fn first_text(
     limit_ms: u64,
     expected: &str,
 ) -> Result<Utf8Bytes, ApiError> {
+    let invalid = |detail: String| ApiError::new(ErrorCode::InvalidRequest, detail);
+    let first_has_to_be = || format!("the first frame has to be a {expected}, as text");
     let first = async {
         loop {
             match socket.recv().await {
                 Some(Ok(Frame::Text(first))) => return Ok(first),
                 Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
-                _ => return Err(format!("the first frame has to be a {expected}, as text")),
+                Some(Err(failed)) => match too_big(&failed) {
+                    Some(failed) => return Err(failed),
+                    None => return Err(invalid(first_has_to_be())),
+                },
+                _ => return Err(invalid(first_has_to_be())),
             }
         }
     };
     let first = tokio::time::timeout(Duration::from_millis(limit_ms), first).await;
-    let late = |_| Err(format!("no {expected} within {limit_ms} ms; connect again, send it"));
-    first.unwrap_or_else(late).map_err(|detail| ApiError::new(ErrorCode::InvalidRequest, detail))
+    let late = || invalid(format!("no {expected} within {limit_ms} ms; connect again, send it"));
+    first.unwrap_or_else(|_| Err(late()))
+}
+
+/// Waits until the server stops.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
+    stop.wait_for(|stop| *stop).await.ok();
 }
 
 /// A message as a frame.
@@ -54,10 +77,39 @@ pub(crate) fn error(error: &ApiError, fatal: bool) -> Frame {
 
 /// Sends a fatal error and closes the socket. The peer may be gone already.
 pub(crate) async fn close_with(socket: &mut WebSocket, failed: &ApiError) {
-    socket.send(error(failed, true)).await.ok();
-    close(socket, 1008, failed.code().as_str()).await;
+    let sending = socket.send(error(failed, true));
+    tokio::time::timeout(CLOSE_LIMIT, sending).await.ok();
+    close(socket, close_code(failed.code()), failed.code().as_str()).await;
 }
 
+/// Sends a close frame, or the answer to the peer's, and reads until the peer has closed too.
 pub(crate) async fn close(socket: &mut WebSocket, code: u16, reason: &'static str) {
-    socket.send(Frame::Close(Some(CloseFrame { code, reason: reason.into() }))).await.ok();
+    let closing = async {
+        // Fails if the peer has sent one: then reading sends the answer.
+        socket.send(Frame::Close(Some(CloseFrame { code, reason: reason.into() }))).await.ok();
+        while let Some(Ok(_)) = socket.recv().await {}
+    };
+    tokio::time::timeout(CLOSE_LIMIT, closing).await.ok();
+}
+
+/// The code in the close frame after a fatal error.
+fn close_code(error: ErrorCode) -> u16 {
+    match error {
+        ErrorCode::PayloadTooLarge => TOO_BIG,
+        ErrorCode::RateLimited | ErrorCode::FleetFull | ErrorCode::SchedulerDependencyDown => {
+            TRY_AGAIN
+        }
+        _ => POLICY,
+    }
+}
+
+/// The error of a message that is longer than allowed; `None` if the socket failed otherwise.
+pub(crate) fn too_big(failed: &axum::Error) -> Option<ApiError> {
+    let source = std::error::Error::source(failed)?;
+    match source.downcast_ref::<tungstenite::Error>()? {
+        tungstenite::Error::Capacity(why) => {
+            Some(ApiError::new(ErrorCode::PayloadTooLarge, why.to_string()))
+        }
+        _ => None,
+    }
 }

@@ -30,6 +30,7 @@ mod convert;
 mod frames;
 mod guard;
 pub mod limit;
+mod linger;
 mod listen;
 mod metrics;
 mod openapi;

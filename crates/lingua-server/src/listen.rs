@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
+use crate::linger::Lingering;
 use crate::metrics::ConnectionCount;
 
 /// Pause after a failed accept, which mostly means that the process has no file descriptor left.
@@ -107,7 +108,8 @@ impl Connection {
             request.extensions_mut().insert(ConnectInfo(peer));
             router.clone().call(request)
         });
-        let connection = http.serve_connection(TokioIo::new(io), service).with_upgrades();
+        let connection =
+            http.serve_connection(TokioIo::new(Lingering::new(io)), service).with_upgrades();
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             biased;

@@ -35,7 +35,9 @@ use lingua_wire::{ErrorCode, RequestError};
 
 use crate::app::{App, Shared};
 use crate::auth::{TokenHash, new_token};
-use crate::frames::{self, Closed, close, close_with, first_text, limited, text};
+use crate::frames::{
+    self, Closed, GOING_AWAY, NORMAL, close, close_with, first_text, limited, text,
+};
 use crate::metrics::ConnectionCount;
 use crate::reply::ApiError;
 use crate::routes::jobs::new_number;
@@ -149,13 +151,20 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
     async fn run(mut self) {
         let mut ping = tokio::time::interval(PING);
         let mut unanswered_pings = 0;
+        let mut stop = self.app.stop.subscribe();
         loop {
             let step = tokio::select! {
                 frame = self.socket.next() => {
                     unanswered_pings = 0;
                     match frame {
                         Some(Ok(frame)) => self.on_frame(frame).await,
-                        _ => Err(Closed),
+                        Some(Err(error)) => {
+                            if let Some(error) = frames::too_big(&error) {
+                                close_with(&mut self.socket, &error).await;
+                            }
+                            Err(Closed)
+                        }
+                        None => Err(Closed),
                     }
                 }
                 output = self.session.next() => self.on_output(output).await,
@@ -165,6 +174,10 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
                         true => Err(Closed),
                         false => self.send(Frame::Ping(Bytes::new())).await,
                     }
+                }
+                () = frames::stopped(&mut stop) => {
+                    close(&mut self.socket, GOING_AWAY, "stopping").await;
+                    Err(Closed)
                 }
             };
             if step.is_err() {
@@ -201,7 +214,7 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
     async fn close(&mut self, reason: CloseReason) {
         let error = match reason {
             CloseReason::Ended | CloseReason::Abandoned => {
-                return close(&mut self.socket, 1000, "session_end").await;
+                return close(&mut self.socket, NORMAL, "session_end").await;
             }
             CloseReason::Superseded => {
                 let detail = "another connection has resumed this session";
@@ -221,7 +234,10 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
             Frame::Text(message) => self.on_message(&message),
             Frame::Binary(audio) => self.on_audio(audio),
             Frame::Ping(_) | Frame::Pong(_) => Ok(()),
-            Frame::Close(_) => return Err(Closed),
+            Frame::Close(_) => {
+                close(&mut self.socket, NORMAL, "").await;
+                return Err(Closed);
+            }
         };
         let Err(failed) = taken else { return Ok(()) };
         if matches!(failed.code(), ErrorCode::RateLimited | ErrorCode::StaleEpoch) {

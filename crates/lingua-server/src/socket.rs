@@ -12,10 +12,9 @@ use axum::body::Bytes;
 use axum::extract::ws::{Message as Frame, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use lingua_core::NodeId;
 use lingua_core::job::AttemptReport;
-use lingua_engine::handle::{NodeRegistration, RegisteredNode};
-use lingua_engine::node::ToNode;
+use lingua_core::{NodeId, NodeState};
+use lingua_engine::node::{RegisteredNode, ToNode};
 use lingua_engine::{NodeError, Timer};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
@@ -28,7 +27,9 @@ use tokio::sync::mpsc;
 
 use crate::app::{App, Shared};
 use crate::convert;
-use crate::frames::{self, Closed, close_with, first_text, limited, text};
+use crate::frames::{
+    self, Closed, GOING_AWAY, NORMAL, close, close_with, first_text, limited, text,
+};
 use crate::metrics::ConnectionCount;
 use crate::reply::ApiError;
 use crate::routes::nodes::{log_registered, pass_heartbeat, read_registration};
@@ -57,55 +58,99 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
 }
 
 async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket) {
-    let (node, registered, inbox) = match register(app, &mut socket).await {
+    let (node, registered, channel) = match register(app, &mut socket).await {
         Ok(registered) => registered,
         Err(error) => return close_with(&mut socket, &error).await,
     };
     let epoch = registered.place.epoch;
-    let reply = Registered {
-        node_id: node.clone(),
-        epoch,
-        heartbeat_interval_ms: registered.heartbeat_ms,
-        pairs: registered.pairs as u64,
+    let (outbox, inbox) = channel;
+    let ending = match socket.send(registered_frame(&node, &registered)).await {
+        Ok(()) => {
+            let connection = NodeConnection {
+                app,
+                node: node.clone(),
+                outbox,
+                socket: &mut socket,
+                pending_result: None,
+                is_renewed: true,
+            };
+            connection.run(inbox, registered.heartbeat_ms).await
+        }
+        Err(_) => Ending::Gone,
     };
-    if socket.send(text(&reply)).await.is_ok() {
-        let connection = NodeConnection { app, node: node.clone(), socket, pending_result: None };
-        connection.run(inbox, registered.heartbeat_ms).await;
-    }
-    // An error means that the node is no longer registered with this epoch.
+    // Before the peer has closed its side: its jobs must not wait for that. An error means that
+    // the node is no longer registered with this connection.
     app.engine.disconnect(&node, epoch).await.ok();
     tracing::info!(node_id = %node, epoch = epoch.0, "node disconnected");
+    match ending {
+        Ending::Gone => {}
+        Ending::Close(code, reason) => close(&mut socket, code, reason).await,
+        Ending::Failed(error) => close_with(&mut socket, &error).await,
+    }
+}
+
+/// Why a node's connection ends, and what the node is told.
+enum Ending {
+    /// It cannot be told anything.
+    Gone,
+    /// A close frame with this code and reason.
+    Close(u16, &'static str),
+    /// An error, then a close frame.
+    Failed(Box<ApiError>),
+}
+
+impl From<Closed> for Ending {
+    fn from(_: Closed) -> Self {
+        Self::Gone
+    }
+}
+
+type Channel = (mpsc::WeakSender<ToNode>, mpsc::Receiver<ToNode>);
+
+fn registered_frame(node: &NodeId, registered: &RegisteredNode) -> Frame {
+    text(&Registered {
+        node_id: node.clone(),
+        epoch: registered.place.epoch,
+        heartbeat_interval_ms: registered.heartbeat_ms,
+        pairs: registered.pairs as u64,
+    })
 }
 
 /// Reads the first message and registers the node.
 async fn register<S: Store, T: Timer>(
     app: &App<S, T>,
     socket: &mut WebSocket,
-) -> Result<(NodeId, RegisteredNode, mpsc::Receiver<ToNode>), ApiError> {
+) -> Result<(NodeId, RegisteredNode, Channel), ApiError> {
     let first = first_text(socket, app.options.first_message_ms, "`register` message").await?;
     let NodeMessage::Register(register) = NodeMessage::parse(&first)? else {
-        return Err(RequestError::invalid("type", "the first message has to be 'register'").into());
+        let detail = "this connection has no node yet; send `register` first";
+        return Err(ApiError::new(ErrorCode::NodeNotRegistered, detail));
     };
-    let (node, profile, health, version) = read_registration(register)?;
     let (outbox, inbox) = mpsc::channel(app.engine.options().bounds.outbox_max);
-    let registration = NodeRegistration { node: node.clone(), profile, health, version, outbox };
+    let weak = outbox.downgrade();
+    let registration = read_registration(register, outbox)?;
+    let node = registration.node.clone();
     let registered = app.engine.register(registration).await?;
     log_registered(&node, &registered);
-    Ok((node, registered, inbox))
+    Ok((node, registered, (weak, inbox)))
 }
 
 /// Fails if the node does not read.
-async fn in_time(writing: impl Future<Output = Result<(), Closed>>) -> Result<(), Closed> {
-    tokio::time::timeout(WRITE_LIMIT, writing).await.unwrap_or(Err(Closed))
+async fn in_time<E: From<Closed>>(writing: impl Future<Output = Result<(), E>>) -> Result<(), E> {
+    tokio::time::timeout(WRITE_LIMIT, writing).await.unwrap_or(Err(Closed.into()))
 }
 
 /// The socket of a registered node.
 struct NodeConnection<'a, S, T> {
     app: &'a App<S, T>,
     node: NodeId,
-    socket: WebSocket,
+    /// Not a sender of its own: when the engine drops the node, the inbox ends.
+    outbox: mpsc::WeakSender<ToNode>,
+    socket: &'a mut WebSocket,
     /// A result whose audio is the next frame.
     pending_result: Option<PendingResult>,
+    /// Whether a heartbeat has come since the last ping.
+    is_renewed: bool,
 }
 
 struct PendingResult {
@@ -115,9 +160,10 @@ struct PendingResult {
 }
 
 impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
-    async fn run(mut self, mut inbox: mpsc::Receiver<ToNode>, heartbeat_ms: u64) {
+    async fn run(mut self, mut inbox: mpsc::Receiver<ToNode>, heartbeat_ms: u64) -> Ending {
         let mut ping = tokio::time::interval(Duration::from_millis(heartbeat_ms));
         let mut silent_heartbeats = 0;
+        let mut stop = self.app.stop.subscribe();
         loop {
             let step = tokio::select! {
                 frame = self.socket.next() => {
@@ -131,15 +177,17 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
                         tokio::task::yield_now().await;
                         in_time(self.write_ready(message, &mut inbox)).await
                     }
-                    None => Err(Closed),
+                    // It was signed off elsewhere.
+                    None => Err(Ending::Failed(Box::new(NodeError::NotRegistered.into()))),
                 },
                 _ = ping.tick() => {
                     silent_heartbeats += 1;
                     in_time(self.ping(silent_heartbeats)).await
                 }
+                () = frames::stopped(&mut stop) => Err(Ending::Close(GOING_AWAY, "stopping")),
             };
-            if step.is_err() {
-                return;
+            if let Err(ending) = step {
+                return ending;
             }
         }
     }
@@ -148,7 +196,7 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
     async fn read_ready(
         &mut self,
         first: Option<Result<Frame, axum::Error>>,
-    ) -> Result<(), Closed> {
+    ) -> Result<(), Ending> {
         let mut frame = first;
         for _ in 0..BATCH {
             self.read(frame).await?;
@@ -160,23 +208,32 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         self.read(frame).await
     }
 
-    async fn read(&mut self, frame: Option<Result<Frame, axum::Error>>) -> Result<(), Closed> {
+    async fn read(&mut self, frame: Option<Result<Frame, axum::Error>>) -> Result<(), Ending> {
         match frame {
             Some(Ok(frame)) => in_time(self.on_frame(frame)).await,
             Some(Err(error)) => {
                 tracing::debug!(node_id = %self.node, %error, "node socket failed");
-                Err(Closed)
+                Err(frames::too_big(&error).map_or(Ending::Gone, |e| Ending::Failed(Box::new(e))))
             }
-            None => Err(Closed),
+            None => Err(Ending::Gone),
         }
     }
 
-    async fn ping(&mut self, silent_heartbeats: u32) -> Result<(), Closed> {
+    /// Pings the node. If it has answered the last ping and sent no heartbeat since, that answer
+    /// is its sign of life.
+    async fn ping(&mut self, silent_heartbeats: u32) -> Result<(), Ending> {
         if silent_heartbeats > SILENT_HEARTBEATS {
             tracing::info!(node_id = %self.node, "node sends nothing; disconnecting it");
-            return Err(Closed);
+            return Err(Ending::Gone);
         }
-        self.send(Frame::Ping(Bytes::new())).await
+        if !std::mem::take(&mut self.is_renewed) && silent_heartbeats == 1 {
+            match self.app.engine.touch(&self.node).await {
+                // The store is away: the next ping tries again.
+                Ok(()) | Err(NodeError::Store(_)) => {}
+                Err(error) => return Err(Ending::Failed(Box::new(error.into()))),
+            }
+        }
+        Ok(self.send(Frame::Ping(Bytes::new())).await?)
     }
 
     /// Writes this message and those that wait behind it, then flushes once.
@@ -184,16 +241,16 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         &mut self,
         first: ToNode,
         inbox: &mut mpsc::Receiver<ToNode>,
-    ) -> Result<(), Closed> {
+    ) -> Result<(), Ending> {
         let mut next = Some(first);
         for _ in 0..BATCH {
             let Some(message) = next.take().or_else(|| inbox.try_recv().ok()) else { break };
             self.write(message).await?;
         }
-        self.socket.flush().await.map_err(|_| Closed)
+        self.socket.flush().await.map_err(|_| Ending::Gone)
     }
 
-    async fn write(&mut self, message: ToNode) -> Result<(), Closed> {
+    async fn write(&mut self, message: ToNode) -> Result<(), Ending> {
         let frame = match message {
             ToNode::Assign(assignment) => {
                 let now_ms = self.app.engine.now_ms();
@@ -218,15 +275,19 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
                 text(&JobCancel { job_id: job, attempt_id: attempt, reason: reason.into() })
             }
             ToNode::Confirmed { key, accepted } => confirmation(key, accepted),
+            ToNode::AckRefused { key, why } => {
+                let detail = format!("ack of {} attempt {}: {why}", key.job, key.attempt);
+                frames::error(&ApiError::new(ErrorCode::StaleAttempt, detail), false)
+            }
+            ToNode::Registered(registered) => registered_frame(&self.node, &registered),
             ToNode::Drain => text(&Drain {}),
             ToNode::Superseded => {
                 let detail = "another connection registered this node id; this one is closed";
                 let error = ApiError::new(ErrorCode::StaleEpoch, detail);
-                close_with(&mut self.socket, &error).await;
-                return Err(Closed);
+                return Err(Ending::Failed(Box::new(error)));
             }
         };
-        self.feed(frame).await
+        Ok(self.feed(frame).await?)
     }
 
     async fn feed(&mut self, frame: Frame) -> Result<(), Closed> {
@@ -237,21 +298,24 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         self.socket.send(frame).await.map_err(|_| Closed)
     }
 
-    async fn on_frame(&mut self, frame: Frame) -> Result<(), Closed> {
+    async fn on_frame(&mut self, frame: Frame) -> Result<(), Ending> {
         let reply = match frame {
             Frame::Text(message) => self.on_message(&message).await,
             Frame::Binary(audio) => self.on_audio(&audio).await,
             Frame::Ping(_) | Frame::Pong(_) => Ok(None),
-            Frame::Close(_) => return Err(Closed),
+            Frame::Close(_) => return Err(Ending::Close(NORMAL, "")),
         };
         match reply {
             Ok(None) => Ok(()),
-            Ok(Some(Frame::Close(_))) => Err(Closed),
-            Ok(Some(reply)) => self.send(reply).await,
+            Ok(Some(Frame::Close(_))) => Err(Ending::Close(NORMAL, "bye")),
+            Ok(Some(reply)) => Ok(self.send(reply).await?),
             Err(error) => {
-                let fatal = error.code() == ErrorCode::StaleEpoch;
-                self.send(frames::error(&error, fatal)).await?;
-                if fatal { Err(Closed) } else { Ok(()) }
+                let is_over =
+                    matches!(error.code(), ErrorCode::StaleEpoch | ErrorCode::NodeNotRegistered);
+                if is_over {
+                    return Err(Ending::Failed(Box::new(error)));
+                }
+                Ok(self.send(frames::error(&error, false)).await?)
             }
         }
     }
@@ -265,15 +329,25 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         }
         match NodeMessage::parse(message)? {
             NodeMessage::Heartbeat(heartbeat) => {
+                self.is_own(heartbeat.node_id.as_ref())?;
                 let (cancel, drain) = pass_heartbeat(self.app, &self.node, &heartbeat).await?;
-                Ok(Some(text(&HeartbeatAck { cancel, drain })))
+                self.is_renewed = true;
+                let ack = text(&HeartbeatAck { cancel, drain });
+                if heartbeat.health == Some(NodeState::Offline) {
+                    // If the node is gone, it needs no answer.
+                    self.send(ack).await.ok();
+                    return Ok(Some(Frame::Close(None)));
+                }
+                Ok(Some(ack))
             }
             NodeMessage::JobAck(ack) => {
+                self.is_own(ack.node_id.as_ref())?;
                 engine.acked(ack.job_id, ack.report(self.node.clone()), false).await?;
                 Ok(None)
             }
             NodeMessage::JobDone(done) => self.on_done(done).await,
             NodeMessage::JobFail(fail) => {
+                self.is_own(fail.node_id.as_ref())?;
                 let key = LeaseKey { job: fail.job_id, attempt: fail.attempt_id };
                 let (report, retryable) = (fail.report(self.node.clone()), fail.is_retryable());
                 let reason = fail.reason.into_owned();
@@ -281,18 +355,41 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
                 confirm_ended(key, handled)
             }
             NodeMessage::JobPartial(partial) => {
+                self.is_own(partial.node_id.as_ref())?;
                 engine.partial(partial.job_id, partial.report(self.node.clone()), &partial.text);
                 Ok(None)
             }
             NodeMessage::Bye(_) => Ok(Some(Frame::Close(None))),
-            NodeMessage::Register(_) => {
-                let what = "this connection is registered; change capabilities in a heartbeat";
-                Err(RequestError::invalid("type", what).into())
+            NodeMessage::Register(mut register) => {
+                self.is_own(register.node_id.as_ref())?;
+                register.node_id = Some(self.node.clone());
+                let outbox = self.outbox.upgrade().ok_or(NodeError::NotRegistered)?;
+                let registration = read_registration(register, outbox)?;
+                let registered = engine.register_again(registration).await?;
+                log_registered(&self.node, &registered);
+                self.is_renewed = true;
+                Ok(Some(registered_frame(&self.node, &registered)))
             }
         }
     }
 
+    /// A connection speaks for its own node only.
+    fn is_own(&self, named: Option<&NodeId>) -> Result<(), ApiError> {
+        match named {
+            Some(named) if *named != self.node => {
+                let what = format!(
+                    "this connection belongs to node '{}', not to '{named}'; leave node_id out, \
+                     or open a connection of its own",
+                    self.node
+                );
+                Err(RequestError::invalid("node_id", &what).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn on_done(&mut self, done: JobDone<'_>) -> Result<Option<Frame>, ApiError> {
+        self.is_own(done.node_id.as_ref())?;
         let key = LeaseKey { job: done.job_id, attempt: done.attempt_id };
         let report = done.report(self.node.clone());
         let audio_bytes = done.result()?.and_then(|result| result.frame_bytes());

@@ -20,8 +20,8 @@ use lingua_store::conformance::fixture::{
     ACK_MS, FRESH_MS, RUN_MS, instance, key, node, pair, profile,
 };
 use lingua_store::contract::{
-    AssignRequest, AttemptOutcome, HeartbeatRequest, Incarnation, LeaseKey, NodeClass, NodeCommand,
-    NodeSpeed, Place, RegisterRequest, ReserveOutcome, ReserveRequest, Store,
+    AssignRequest, AttemptOutcome, HeartbeatRequest, Incarnation, KeptLeases, LeaseKey, NodeClass,
+    NodeCommand, NodeSpeed, Place, RegisterRequest, ReserveOutcome, ReserveRequest, Store,
 };
 use lingua_store::{Embedded, StoreLimits};
 
@@ -46,7 +46,8 @@ fn registration(n: usize, place: Place, profile: Arc<Profile>) -> RegisterReques
     let speed = NodeSpeed::assumed(800 + (n % 7) as u32 * 100);
     let health = Health::Ready;
     let (fresh_ms, version, via) = (FOREVER_MS, None, instance(1));
-    RegisterRequest { place, node: node(n), profile, health, speed, fresh_ms, version, via }
+    let (node, keep) = (node(n), KeptLeases::NONE);
+    RegisterRequest { place, node, profile, health, speed, fresh_ms, version, via, keep }
 }
 
 /// A store with this many cells of 100 nodes with 4 slots each.
@@ -201,7 +202,7 @@ fn bench_heartbeat(c: &mut Criterion) {
                 now(store.heartbeat(HeartbeatRequest {
                     place,
                     health: None,
-                    load,
+                    load: Some(load),
                     speed: Some(NodeSpeed::assumed(900)),
                     running: vec![],
                     fresh_ms: FRESH_MS,

@@ -118,6 +118,7 @@ macro_rules! conformance_rules {
             a_node_without_heartbeats_is_not_selected,
             a_heartbeat_changes_no_index_and_publishes_nothing,
             removed_languages_are_gone_at_once,
+            a_registration_keeps_the_leases_that_it_names,
             one_call_finds_the_only_free_slot,
             a_pin_to_a_dead_or_full_node_is_not_followed,
             a_repeated_reserve_takes_one_slot,

@@ -185,7 +185,7 @@ impl Cause {
 
     /// Whether the node may go on working unless it is told to stop.
     pub(super) fn leaves_node_working(self) -> bool {
-        matches!(self, Self::AckTimeout | Self::RunTimeout | Self::SendFailed)
+        matches!(self, Self::AckTimeout | Self::RunTimeout | Self::SendFailed | Self::NodeLost)
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::message::{AssignHead, BusMessage, Head, Text};
 use super::remote_jobs::RemoteJob;
 use crate::job_spec_codec;
-use crate::node::{Assignment, LocalNode, ToNode};
+use crate::node::{Assignment, LocalNode};
 use crate::request::JobRequest;
 use crate::runner::SEND_TICKET_MS;
 use crate::speech::Speech;
@@ -100,7 +100,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             return self.refuse_assignment(&owner, key);
         };
         let node = self.nodes.get(&head.node.0);
-        let Some(node) = node.filter(|node| node.place.epoch.0 == head.epoch) else {
+        let Some(node) = node.filter(|node| node.has_epoch(Epoch(head.epoch))) else {
             return self.refuse_assignment(&owner, key);
         };
         let times = self.options.times;
@@ -133,11 +133,11 @@ impl<S: Store, T: Timer> Engine<S, T> {
 
     fn send_assignment(&self, owner: &InstanceId, node: &Arc<LocalNode>, assignment: Assignment) {
         let key = LeaseKey { job: assignment.job, attempt: assignment.attempt };
-        let Err(error) = node.outbox.try_send(ToNode::Assign(assignment)) else { return };
+        let Err(error) = node.send_assignment(assignment, self.now_ms()) else { return };
         if let TrySendError::Full(_) = error {
             let (engine, node) = (self.handle(), Arc::clone(node));
             self.spawn_background(async move {
-                engine.disconnect_slow(&node.node, node.place.epoch).await;
+                engine.disconnect_slow(&node.node, node.place().epoch).await;
             });
         }
         self.refuse_assignment(owner, key);

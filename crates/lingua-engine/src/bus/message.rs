@@ -55,6 +55,8 @@ pub(crate) enum Head {
     Subscribe { for_ms: u64 },
     /// A job event.
     Event(JobEventHead),
+    /// A node that is registered there has called here.
+    NodeSeen(NodeSeen),
     /// A node that is registered there polls here.
     Poll { id: u64, node: Text<NodeId>, wait_ms: u64 },
     /// How many jobs there are for it, each in a message before this one; `None` if the node does
@@ -62,6 +64,18 @@ pub(crate) enum Head {
     PollReply { id: u64, jobs: Option<u32> },
     /// One of those jobs. Blobs as for an assignment.
     PolledJob { id: u64, assign: AssignHead },
+}
+
+/// A sign of life of a node at another instance than its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeSeen {
+    pub(crate) node: Text<NodeId>,
+    /// What it runs, if it has listed that.
+    #[serde(default)]
+    pub(crate) running: Option<Vec<AttemptKey>>,
+    /// Whether it has changed what it can do, its health or its load.
+    #[serde(default)]
+    pub(crate) is_changed: bool,
 }
 
 /// A job for a node.

@@ -78,8 +78,9 @@ impl<S: Store, T: Timer> Engine<S, T> {
         match head {
             Head::Assign(assign) => self.assign_here(from.clone(), &assign, &blobs),
             Head::Cancel { node, key } => {
-                let (key, reason) = (key.lease(), "the attempt is over");
-                self.send_to_node(&node.0, ToNode::Cancel { key, reason });
+                if let Some(node) = self.nodes.get(&node.0) {
+                    node.cancel(key.lease());
+                }
             }
             Head::Audio { node, key, at } => {
                 let key = key.lease();
@@ -125,6 +126,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
                     self.events.send(event).ok();
                 }
             }
+            Head::NodeSeen(seen) => self.on_node_seen(seen),
             Head::Poll { id, node, wait_ms } => self.on_poll(from, id, &node.0, wait_ms),
             Head::PolledJob { id, .. } => {
                 if let Some(pending) = self.bus.pending.lock().get_mut(&id) {

@@ -4,18 +4,21 @@
 //! gather where it registered, and the instance that it polls fetches them from there. If that
 //! instance is dead, the node has to register again.
 
-use lingua_core::{InstanceId, NodeId};
+use lingua_core::{Epoch, InstanceId, NodeId};
 use lingua_store::Store;
-use lingua_store::contract::NodeRecord;
+use lingua_store::contract::{LeaseKey, NodeRecord};
 
 use super::assign;
-use super::message::{BusMessage, Head, Text};
+use super::message::{BusMessage, Head, NodeSeen, Text};
 use crate::handle::{HeartbeatResult, NodeHeartbeat, changed_profile};
 use crate::node::Assignment;
 use crate::{Engine, NodeError, Timer};
 
 /// Longest poll that is passed on at a time.
 const POLL_MS_MAX: u64 = 30_000;
+
+/// Most nodes of other instances whose last call is remembered.
+const SEEN_MAX: usize = 16_384;
 
 /// How much later than asked the other instance may answer.
 const LATE_MS: u64 = 1_000;
@@ -41,13 +44,69 @@ impl<S: Store, T: Timer> Engine<S, T> {
         heartbeat: NodeHeartbeat,
     ) -> Result<HeartbeatResult, NodeError> {
         let record = self.node_elsewhere(&heartbeat.node).await?;
-        self.check_epoch(&heartbeat, record.place)?;
+        if let Some(epoch) = heartbeat.epoch.filter(|epoch| *epoch != record.place.epoch) {
+            return Err(self.refuse_epoch(epoch, record.place));
+        }
         if let Some(profile) = changed_profile(&heartbeat, &record.profile) {
             let health = heartbeat.health.unwrap_or(record.health);
             let record = NodeRecord { health, ..record.clone() };
             self.change_profile(&record, profile).await?;
         }
-        self.store_heartbeat(record.place, None, &record.profile, heartbeat).await
+        let listed = heartbeat.running.as_deref().unwrap_or_default();
+        let (place, profile) = (record.place, &record.profile);
+        let renewed = self.store_heartbeat(place, None, profile, &heartbeat, listed).await?;
+        let seen = NodeSeen {
+            node: Text(heartbeat.node.clone()),
+            running: heartbeat.running.as_ref().map(|r| r.iter().map(|&k| k.into()).collect()),
+            is_changed: heartbeat.health.is_some()
+                || heartbeat.load.is_some()
+                || heartbeat.profile.is_some(),
+        };
+        // Its own instance knows what it runs, and goes on with what it has said here.
+        self.send(&record.via, Head::NodeSeen(seen));
+        Ok(renewed.into_result(listed))
+    }
+
+    /// Tells the instance of a node that the node has called here, once in a heartbeat interval.
+    pub(crate) async fn seen_elsewhere(&self, node: &NodeId) -> Result<(), NodeError> {
+        let record = self.node_elsewhere(node).await?;
+        let now_ms = self.now_ms();
+        let mut seen = self.bus.seen_nodes.lock();
+        if seen.len() >= SEEN_MAX {
+            seen.clear();
+        }
+        let told_ms = seen.insert(node.clone(), now_ms);
+        if told_ms.is_some_and(|told| now_ms < told + self.options.times.heartbeat_ms) {
+            seen.extend(told_ms.map(|told| (node.clone(), told)));
+            return Ok(());
+        }
+        drop(seen);
+        let (node, running) = (Text(node.clone()), None);
+        self.send(&record.via, Head::NodeSeen(NodeSeen { node, running, is_changed: false }));
+        Ok(())
+    }
+
+    /// A node that is registered here has called at another instance.
+    pub(super) fn on_node_seen(&self, seen: NodeSeen) {
+        let Some(node) = self.nodes.get(&seen.node.0) else { return };
+        if let Some(listed) = seen.running {
+            let listed: Vec<LeaseKey> = listed.into_iter().map(|key| key.lease()).collect();
+            node.running.keep_listed(&listed, self.now_ms(), self.options.times.ack_ms);
+        }
+        self.touch_if_due(&node);
+        if !seen.is_changed {
+            return;
+        }
+        let engine = self.handle();
+        self.spawn_background(async move {
+            if let Ok(Some(record)) = engine.record_of(&node.node).await
+                && node.has_epoch(record.place.epoch)
+            {
+                *node.profile.write() = record.profile;
+                *node.health.lock() = record.health;
+                *node.load.lock() = record.load;
+            }
+        });
     }
 
     /// Fetches the jobs of a node that registered at another instance.
@@ -74,15 +133,13 @@ impl<S: Store, T: Timer> Engine<S, T> {
     /// Answers another instance that polls for a node which is registered here.
     pub(super) fn on_poll(&self, to: &InstanceId, id: u64, node: &NodeId, wait_ms: u64) {
         let engine = self.handle();
-        let local = self.nodes.get(node);
-        let polling = local.and_then(|local| Some((local.place.epoch, local.mailbox.clone()?)));
-        let Some((epoch, mailbox)) = polling else {
-            self.send(to, Head::PollReply { id, jobs: None });
-            return;
-        };
         let (to, node) = (to.clone(), node.clone());
         self.spawn_background(async move {
-            let jobs = mailbox.jobs(engine.timer.sleep(wait_ms.min(POLL_MS_MAX))).await;
+            let epoch = engine.nodes.get(&node).map_or(Epoch(0), |node| node.place().epoch);
+            let Ok(jobs) = engine.poll_here(&node, wait_ms.min(POLL_MS_MAX)).await else {
+                engine.send(&to, Head::PollReply { id, jobs: None });
+                return;
+            };
             for job in &jobs {
                 let (assign, blobs) = assign::encode(job, &node, epoch, 0, engine.now_ms());
                 engine.send(&to, BusMessage { head: Head::PolledJob { id, assign }, blobs });

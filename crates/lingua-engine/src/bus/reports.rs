@@ -5,7 +5,7 @@
 //! over needs the report too. Only then is it confirmed to the node.
 
 use lingua_core::job::{Refusal, Stage};
-use lingua_core::{Attempt, InstanceId, JobId};
+use lingua_core::{Attempt, InstanceId, JobId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::{JobRecord, LeaseKey};
 
@@ -65,7 +65,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let is_final = !matches!(report.kind, ReportKind::Acked);
         let remote = self.bus.remote_jobs.lock().get(key);
         let owner = match &remote {
-            Some(remote) if !is_final && !wait => {
+            Some(remote) if !is_final && !wait && self.is_expected(&report.report.node, key) => {
                 // If this message is lost, the ACK timer rings and the job is assigned again.
                 self.send(&remote.owner, report_head(0, job, &report));
                 return Ok(());
@@ -89,19 +89,25 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let is_forwarded = self.spawn_background(async move {
             let counted = engine.forward(job, &report, owner, remote).await;
             // A report without a verdict is not confirmed: the node keeps it.
-            if is_final
-                && !matches!(counted, Err(NodeError::Store(_)))
-                && let Some(local) = engine.nodes.get(&node)
-            {
-                let accepted = counted.is_ok();
-                local.outbox.try_send(ToNode::Confirmed { key, accepted }).ok();
-            }
+            let Some(local) = engine.nodes.get(&node) else { return };
+            let message = match counted {
+                Err(NodeError::Store(_)) => return,
+                counted if is_final => ToNode::Confirmed { key, accepted: counted.is_ok() },
+                Err(NodeError::Refused(why)) => ToNode::AckRefused { key, why },
+                _ => return,
+            };
+            local.outbox.try_send(message).ok();
         });
         let (what, limit) = ("reports on their way to other instances", super::BACKGROUND_MAX);
         match is_forwarded {
             true => Ok(()),
             false => Err(lingua_store::StoreError::LimitReached { what, limit }.into()),
         }
+    }
+
+    /// Whether a node here has this attempt and was not told to stop it.
+    fn is_expected(&self, node: &NodeId, key: LeaseKey) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.running.has(key))
     }
 
     /// Forwards a report to the job's owner until an instance has answered.

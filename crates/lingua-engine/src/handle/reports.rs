@@ -5,6 +5,7 @@
 use lingua_core::JobId;
 use lingua_core::job::AttemptReport;
 use lingua_store::Store;
+use lingua_store::contract::LeaseKey;
 use tokio::sync::oneshot;
 
 use crate::bus::not_live;
@@ -79,6 +80,13 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 
     async fn report(&self, job: JobId, report: NodeReport, wait: bool) -> Result<(), NodeError> {
+        if let Some(node) = self.nodes.get(&report.report.node) {
+            let key = LeaseKey { job, attempt: report.report.attempt };
+            match report.is_last() {
+                true => node.running.over(key),
+                false => node.running.acked(key),
+            }
+        }
         let Some(live) = self.live.get(job) else {
             return Box::pin(self.report_elsewhere(job, report, wait)).await;
         };

@@ -10,7 +10,6 @@ use lingua_store::contract::{CommitReply, LeaseKey};
 
 use super::Runner;
 use crate::clock::Timer;
-use crate::node::ToNode;
 use crate::state::timed;
 
 impl<S: Store, T: Timer> Runner<S, T> {
@@ -89,8 +88,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 let key = LeaseKey { job: self.id(), attempt: *attempt };
                 match self.engine.nodes.get(&grant.node) {
                     Some(node) => {
-                        let cancel = ToNode::Cancel { key, reason: "the attempt is over" };
-                        node.outbox.try_send(cancel).ok();
+                        node.cancel(key);
                     }
                     None => self.engine.cancel_elsewhere(grant, key),
                 }

@@ -101,14 +101,19 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Some(VerdictTo::Peer { to, id }) => {
                 self.engine.send(&to, Head::Verdict { id, verdict: verdict.into() });
             }
-            None if report.is_last() => {
+            None => {
+                let key = LeaseKey { job: self.id(), attempt };
+                let message = match verdict {
+                    verdict if report.is_last() => {
+                        ToNode::Confirmed { key, accepted: verdict.is_ok() }
+                    }
+                    Err(why) => ToNode::AckRefused { key, why },
+                    Ok(()) => return,
+                };
                 if let Some(node) = self.connection_of(&report.report.node) {
-                    let key = LeaseKey { job: self.id(), attempt };
-                    let accepted = verdict.is_ok();
-                    node.outbox.try_send(ToNode::Confirmed { key, accepted }).ok();
+                    node.outbox.try_send(message).ok();
                 }
             }
-            None => {}
         }
     }
 

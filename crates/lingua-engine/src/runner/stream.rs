@@ -107,7 +107,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 self.stream.complete_ms = is_complete.then(|| self.engine.now_ms());
             }
             (Err(TrySendError::Full(_)), Some(node)) => {
-                self.engine.disconnect_slow(&node.node, node.place.epoch).await;
+                self.engine.disconnect_slow(&node.node, node.place().epoch).await;
             }
             // The node is gone, and a message about that is under way.
             (Err(_), _) => {}

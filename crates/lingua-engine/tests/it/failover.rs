@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use lingua_core::Attempt;
 use lingua_core::job::{JobState, Stage};
-use lingua_core::{Attempt, Load};
 use lingua_engine::NodeError;
 use lingua_engine::handle::NodeHeartbeat;
 use lingua_store::Store as _;
@@ -18,8 +18,8 @@ async fn pass(ms: u64) {
 }
 
 fn beat(node: &Node, running: Vec<LeaseKey>) -> NodeHeartbeat {
-    let (id, epoch) = (node.id.clone(), Some(node.epoch));
-    NodeHeartbeat { node: id, epoch, health: None, load: Load::default(), running, profile: None }
+    let (epoch, running) = (Some(node.epoch), Some(running));
+    NodeHeartbeat { epoch, running, ..NodeHeartbeat::of(node.id.clone()) }
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,14 +11,8 @@ use std::sync::Arc;
 use crate::world::{Habit, Node, World, done_by, error_of, job, job_with, profile};
 
 fn beat(node: &Node) -> NodeHeartbeat {
-    NodeHeartbeat {
-        node: node.id.clone(),
-        epoch: Some(node.epoch),
-        health: None,
-        load: Default::default(),
-        running: vec![],
-        profile: None,
-    }
+    let (epoch, running) = (Some(node.epoch), Some(vec![]));
+    NodeHeartbeat { epoch, running, ..NodeHeartbeat::of(node.id.clone()) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +130,7 @@ async fn a_heartbeat_can_change_what_a_node_can_do() {
     let japanese = profile("ja en", 1);
     let change = NodeHeartbeat { profile: Some(Arc::clone(&japanese)), ..beat(&node) };
     world.engine.heartbeat(change).await.unwrap();
-    assert_eq!(world.engine.profile_of(&node.id).await, Ok(japanese));
+    assert_eq!(world.engine.profile_of(&node.id).await.map(|known| known.0), Ok(japanese));
     assert_eq!(error_of(&world.translate(job(1, "zh:en")).await), "NO_CAPABLE_NODE");
     assert_eq!(done_by(&world.translate(job(2, "ja:en")).await), "a");
     world.engine.heartbeat(beat(&node)).await.unwrap();
@@ -152,13 +146,8 @@ async fn a_heartbeat_can_change_what_a_node_can_do() {
 async fn a_node_that_does_not_read_is_cut_off_and_its_jobs_go_elsewhere() {
     let world = World::new();
     let (outbox, _never_read) = tokio::sync::mpsc::channel(3);
-    let slow = lingua_engine::handle::NodeRegistration {
-        node: NodeId::new("slow").unwrap(),
-        profile: profile("zh en", 64),
-        health: Default::default(),
-        version: None,
-        outbox,
-    };
+    let name = NodeId::new("slow").unwrap();
+    let slow = lingua_engine::handle::NodeRegistration::new(name, profile("zh en", 64), outbox);
     let preferred = Some(slow.node.clone());
     world.engine.register(slow).await.unwrap();
     let quick = Node::works(&world, "quick", 8, 10).await;

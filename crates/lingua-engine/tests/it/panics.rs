@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lingua_core::job::{AttemptReport, JobState};
-use lingua_core::{Health, InstanceId, NodeId};
+use lingua_core::{InstanceId, NodeId};
 use lingua_engine::handle::{NodeRegistration, Waited};
 use lingua_engine::node::ToNode;
 use lingua_engine::options::EngineOptions;
@@ -48,8 +48,7 @@ async fn a_runner_that_panics_fails_its_job_and_releases_the_slot() {
     let running = tokio::spawn(service.run(std::future::pending()));
     let (outbox, mut inbox) = mpsc::channel(8);
     let node = NodeId::new("a").unwrap();
-    let (profile, health, version) = (profile("zh en", 1), Health::Ready, None);
-    let registration = NodeRegistration { node: node.clone(), profile, health, version, outbox };
+    let registration = NodeRegistration::new(node.clone(), profile("zh en", 1), outbox);
     engine.register(registration).await.unwrap();
 
     // In the search for a slot, and after the slot was taken.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use lingua_core::{Health, Load, NodeId, NodeState};
+use lingua_core::{Health, NodeId, NodeState};
 use lingua_engine::NodeError;
-use lingua_engine::handle::NodeHeartbeat;
+use lingua_engine::handle::{NodeHeartbeat, NodeRegistration};
 use lingua_store::contract::LeaseKey;
 
 use crate::bus::two;
@@ -12,14 +12,16 @@ use crate::world::{Habit, Node, World, job, profile};
 
 async fn register(world: &World, name: &str, health: Health) -> NodeId {
     let node = NodeId::new(name).expect("a name");
-    let (profile, version) = (profile("zh en", 2), Some(Arc::from("3.0")));
-    world.engine.register_polling(node.clone(), profile, health, version).await.expect("registers");
+    let (outbox, _) = tokio::sync::mpsc::channel(1);
+    let registration = NodeRegistration::new(node.clone(), profile("zh en", 2), outbox);
+    let version = Some(Arc::from("3.0"));
+    let registration = NodeRegistration { health, version, ..registration };
+    world.engine.register_polling(registration).await.expect("registers");
     node
 }
 
 fn heartbeat(node: &NodeId) -> NodeHeartbeat {
-    let (load, running) = (Load::default(), vec![]);
-    NodeHeartbeat { node: node.clone(), epoch: None, health: None, load, running, profile: None }
+    NodeHeartbeat { running: Some(vec![]), ..NodeHeartbeat::of(node.clone()) }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use lingua_core::job::{AttemptReport, JobSpec, JobState, Payload};
 use lingua_core::{
-    Attempt, Capabilities, Epoch, Health, InstanceId, JobId, Lang, LangSet, Load, Nmt, NodeId,
-    Profile, Service, ServiceSet,
+    Attempt, Capabilities, Epoch, InstanceId, JobId, Lang, LangSet, Nmt, NodeId, Profile, Service,
+    ServiceSet,
 };
 use lingua_engine::handle::{NodeHeartbeat, NodeRegistration, Waited};
 use lingua_engine::node::{Assignment, ToNode};
@@ -164,9 +164,9 @@ impl Node {
         let slots = profile.slots_max();
         let id = NodeId::new(name).expect("a name");
         let (outbox, inbox) = mpsc::channel(64);
-        let health = Health::Ready;
         let version = Some(Arc::from("3.0"));
-        let registration = NodeRegistration { node: id.clone(), profile, health, version, outbox };
+        let registration = NodeRegistration::new(id.clone(), profile, outbox);
+        let registration = NodeRegistration { version, ..registration };
         let registered = world.engine.register(registration).await.expect("registered");
         let most_at_once = Arc::new(AtomicU16::new(0));
         let jobs_done = Arc::new(AtomicU32::new(0));
@@ -276,9 +276,8 @@ impl Life {
                 }
                 _ = beats.tick() => {
                     let (node, epoch) = (life.id.clone(), Some(life.epoch));
-                    let (health, load, profile) = (None, Load::default(), None);
-                    let running = running.clone();
-                    let beat = NodeHeartbeat { node, epoch, health, load, running, profile };
+                    let running = Some(running.clone());
+                    let beat = NodeHeartbeat { epoch, running, ..NodeHeartbeat::of(node) };
                     life.engine.heartbeat(beat).await.ok();
                 }
             }

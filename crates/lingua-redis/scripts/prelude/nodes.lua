@@ -8,9 +8,9 @@ local function write_hot(hot, slot, cost, used, max, flexibility, limit)
     pack('<ddd', cost, floor(WEIGHT_UNIT / cost), room))
 end
 
--- Ends all leases of a slot, of which there are `left`; returns job, attempt of each. Reads the
--- whole cell, so it is for rare events.
-local function end_leases_of(hot, leases, due, slot, left)
+-- Ends the leases of a slot, of which there are `left`, except those in `kept` (job → attempt);
+-- returns job, attempt of each. Reads the whole cell, so it is for rare events.
+local function end_leases_of(hot, leases, due, slot, left, kept)
   local lost = {}
   if left == 0 then return lost end
   local all = call('HGETALL', leases)
@@ -18,9 +18,11 @@ local function end_leases_of(hot, leases, due, slot, left)
     if all[i] ~= LEASES_HEAD then
       local at, _, attempt = unpack_from(LEASE, all[i + 1])
       if at == slot then
-        end_lease(hot, leases, due, all[i], slot)
-        lost[#lost + 1] = all[i]
-        lost[#lost + 1] = attempt
+        if not kept or kept[all[i]] ~= attempt then
+          end_lease(hot, leases, due, all[i], slot)
+          lost[#lost + 1] = all[i]
+          lost[#lost + 1] = attempt
+        end
         left = left - 1
         if left == 0 then break end
       end

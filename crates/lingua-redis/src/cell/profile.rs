@@ -125,7 +125,7 @@ pub(super) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
     }
     let set = |langs: Vec<Lang>| langs.into_iter().collect::<LangSet>();
     let nmt = if any { Nmt::AnyToAny } else { Nmt::pairs(pairs) };
-    let caps = Capabilities::new(set(asr), set(semantic), set(tts), nmt, services)
+    let caps = Capabilities::restored(set(asr), set(semantic), set(tts), nmt, services)
         .map_err(|error| wrong(&error.to_string()))?;
     Profile::new(caps, slots_max.into(), public).map_err(|error| wrong(&error.to_string()))
 }

@@ -83,7 +83,13 @@ impl<H: Handler> Worker<H> {
                 let job = JobRef { job_id: end.job_id, attempt_id: end.attempt_id };
                 self.streams.end(job, end.bytes);
             }
-            SchedulerMessage::Registered(_) => {}
+            SchedulerMessage::Registered(registered) => {
+                // The scheduler's store had forgotten the node; the connection goes on.
+                let (node_id, epoch) = (&registered.node_id, registered.epoch);
+                tracing::info!(%node_id, %epoch, "registered again");
+                self.registered = Some(registered);
+                return self.send_heartbeat();
+            }
         }
         Ok(())
     }

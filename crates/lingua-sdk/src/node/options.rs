@@ -122,7 +122,7 @@ impl NodeOptions {
             ..CapabilityFields::default()
         };
         let version = Some(self.version.clone());
-        Register { node_id, version, health: Some(health), capability }
+        Register { node_id, version, health: Some(health), running: None, capability }
     }
 
     /// Finds what the scheduler would refuse, before it is asked.

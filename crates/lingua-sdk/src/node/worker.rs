@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lingua_core::NodeState;
 use lingua_wire::node::Heartbeat;
 use lingua_wire::scheduler::Registered;
 use rand::rngs::StdRng;
@@ -247,7 +248,7 @@ impl<H: Handler> Worker<H> {
         self.send(OutboundMessage::new(&Heartbeat {
             node_id: registered.map(|known| known.node_id.clone()),
             epoch: registered.map(|known| known.epoch),
-            health: Some(self.admission.health()),
+            health: Some(NodeState::of(self.admission.health(), false)),
             running: Some(self.admission.running()),
             ..Heartbeat::default()
         }))

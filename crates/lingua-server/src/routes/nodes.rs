@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, Query};
-use lingua_core::{Health, NodeId, NodeState, Profile};
-use lingua_engine::handle::{NodeHeartbeat, RegisteredNode};
-use lingua_engine::{NodeError, Timer};
+use lingua_core::{NodeId, NodeState};
+use lingua_engine::Timer;
+use lingua_engine::handle::{NodeHeartbeat, NodeRegistration};
+use lingua_engine::node::{Outbox, RegisteredNode};
 use lingua_store::Store;
-use lingua_store::contract::LeaseKey;
 use lingua_wire::node::{
     Heartbeat, HeartbeatResponse, JobAck, JobDone, JobFail, JobPartial, JobRef, Offline,
     OkResponse, Register, RegisterParts, RegisterResponse,
@@ -16,6 +16,7 @@ use lingua_wire::scheduler::NodeJobs;
 use lingua_wire::{ErrorCode, RequestError, parse};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tokio::sync::mpsc;
 
 use crate::app::{App, Shared};
 use crate::convert;
@@ -25,13 +26,14 @@ use crate::request::BodyBytes;
 /// How long a long poll waits if the node does not say.
 const POLL_MS: u64 = 30_000;
 
-/// A node's id, profile, health and version.
-type CheckedNode = (NodeId, Arc<Profile>, Health, Option<Arc<str>>);
-
 /// Checks a `register` message and logs the first steps of the registration.
-pub(crate) fn read_registration(register: Register) -> Result<CheckedNode, ApiError> {
-    let RegisterParts { node, profile, health, version } = register.into_parts()?;
+pub(crate) fn read_registration(
+    register: Register,
+    outbox: Outbox,
+) -> Result<NodeRegistration, ApiError> {
+    let RegisterParts { node, profile, health, version, running } = register.into_parts()?;
     tracing::info!(step = "register_start", "a node registers");
+    let is_named = node.is_some();
     let node = node.unwrap_or_else(new_node_id);
     tracing::info!(step = "register_id_generated", node_id = %node, "node has its id");
     let caps = profile.capabilities();
@@ -44,7 +46,9 @@ pub(crate) fn read_registration(register: Register) -> Result<CheckedNode, ApiEr
         "languages are valid"
     );
     tracing::info!(step = "register_store_write", node_id = %node, "writing to the store");
-    Ok((node, Arc::new(profile), health, version.map(Into::into)))
+    let (profile, version) = (Arc::new(profile), version.map(Into::into));
+    let running = running.into_iter().map(convert::lease_key).collect();
+    Ok(NodeRegistration { node, is_named, profile, health, version, running, outbox })
 }
 
 /// Logs the last steps of a registration.
@@ -68,9 +72,11 @@ pub(crate) fn node_id(text: &str) -> Result<NodeId, ApiError> {
 
 /// `POST /v1/node/register`
 pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
-    let (node, profile, health, version) = read_registration(parse(&body.0)?)?;
-    let registering = app.engine.register_polling(node.clone(), profile, health, version);
-    let registered = registering.await?;
+    // The engine makes an outbox of its own.
+    let (outbox, _) = mpsc::channel(1);
+    let registration = read_registration(parse(&body.0)?, outbox)?;
+    let (node, health) = (registration.node.clone(), registration.health);
+    let registered = app.engine.register_polling(registration).await?;
     log_registered(&node, &registered);
     Ok(json(&RegisterResponse {
         ok: true,
@@ -96,19 +102,21 @@ pub(crate) async fn pass_heartbeat<S: Store, T: Timer>(
     node: &NodeId,
     heartbeat: &Heartbeat,
 ) -> Result<(Vec<JobRef>, bool), ApiError> {
-    let current = app.engine.profile_of(node).await?;
-    let profile = heartbeat.capability_update(&current)?.map(Arc::new);
-    let running = heartbeat.running.iter().flatten();
-    let running = running.map(|r| LeaseKey { job: r.job_id, attempt: r.attempt_id }).collect();
+    let (profile, load) = app.engine.profile_of(node).await?;
+    let running = |running: &Vec<JobRef>| running.iter().copied().map(convert::lease_key).collect();
+    let is_offline = heartbeat.health == Some(NodeState::Offline);
     let heartbeat = NodeHeartbeat {
         node: node.clone(),
         epoch: heartbeat.epoch,
-        health: heartbeat.health,
-        load: heartbeat.load()?.unwrap_or_default(),
-        running,
-        profile,
+        health: heartbeat.health.and_then(NodeState::health),
+        load: heartbeat.load(load)?,
+        running: heartbeat.running.as_ref().map(running),
+        profile: heartbeat.capability_update(&profile)?.map(Arc::new),
     };
     let ack = app.engine.heartbeat(heartbeat).await?;
+    if is_offline {
+        app.engine.sign_off(node).await?;
+    }
     Ok((ack.cancel.into_iter().map(convert::job_ref).collect(), ack.drain))
 }
 
@@ -183,13 +191,11 @@ pub(crate) async fn fail<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes)
     Ok(json(&OkResponse::OK))
 }
 
-/// Fails unless the node is registered, at this instance or another.
+/// Fails unless the node is registered, at this instance or another. Its call is a sign of life.
 async fn registered_node<S: Store, T: Timer>(
     app: &App<S, T>,
     node: &NodeId,
 ) -> Result<NodeId, ApiError> {
-    match app.engine.is_registered(node).await? {
-        true => Ok(node.clone()),
-        false => Err(NodeError::NotRegistered.into()),
-    }
+    app.engine.seen(node).await?;
+    Ok(node.clone())
 }

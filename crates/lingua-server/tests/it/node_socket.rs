@@ -27,7 +27,7 @@ async fn a_node_has_to_register_first_and_in_time() {
     assert!(detail.starts_with("no `register` message within 100 ms"), "{detail}");
     let mut hasty = TestNode::connect(&server).await;
     hasty.send(json!({"type": "heartbeat"})).await;
-    is_refused(&mut hasty, "INVALID_REQUEST").await;
+    is_refused(&mut hasty, "NODE_NOT_REGISTERED").await;
     let mut binary = TestNode::connect(&server).await;
     binary.send_frame(Message::binary(&b"sound"[..])).await;
     is_refused(&mut binary, "INVALID_REQUEST").await;

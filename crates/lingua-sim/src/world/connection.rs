@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lingua_core::job::AttemptReport;
-use lingua_core::{Epoch, Fence, Health, Load, Profile};
+use lingua_core::{Epoch, Fence, Health, Profile};
 use lingua_engine::NodeError;
 use lingua_engine::handle::{HeartbeatResult, NodeHeartbeat, NodeRegistration};
 use lingua_engine::node::ToNode;
@@ -91,9 +91,7 @@ pub(super) fn join(
             return;
         }
         let (outbox, inbox) = mpsc::channel(run.engine.options().bounds.outbox_max);
-        let health = Health::Ready;
-        let registration =
-            NodeRegistration { node: node_id(node), profile, health, version: None, outbox };
+        let registration = NodeRegistration::new(node_id(node), profile, outbox);
         let registered = tokio::select! {
             biased;
             () = run.faults.until_dead() => return,
@@ -250,8 +248,8 @@ impl SimNodeConnection {
         let (key, handled) = match message {
             SimNodeMessage::NodeHeartbeat(running) => {
                 let (node, epoch) = (node_id(self.node), Some(self.epoch));
-                let (health, load, profile) = (Some(Health::Ready), Load::default(), None);
-                let beat = NodeHeartbeat { node, epoch, health, load, running, profile };
+                let (health, running) = (Some(Health::Ready), Some(running));
+                let beat = NodeHeartbeat { epoch, health, running, ..NodeHeartbeat::of(node) };
                 let beaten = engine.heartbeat(beat).await;
                 self.send_event(ProcessEvent::HeartbeatAck(self.epoch, beaten));
                 return;

@@ -358,6 +358,8 @@ impl Process {
             ToNode::Sound { key, sound } => self.on_audio(key, &sound.concat()),
             ToNode::SoundEnd { key, bytes } => self.on_audio_end(key, bytes),
             ToNode::Drain => self.draining = true,
+            // The connection goes on under the epoch that it began with.
+            ToNode::AckRefused { .. } | ToNode::Registered(_) => {}
             ToNode::Superseded => return self.on_unregistered(),
         }
         true

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use lingua_core::job::{AttemptOutcome, Grant};
 use lingua_core::{
-    Attempt, Capabilities, CellId, Health, InstanceId, JobId, Lang, LangPair, LangSet, Load, Nmt,
-    NodeId, Profile, Query, ServiceSet,
+    Attempt, Capabilities, CellId, Health, InstanceId, JobId, Lang, LangPair, LangSet, Nmt, NodeId,
+    Profile, Query, ServiceSet,
 };
 
 use super::World;
 use crate::contract::{
-    AssignRequest, Freed, HeartbeatReply, HeartbeatRequest, Incarnation, LeaseKey, NodeClass,
-    NodeSpeed, Place, RegisterReply, RegisterRequest, ReserveOutcome, ReserveRequest, Store,
+    AssignRequest, Freed, HeartbeatReply, HeartbeatRequest, Incarnation, KeptLeases, LeaseKey,
+    NodeClass, NodeSpeed, Place, RegisterReply, RegisterRequest, ReserveOutcome, ReserveRequest,
+    Store,
 };
 
 /// How long a sign of life counts in the tests.
@@ -71,7 +72,7 @@ pub fn heartbeat(place: Place, running: Vec<LeaseKey>) -> HeartbeatRequest {
     HeartbeatRequest {
         place,
         health: None,
-        load: Load::default(),
+        load: None,
         speed: None,
         running,
         fresh_ms: FRESH_MS,
@@ -113,6 +114,7 @@ impl<S: Store> World<S> {
             fresh_ms: FRESH_MS,
             version: None,
             via: instance(1),
+            keep: KeptLeases::NONE,
         };
         match self.store.register(registration).await.expect("a reply") {
             RegisterReply::Registered { lost, .. } => Some(lost),

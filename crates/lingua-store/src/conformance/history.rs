@@ -108,11 +108,12 @@ where
 const ENOUGH_STEPS: u64 = 20_000;
 
 /// Every kind of reply that the histories must reach.
-const EVERY_KIND: [&str; 42] = [
+const EVERY_KIND: [&str; 43] = [
     "assign Place",
     "register Registered",
     "register Stale",
     "register lost leases",
+    "register kept leases",
     "heartbeat Accepted",
     "heartbeat Reregister",
     "heartbeat unknown leases",

@@ -89,6 +89,23 @@ pub struct RegisterRequest {
     pub version: Option<Arc<str>>,
     /// The instance that it is connected to. A change of it is not announced on the feed.
     pub via: InstanceId,
+    /// What it goes on with if it was registered before.
+    pub keep: KeptLeases,
+}
+
+/// The leases that a new incarnation of a node takes over from the one before, with attempt, fence
+/// and deadline as they are. The others end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeptLeases {
+    /// All: the node is the same process on the same connection.
+    All,
+    /// Those of these attempts that the node has.
+    Only(Vec<LeaseKey>),
+}
+
+impl KeptLeases {
+    /// A node that has just started runs nothing.
+    pub const NONE: Self = Self::Only(vec![]);
 }
 
 impl RegisterRequest {
@@ -104,6 +121,7 @@ impl RegisterRequest {
             fresh_ms,
             version: record.version.clone(),
             via: record.via.clone(),
+            keep: KeptLeases::All,
         }
     }
 }
@@ -113,7 +131,7 @@ impl RegisterRequest {
 pub enum RegisterReply {
     /// The node is registered.
     Registered {
-        /// Leases of the previous incarnation that were ended, in order.
+        /// Leases of the previous incarnation that were not kept, in order.
         lost: Vec<LeaseKey>,
         /// How fast it is, as far as the store knows now.
         speed: NodeSpeed,
@@ -132,8 +150,8 @@ pub struct HeartbeatRequest {
     pub place: Place,
     /// Absent: unchanged.
     pub health: Option<Health>,
-    /// Replaces the load of the last heartbeat.
-    pub load: Load,
+    /// Absent: unchanged.
+    pub load: Option<Load>,
     /// How fast it is. Absent: unchanged.
     pub speed: Option<NodeSpeed>,
     /// The attempts that the node runs.

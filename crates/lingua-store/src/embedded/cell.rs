@@ -20,9 +20,9 @@ use lingua_core::{
 
 use crate::contract::{
     CellRecord, Change, CommitReply, ExpiredLease, Freed, HeartbeatReply, HeartbeatRequest,
-    LapsedNode, LeaseKey, LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord,
-    Place, REAP_BATCH, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
-    ReserveRequest,
+    KeptLeases, LapsedNode, LeaseKey, LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply,
+    NodeRecord, Place, REAP_BATCH, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome,
+    ReserveReply, ReserveRequest,
 };
 
 #[derive(Debug, Clone)]
@@ -160,6 +160,10 @@ impl Cell {
         // A drain command survives the node's reconnect, but not the node.
         let mut drain_ordered = old.is_some_and(|old| old.node == r.node && old.drain_ordered);
         let is_same = same.is_some();
+        let keep = match old {
+            Some(old) if old.node == r.node => r.keep,
+            _ => KeptLeases::NONE,
+        };
         let load = same.map(|old| old.load).unwrap_or_default();
         let before = old.map(|old| (old.place.epoch, old.state, Arc::clone(&old.profile)));
         // What was learned of a node survives its reconnect, at whichever instance.
@@ -170,7 +174,7 @@ impl Cell {
         if let Some(at) = self.drain_on_return.iter().position(|(drained, _)| *drained == slot) {
             drain_ordered |= self.drain_on_return.swap_remove(at).1 == r.node;
         }
-        let lost = if is_same { vec![] } else { self.remove_leases_of(slot) };
+        let lost = if is_same { vec![] } else { self.move_leases(slot, r.place.epoch, &keep) };
         let node = NodeRecord {
             limit: limit.min(r.profile.slots_max()),
             node: r.node,
@@ -214,12 +218,12 @@ impl Cell {
         let before = node.state;
         node.health = request.health.unwrap_or(node.health);
         node.state = NodeState::of(node.health, node.drain_ordered);
-        node.load = request.load;
+        node.load = request.load.unwrap_or(node.load);
         node.speed = request.speed.unwrap_or(node.speed);
         node.heartbeat_ms = now_ms;
         node.fresh_until_ms = now_ms.saturating_add(request.fresh_ms);
         let (state, drain, id) = (node.state, node.drain_ordered, node.node.clone());
-        self.roster.set_load(slot, request.load);
+        self.roster.set_load(slot, node.load);
         self.roster.set_cost(slot, node.speed.cost_ms);
         self.roster.set_limit(slot, limit_after_heartbeat(self.roster.limit(slot)));
         self.roster.refresh(slot, node.fresh_until_ms);
@@ -371,6 +375,22 @@ impl Cell {
     fn remove_leases_of(&mut self, slot: Slot) -> Vec<LeaseKey> {
         let of_slot = self.leases.values().filter(|lease| lease.slot == slot);
         let mut lost: Vec<LeaseKey> = of_slot.map(|lease| lease.key).collect();
+        lost.sort_unstable();
+        for key in &lost {
+            self.remove_lease(key.job);
+        }
+        lost
+    }
+
+    /// Moves the leases of a slot that are kept to a new epoch and ends the others.
+    fn move_leases(&mut self, slot: Slot, epoch: Epoch, keep: &KeptLeases) -> Vec<LeaseKey> {
+        let mut lost = Vec::new();
+        for lease in self.leases.values_mut().filter(|lease| lease.slot == slot) {
+            match keep {
+                KeptLeases::Only(kept) if !kept.contains(&lease.key) => lost.push(lease.key),
+                _ => lease.epoch = epoch,
+            }
+        }
         lost.sort_unstable();
         for key in &lost {
             self.remove_lease(key.job);

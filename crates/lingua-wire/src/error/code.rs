@@ -85,6 +85,8 @@ codes! {
     SessionNotFound = "SESSION_NOT_FOUND", 404;
     /// The client of the session sent nothing for too long.
     SessionIdle = "SESSION_IDLE", 408;
+    /// There is no place for another node.
+    FleetFull = "FLEET_FULL", 503;
     /// A fault in the scheduler itself.
     Internal = "INTERNAL", 500;
 }
@@ -103,6 +105,7 @@ impl ErrorCode {
                 | Self::AllCandidatesFullOrFailed
                 | Self::SchedulerDependencyDown
                 | Self::RateLimited
+                | Self::FleetFull
                 | Self::InstanceLost
         )
     }

@@ -10,7 +10,7 @@
 
 use lingua_core::capability::{LANGS_MAX, NMT_PAIRS_MAX};
 use lingua_core::{
-    Capabilities, CapabilityError, Epoch, Health, LangSet, Nmt, NodeId, Profile, Service,
+    Capabilities, CapabilityError, Epoch, LangSet, Nmt, NodeId, NodeState, Profile, Service,
     ServiceSet,
 };
 use schemars::JsonSchema;
@@ -64,8 +64,8 @@ macro_rules! capability_fields {
             pub(super) version: Option<String>,
             #[serde(default, with = "As::<Option<Epoch>>")]
             pub(super) epoch: Option<Epoch>,
-            #[serde(default, with = "As::<Option<Health>>")]
-            pub(super) health: Option<Health>,
+            #[serde(default, with = "As::<Option<NodeState>>")]
+            pub(super) health: Option<NodeState>,
             pub(super) current_load: Option<LoadFields>,
             #[serde(default, with = "BoundedList::<JobRef, RUNNING_MAX>")]
             pub(super) running: Option<Vec<JobRef>>,
@@ -166,22 +166,34 @@ impl CapabilityFields {
         let or_before = |given: Option<LangSet>, before: fn(&Capabilities) -> &LangSet| {
             given.or_else(|| had.map(before).cloned()).unwrap_or_default()
         };
-        let capabilities = Capabilities::new(
+        let lists = [
             or_before(asr, Capabilities::asr),
             or_before(semantic, Capabilities::semantic),
             or_before(tts, Capabilities::tts),
-            nmt.unwrap_or(Nmt::AnyToAny),
-            self.services(had.map_or(SERVICES_DEFAULT, Capabilities::services)),
-        );
-        let capabilities = capabilities.map_err(|why| {
-            let (CapabilityError::Required(list) | CapabilityError::TooMany { list, .. }) = why;
-            RequestError::of_core(why.code(), &self.list(list).0, &why)
-        })?;
+        ];
+        let nmt = nmt.unwrap_or(Nmt::AnyToAny);
+        let capabilities = match had {
+            None => {
+                let [asr, semantic, tts] = lists;
+                if asr.is_empty() && semantic.is_empty() && self.tts_langs.is_some() {
+                    // In the flat shape the list for repair stands for recognition too.
+                    return Err(self.required(CapabilityError::Required(Service::Semantic)));
+                }
+                Capabilities::new(asr, semantic, tts, nmt, self.services(SERVICES_DEFAULT))
+            }
+            Some(had) => had.changed(lists, nmt, |before| self.services(before)),
+        };
+        let capabilities = capabilities.map_err(|why| self.required(why))?;
         let slots = current.map_or(SLOTS_DEFAULT, |current| current.slots_max().into());
         let slots = self.max_concurrent_jobs.unwrap_or(slots);
         let public = self.accept_public_jobs.or(current.map(Profile::accepts_public));
         Profile::new(capabilities, slots, public.unwrap_or(true))
             .map_err(|why| RequestError::of_core(why.code(), "max_concurrent_jobs", &why))
+    }
+
+    fn required(&self, why: CapabilityError) -> RequestError {
+        let (CapabilityError::Required(list) | CapabilityError::TooMany { list, .. }) = why;
+        RequestError::of_core(why.code(), &self.list(list).0, &why)
     }
 
     /// The services, given those that the node had before.

@@ -5,6 +5,7 @@
 
 use lingua_core::{Epoch, Health, Load, NodeId, NodeState, Profile};
 use schemars::JsonSchema;
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::capability::NodeFields;
@@ -28,6 +29,9 @@ pub struct Register {
     /// The node's own view of its health; `ready` if it is left out.
     #[serde(default, with = "As::<Option<Health>>", skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
+    /// The attempts that run on the node and that it goes on with, if it was connected before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<Vec<JobRef>>,
     /// What the node can do.
     #[serde(flatten)]
     pub capability: CapabilityFields,
@@ -44,6 +48,8 @@ pub struct RegisterParts {
     pub health: Health,
     /// Version of the node's software.
     pub version: Option<String>,
+    /// The attempts that the node goes on with.
+    pub running: Vec<JobRef>,
 }
 
 impl Register {
@@ -52,7 +58,8 @@ impl Register {
         let profile = self.capability.profile()?;
         let health = self.health.unwrap_or_default();
         let version = self.version.filter(|version| !version.is_empty());
-        Ok(RegisterParts { node: self.node_id, profile, health, version })
+        let running = self.running.unwrap_or_default();
+        Ok(RegisterParts { node: self.node_id, profile, health, version, running })
     }
 
     pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
@@ -64,8 +71,13 @@ impl Register {
 
 impl<'de> Deserialize<'de> for Register {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let (NodeFields { node_id, version, health, .. }, capability) = NodeFields::read(from)?;
-        Ok(Self { node_id, version, health, capability })
+        let (fields, capability) = NodeFields::read(from)?;
+        let NodeFields { node_id, version, health, running, .. } = fields;
+        let health = health.map(|state| {
+            let gone = "health: a node that registers is not offline; say ready, or leave it out";
+            state.health().ok_or_else(|| D::Error::custom(gone))
+        });
+        Ok(Self { node_id, version, health: health.transpose()?, running, capability })
     }
 }
 
@@ -100,13 +112,14 @@ pub struct Heartbeat {
     /// The epoch that the registration was answered with.
     #[serde(default, with = "As::<Option<Epoch>>", skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
-    /// The node's own view of its health.
-    #[serde(default, with = "As::<Option<Health>>", skip_serializing_if = "Option::is_none")]
-    pub health: Option<Health>,
+    /// The node's own view of its health; `offline` signs it off.
+    #[serde(default, with = "As::<Option<NodeState>>", skip_serializing_if = "Option::is_none")]
+    pub health: Option<NodeState>,
     /// How busy the node is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_load: Option<LoadFields>,
-    /// The attempts that run on the node. An empty list means none; no list means nothing.
+    /// The attempts that run on the node. An empty list means none. Without a list what the node
+    /// runs goes on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<Vec<JobRef>>,
     /// What has changed about what the node can do.
@@ -114,7 +127,7 @@ pub struct Heartbeat {
     pub capability: CapabilityFields,
 }
 
-/// How busy a node is, as fractions of one; a node leaves out what it does not have.
+/// How busy a node is, as fractions of one; what a node leaves out stays as it was, at first 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadFields {
     /// Processor time.
@@ -134,13 +147,12 @@ impl Heartbeat {
         required_node(self.node_id.as_ref())
     }
 
-    /// How busy the node is, if the heartbeat has it.
-    pub fn load(&self) -> Result<Option<Load>, RequestError> {
-        let Some(load) = self.current_load else {
+    /// How busy the node is, if the heartbeat has it, given how busy it was.
+    pub fn load(&self, before: Load) -> Result<Option<Load>, RequestError> {
+        let Some(LoadFields { cpu, gpu, memory }) = self.current_load else {
             return Ok(None);
         };
-        let [cpu, gpu, memory] = [load.cpu, load.gpu, load.memory].map(Option::unwrap_or_default);
-        Load::new(cpu, gpu, memory).map(Some).map_err(|why| {
+        before.changed([cpu, gpu, memory]).map(Some).map_err(|why| {
             let field = format!("current_load.{}", why.resource);
             RequestError::of_core(why.code(), &field, &why)
         })

@@ -114,8 +114,11 @@ pub struct NodeView {
     /// Version of the node's software.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// When the last heartbeat came.
+    /// When the last sign of life came.
     pub last_heartbeat_ms: u64,
+    /// For how long there was none, if the node is offline or silent for too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_ms: Option<u64>,
 }
 
 /// How busy a node is, as fractions of one.

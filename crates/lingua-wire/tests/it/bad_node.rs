@@ -104,7 +104,9 @@ fn a_pair_has_two_ends(#[case] value: serde_json::Value, #[case] place: &str) {
 #[case(json!({"max_concurrent_jobs": -4}), "max_concurrent_jobs")]
 fn a_bad_heartbeat_names_the_field(#[case] body: serde_json::Value, #[case] field: &str) {
     let text = body.to_string();
-    let error = parse::<Heartbeat>(text.as_bytes()).and_then(|beat| beat.load()).unwrap_err();
+    let error = parse::<Heartbeat>(text.as_bytes())
+        .and_then(|beat| beat.load(Default::default()))
+        .unwrap_err();
     assert_eq!((error.code, error.field.as_str()), (ErrorCode::InvalidRequest, field), "{error}");
 }
 
@@ -119,11 +121,11 @@ fn too_many_running_jobs_are_refused() {
 }
 
 #[test]
-fn a_load_that_leaves_something_out_counts_it_as_idle() {
+fn a_load_that_leaves_something_out_leaves_it_as_it_was() {
     let beat: Heartbeat = parse(br#"{"current_load":{"cpu":0.25}}"#).unwrap();
-    let load = beat.load().unwrap().unwrap();
-    assert_eq!(load, lingua_core::Load::new(0.25, 0.0, 0.0).unwrap());
-    assert_eq!(parse::<Heartbeat>(b"{}").unwrap().load(), Ok(None));
+    let load = |cpu, gpu| lingua_core::Load::new(cpu, gpu, 0.0).unwrap();
+    assert_eq!(beat.load(load(0.9, 0.7)), Ok(Some(load(0.25, 0.7))));
+    assert_eq!(parse::<Heartbeat>(b"{}").unwrap().load(Default::default()), Ok(None));
 }
 
 #[test]

@@ -77,6 +77,7 @@ fn services_that_are_not_named_are_on_but_for_tone() {
 #[case(json!({"asr_langs": [], "semantic_langs": ["zh"], "tts_langs": ["zh"]}),
        ErrorCode::AsrLanguagesRequired, "asr_langs")]
 #[case(json!({}), ErrorCode::AsrLanguagesRequired, "asr_langs")]
+#[case(json!({"tts_langs": ["zh"]}), ErrorCode::SemanticLanguagesRequired, "semantic_langs")]
 #[case(json!({"asr_langs": ["zh"], "tts_langs": ["zh"]}),
        ErrorCode::SemanticLanguagesRequired, "semantic_langs")]
 #[case(json!({"asr_langs": ["zh"], "semantic_langs": [], "tts_langs": ["zh"]}),
@@ -149,10 +150,20 @@ fn a_heartbeat_changes_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn a_heartbeat_cannot_empty_a_list() {
+fn a_list_that_a_heartbeat_empties_switches_its_service_off_until_it_has_languages() {
     let before = register(&flat()).unwrap().profile;
-    let error = update(&before, &json!({"tts_langs": []})).unwrap_err();
-    assert_eq!(error.code, ErrorCode::TtsLanguagesRequired);
+    let on = before.capabilities().services();
+    for (list, service) in [("tts_langs", Service::Tts), ("asr_langs", Service::Asr)] {
+        let silent = update(&before, &json!({list: []})).unwrap().unwrap();
+        assert_eq!(silent.capabilities().services(), on.without(service));
+        let other = update(&silent, &json!({"max_concurrent_jobs": 2})).unwrap().unwrap();
+        assert_eq!(other.capabilities().services(), on.without(service));
+        let again = update(&other, &json!({list: ["ja"]})).unwrap().unwrap();
+        assert_eq!(again.capabilities().services(), on);
+        let off = json!({list: ["ja"], "services": {service.as_str(): false}});
+        let off = update(&other, &off).unwrap().unwrap();
+        assert_eq!(off.capabilities().services(), on.without(service));
+    }
     let error = update(&before, &json!({"max_concurrent_jobs": 0})).unwrap_err();
     assert_eq!(error.field, "max_concurrent_jobs");
 }

@@ -33,6 +33,7 @@ const TABLE: &[(&str, u16)] = &[
     ("NODE_FAILED", 502),
     ("SESSION_NOT_FOUND", 404),
     ("SESSION_IDLE", 408),
+    ("FLEET_FULL", 503),
     ("INTERNAL", 500),
 ];
 

@@ -24,7 +24,7 @@ fn profile() -> Profile {
 fn read_as_everything(bytes: &[u8]) {
     let refused = [
         parse::<Register>(bytes).and_then(Register::into_parts).err(),
-        parse::<Heartbeat>(bytes).and_then(|beat| beat.load()).err(),
+        parse::<Heartbeat>(bytes).and_then(|beat| beat.load(Default::default())).err(),
         parse::<Heartbeat>(bytes).and_then(|beat| beat.capability_update(&profile())).err(),
         parse::<Dispatch<'_>>(bytes).and_then(|body| body.into_spec(JobId::new(1))).err(),
         parse::<Dispatch<'_>>(bytes).and_then(Dispatch::into_explain_spec).err(),

@@ -14,9 +14,9 @@ use rand_chacha::ChaCha8Rng;
 use super::{Classes, History, pick};
 use crate::conformance::fixture::{FRESH_MS, RUN_MS, instance, node};
 use crate::contract::{
-    AssignRequest, HeartbeatReply, HeartbeatRequest, Incarnation, LeaseKey, NodeClass, NodeCommand,
-    NodeSpeed, Pin, Place, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
-    ReserveRequest, Store,
+    AssignRequest, HeartbeatReply, HeartbeatRequest, Incarnation, KeptLeases, LeaseKey, NodeClass,
+    NodeCommand, NodeSpeed, Pin, Place, RegisterReply, RegisterRequest, ReserveOutcome,
+    ReserveReply, ReserveRequest, Store,
 };
 
 impl<S: Store> History<S> {
@@ -51,13 +51,37 @@ impl<S: Store> History<S> {
             fresh_ms: FRESH_MS,
             version: pick(&mut self.rng, &[None, Some("3.0"), Some("语 ✓")]).map(Arc::from),
             via: instance(self.rng.random_range(1..4)),
+            keep: self.some_kept(place),
         };
         let reply = self.world.store.register(registration.clone()).await.expect("a reply");
         self.note_reply("register", &registration, &reply);
         if matches!(&reply, RegisterReply::Registered { lost, .. } if !lost.is_empty()) {
             self.count("register", "lost leases");
         }
+        let before = self.model.epoch_seen(place.cell, place.slot);
         assert_eq!(reply, self.model.expect_register(&registration));
+        let has_leases = self.model.view(place.cell).leases.iter().any(|l| l.slot == place.slot);
+        if matches!(reply, RegisterReply::Registered { .. }) && place.epoch > before && has_leases {
+            self.count("register", "kept leases");
+        }
+    }
+
+    /// Mostly nothing; else everything, or some of what the slot has and another attempt.
+    fn some_kept(&mut self, place: Place) -> KeptLeases {
+        if self.rng.random_bool(0.75) {
+            return KeptLeases::NONE;
+        }
+        if self.rng.random_bool(0.4) {
+            return KeptLeases::All;
+        }
+        let leases = self.model.view(place.cell).leases;
+        let here = leases.iter().filter(|lease| lease.slot == place.slot);
+        let mut kept: Vec<LeaseKey> =
+            here.filter(|_| self.rng.random_bool(0.6)).map(|lease| lease.key).collect();
+        if !self.asked.is_empty() {
+            kept.push(pick(&mut self.rng, &self.asked).1);
+        }
+        KeptLeases::Only(kept)
     }
 
     async fn assign(&mut self, n: usize) -> Place {
@@ -124,7 +148,10 @@ impl<S: Store> History<S> {
                     Some(Health::Draining),
                 ],
             ),
-            load: Load::new(0.3, if busy { 0.95 } else { 0.5 }, 0.2).expect("a load"),
+            load: self
+                .rng
+                .random_bool(0.85)
+                .then(|| Load::new(0.3, if busy { 0.95 } else { 0.5 }, 0.2).expect("a load")),
             speed: self.rng.random_bool(0.7).then(|| random_speed(&mut self.rng)),
             running,
             fresh_ms: FRESH_MS,

@@ -7,10 +7,10 @@ use lingua_core::{CELL_NODES_MAX, CellId, Epoch, Fence, Load, NodeId, NodeState}
 
 use super::{Lease, Model, ModelNode, ModelOccupant};
 use crate::contract::{
-    AssignRequest, CommitReply, Freed, HeartbeatReply, HeartbeatRequest, LapsedNode, LeaseKey,
-    LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord, Place, REAP_BATCH,
-    ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply, ReserveRequest,
-    SPREAD_FROM,
+    AssignRequest, CommitReply, Freed, HeartbeatReply, HeartbeatRequest, KeptLeases, LapsedNode,
+    LeaseKey, LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord, Place,
+    REAP_BATCH, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
+    ReserveRequest, SPREAD_FROM,
 };
 
 impl Model {
@@ -85,7 +85,20 @@ impl Model {
         if epoch < current || (epoch == current && !(same && alive)) {
             return RegisterReply::Stale { current };
         }
-        let lost = if same { vec![] } else { self.end_leases_on(cell, slot) };
+        let is_known = old.as_ref().is_some_and(|n| n.view.node == r.node);
+        let is_kept = |key: LeaseKey| match &r.keep {
+            KeptLeases::All => is_known,
+            KeptLeases::Only(keys) => is_known && keys.contains(&key),
+        };
+        let is_over =
+            |l: &Lease| (l.cell, l.view.slot) == (cell, slot) && !same && !is_kept(l.view.key);
+        let mut lost: Vec<LeaseKey> =
+            self.leases.iter().filter(|l| is_over(l)).map(|l| l.view.key).collect();
+        lost.sort();
+        self.leases.retain(|l| !is_over(l));
+        for lease in self.leases.iter_mut().filter(|l| (l.cell, l.view.slot) == (cell, slot)) {
+            lease.view.epoch = epoch;
+        }
         let drain_ordered =
             old.as_ref().is_some_and(|n| n.view.node == r.node && n.view.drain_ordered);
         // What is known of a node survives its reconnect; a new one starts with one job.
@@ -135,7 +148,7 @@ impl Model {
         };
         let before = node.state();
         node.health = heartbeat.health.unwrap_or(node.health);
-        node.view.load = heartbeat.load;
+        node.view.load = heartbeat.load.unwrap_or(node.view.load);
         node.view.speed = heartbeat.speed.unwrap_or(node.view.speed);
         node.view.limit = node.view.limit.max(1);
         node.view.heartbeat_ms = now_ms;

@@ -8,12 +8,13 @@ use lingua_core::{
 
 use crate::conformance::World;
 use crate::conformance::fixture::{
-    ACK_MS, FRESH_MS, RUN_MS, attempt, full_with, heartbeat, key, langs, node, pair, profile,
-    reserve,
+    ACK_MS, FRESH_MS, RUN_MS, attempt, full_with, heartbeat, instance, key, langs, node, pair,
+    profile, reserve,
 };
 use crate::contract::{
-    CommitReply, HeartbeatReply, HeartbeatRequest, LeasePhase, NodeCommand, NodeCommandReply, Pin,
-    Place, ReserveOutcome, ReserveRequest, Store,
+    CommitReply, HeartbeatReply, HeartbeatRequest, KeptLeases, LeasePhase, LeaseRecord,
+    NodeCommand, NodeCommandReply, NodeSpeed, Pin, Place, RegisterReply, RegisterRequest,
+    ReserveOutcome, ReserveRequest, Store,
 };
 
 /// A reservation without an ACK frees its slot: the count follows the leases.
@@ -240,6 +241,51 @@ pub async fn a_later_epoch_ends_the_leases_of_the_earlier_one<S: Store>(w: World
     assert_eq!(w.used(second.cell).await, [1]);
 }
 
+/// A registration moves the leases that it keeps to the new epoch and changes nothing else of
+/// them. It keeps nothing of another node, of another attempt, or of a node that signed off.
+pub async fn a_registration_keeps_the_leases_that_it_names<S: Store>(w: World<S>) {
+    let mut place = w.join(0, "zh en", 4).await;
+    let registered = |place, keep| RegisterRequest {
+        place,
+        node: node(0),
+        profile: profile("zh en", 4),
+        health: Health::Ready,
+        speed: NodeSpeed::assumed(900),
+        fresh_ms: FRESH_MS,
+        version: None,
+        via: instance(1),
+        keep,
+    };
+    for n in 1..=3 {
+        w.take(place.cell, key(n)).await;
+        w.store.commit(place.cell, key(n), RUN_MS).await.expect("a reply");
+    }
+    let keeps = [
+        (KeptLeases::All, vec![]),
+        (KeptLeases::Only(vec![key(3), key(1), attempt(2, 2), key(9)]), vec![key(2)]),
+        (KeptLeases::NONE, vec![key(1), key(3)]),
+    ];
+    for (incarnation, (keep, lost)) in (2..).zip(keeps) {
+        let before = w.store.view(place.cell).await.expect("a view").leases;
+        place = w.assign(0, incarnation, 0).await;
+        let reply = w.store.register(registered(place, keep)).await.expect("a reply");
+        assert!(matches!(&reply, RegisterReply::Registered { lost: l, .. } if *l == lost));
+        let kept = before.into_iter().filter(|lease| !lost.contains(&lease.key));
+        let moved: Vec<_> = kept.map(|l| LeaseRecord { epoch: place.epoch, ..l }).collect();
+        let view = w.store.view(place.cell).await.expect("a view");
+        assert_eq!(view.leases, moved);
+        assert_eq!(usize::from(view.nodes[0].used), moved.len());
+        let running: Vec<_> = moved.iter().map(|lease| lease.key).collect();
+        assert_eq!(w.heartbeat(place, running).await, [], "they are leases of the new epoch");
+    }
+    w.take(place.cell, key(4)).await;
+    w.store.set_state(place, NodeCommand::Offline).await.expect("a reply");
+    let place = w.assign(0, 9, 0).await;
+    let reply = w.store.register(registered(place, KeptLeases::All)).await.expect("a reply");
+    assert!(matches!(reply, RegisterReply::Registered { lost, .. } if lost.is_empty()));
+    assert_eq!(w.store.view(place.cell).await.expect("a view").leases, []);
+}
+
 /// A heartbeat of an unknown node creates nothing.
 pub async fn a_heartbeat_of_an_unknown_node_is_refused<S: Store>(w: World<S>) {
     let place = w.assign(0, 1, 0).await;
@@ -380,13 +426,16 @@ pub async fn private_and_overloaded_nodes_are_not_selected<S: Store>(w: World<S>
 
     for (cpu, gpu, memory) in [(0.9, 0.0, 0.0), (0.0, 0.95, 0.0), (0.0, 0.0, 1.0)] {
         let load = Load::new(cpu, gpu, memory).expect("a load");
-        let busy = HeartbeatRequest { load, ..heartbeat(place, vec![]) };
+        let busy = HeartbeatRequest { load: Some(load), ..heartbeat(place, vec![]) };
         w.store.heartbeat(busy).await.expect("a reply");
+        // A heartbeat without a load changes none.
+        w.heartbeat(place, vec![]).await;
         let full =
             w.try_reserve(place.cell, ReserveRequest { key: key(2), ..request.clone() }).await;
         assert_eq!(full_with(&full), Some((1, 0)), "{load:?}");
     }
-    w.heartbeat(place, vec![]).await;
+    let idle = HeartbeatRequest { load: Some(Load::default()), ..heartbeat(place, vec![]) };
+    w.store.heartbeat(idle).await.expect("a reply");
     let calm = w.try_reserve(place.cell, ReserveRequest { key: key(2), ..request }).await;
     assert!(matches!(calm, ReserveOutcome::Granted { .. }));
 }

@@ -9,8 +9,8 @@ use crate::conformance::fixture::{
     COST_MS, FRESH_MS, full_with, heartbeat, instance, key, node, pair, profile, reserve,
 };
 use crate::contract::{
-    HeartbeatRequest, NodeCommand, NodeRecord, NodeSpeed, Place, RegisterReply, RegisterRequest,
-    ReserveOutcome, ReserveRequest, Store,
+    HeartbeatRequest, KeptLeases, NodeCommand, NodeRecord, NodeSpeed, Place, RegisterReply,
+    RegisterRequest, ReserveOutcome, ReserveRequest, Store,
 };
 
 /// A slot of a node that takes a second for a job.
@@ -152,6 +152,7 @@ pub async fn what_was_learned_of_a_node_survives_its_reconnect<S: Store>(w: Worl
             fresh_ms: FRESH_MS,
             version: None,
             via: instance(2),
+            keep: KeptLeases::NONE,
         };
         match w.store.register(request).await.expect("a reply") {
             RegisterReply::Registered { speed, .. } => speed,

@@ -24,6 +24,7 @@ fn register(golden: &mut Golden) {
         node_id: Some(node("node-123")),
         version: Some("3.0".to_owned()),
         health: Some(Health::Ready),
+        running: None,
         capability: contract_capability(),
     };
     golden.inbound("contract", &contract);
@@ -70,6 +71,7 @@ fn register(golden: &mut Golden) {
                 nmt_pairs: pairs(&[("zh-CN", "en")]),
                 ..CapabilityFields { ..contract_with_flat_lists() }
             },
+            running: Some(vec![job_ref(1)]),
         },
     );
     golden.both(
@@ -110,7 +112,7 @@ fn heartbeat(golden: &mut Golden) {
     golden.inbound("foreign_nested", &Heartbeat { node_id: Some(node("node-abc123")), ..minimal });
     let seed = Heartbeat {
         node_id: Some(node("node-123")),
-        health: Some(Health::Ready),
+        health: Some(NodeState::Ready),
         current_load: Some(LoadFields { gpu: Some(0.52), cpu: Some(0.33), memory: None }),
         capability: CapabilityFields {
             nmt_pairs: pairs(&[("en", "zh"), ("zh", "en")]),
@@ -124,7 +126,7 @@ fn heartbeat(golden: &mut Golden) {
         "full",
         &Heartbeat {
             epoch: Some(Epoch(7)),
-            health: Some(Health::Degraded),
+            health: Some(NodeState::Degraded),
             current_load: Some(LoadFields { cpu: Some(0.3), gpu: Some(0.5), memory: Some(0.4) }),
             running: Some(vec![job_ref(1), job_ref(2)]),
             capability: contract_capability(),

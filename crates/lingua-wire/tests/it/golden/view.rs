@@ -127,6 +127,7 @@ fn nodes(golden: &mut Golden) {
         drain_ordered: true,
         version: Some("3.0".to_owned()),
         last_heartbeat_ms: NOW_MS + 4000,
+        silent_ms: None,
     };
     golden.both("", &view);
     golden.both("", &NodeList { nodes: vec![view] });
