@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::raw_node::RawNode;
 use crate::scheduler::{Scheduler, job_with, within};
 
-fn directory(name: &str) -> String {
+pub(crate) fn directory(name: &str) -> String {
     let dir = std::env::temp_dir().join(format!("lingua-e2e-{name}-{}", std::process::id()));
     std::fs::remove_dir_all(&dir).ok();
     dir.to_str().expect("a path").to_owned()

@@ -101,8 +101,9 @@ async fn vanishing_clients(scheduler: &Scheduler, node: &mut RawNode, count: usi
         stream.write_all(request.as_bytes()).await.expect("sent");
         let assign = node.expect("job_assign").await;
         drop(stream);
+        assert_eq!(node.expect("job_cancel").await["job_id"], assign["job_id"]);
         node.done(&assign, "hello").await;
-        assert_eq!(node.expect("job_confirmed").await["accepted"], true);
+        assert_eq!(node.expect("job_confirmed").await["accepted"], false);
     }
 }
 

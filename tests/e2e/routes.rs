@@ -156,24 +156,6 @@ async fn the_pool_table_lists_exact_and_mixed_pools() {
 }
 
 #[tokio::test]
-async fn a_job_outlives_the_client_that_disconnects() {
-    let s = Scheduler::start().await;
-    let mut node = RawNode::join(&s, "n1", 1).await;
-    let translate = s.post("/v1/translate", job_with(json!({"deadline_ms": 30_000})));
-    let disconnecting = tokio::time::timeout(std::time::Duration::from_millis(300), translate);
-    let (gone, assign) = tokio::join!(disconnecting, async {
-        let assign = node.expect("job_assign").await;
-        node.ack(&assign).await;
-        assign
-    });
-    assert!(gone.is_err(), "the client disconnected");
-    let job = assign["job_id"].as_str().unwrap().to_owned();
-    assert_eq!(s.get(&format!("/v1/jobs/{job}")).await.body["state"], "ACKED");
-    node.report("job_done", &assign, json!({"result": {}})).await;
-    assert_eq!(s.ended(&job).await["state"], "DONE");
-}
-
-#[tokio::test]
 async fn a_deadline_is_answered_with_504() {
     let s = Scheduler::start().await;
     let mut node = RawNode::join(&s, "n1", 1).await;

@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// Longest name of a node or an instance, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 
+/// Longest name of a tenant, in bytes.
+pub const TENANT_BYTES_MAX: usize = 63;
+
 /// Most nodes in one cell. A cell's sets are 128-bit masks, see [`SlotSet`](crate::SlotSet).
 pub const CELL_NODES_MAX: usize = 100;
 
@@ -23,13 +26,15 @@ pub const CELLS_MAX: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The text is empty.
-    #[error("the name is empty; give 1 to {NAME_BYTES_MAX} characters")]
+    #[error("the name is empty; give at least one character")]
     Empty,
-    /// Longer than [`NAME_BYTES_MAX`].
-    #[error("the name has {bytes} bytes; at most {NAME_BYTES_MAX} are allowed")]
+    /// Longer than [`NAME_BYTES_MAX`] or [`TENANT_BYTES_MAX`].
+    #[error("the name has {bytes} bytes; at most {max} are allowed")]
     TooLong {
         /// The length of the text.
         bytes: usize,
+        /// The most that is allowed.
+        max: usize,
     },
     /// A character that would need escaping in a URL, a log line or a store key.
     #[error(
@@ -43,12 +48,12 @@ pub enum NameError {
     },
 }
 
-fn check_name(text: &str) -> Result<(), NameError> {
+fn check_name(text: &str, max: usize) -> Result<(), NameError> {
     if text.is_empty() {
         return Err(NameError::Empty);
     }
-    if text.len() > NAME_BYTES_MAX {
-        return Err(NameError::TooLong { bytes: text.len() });
+    if text.len() > max {
+        return Err(NameError::TooLong { bytes: text.len(), max });
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
     match text.char_indices().find(|&(_, c)| !allowed(c)) {
@@ -91,7 +96,7 @@ macro_rules! name {
         impl $Name {
             /// Checks the text and takes it as a name.
             pub fn new(text: &str) -> Result<Self, NameError> {
-                check_name(text)?;
+                check_name(text, NAME_BYTES_MAX)?;
                 Ok(Self(Arc::from(text)))
             }
 
@@ -113,6 +118,47 @@ name!(
     /// The name of a scheduler process.
     InstanceId
 );
+
+/// Who owns jobs, nodes and keys. Held inline, so that it copies like a number: every query has
+/// one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tenant {
+    // Zero-padded, and the length last: comparing the array compares the names.
+    bytes: [u8; TENANT_BYTES_MAX + 1],
+}
+
+impl Tenant {
+    /// The tenant of everybody whose token names none.
+    pub const DEFAULT: &'static str = "default";
+
+    /// Checks the text and takes it as a name: at most [`TENANT_BYTES_MAX`] bytes, otherwise as for
+    /// nodes.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        check_name(text, TENANT_BYTES_MAX)?;
+        Ok(Self::from_checked(text))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        let len = usize::from(self.bytes[TENANT_BYTES_MAX]);
+        std::str::from_utf8(&self.bytes[..len]).unwrap_or_default()
+    }
+
+    fn from_checked(text: &str) -> Self {
+        let mut bytes = [0; TENANT_BYTES_MAX + 1];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        bytes[TENANT_BYTES_MAX] = text.len() as u8;
+        Self { bytes }
+    }
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self::from_checked(Self::DEFAULT)
+    }
+}
+
+is_text!(Tenant, NameError);
 
 /// Identifies one utterance to translate in one direction. Lingua makes these, so they have a fixed
 /// size; a client's idempotency key is hashed into one.
@@ -278,7 +324,10 @@ mod tests {
     fn bad_names_are_refused_with_what_is_wrong() {
         assert_eq!(NodeId::new(""), Err(NameError::Empty));
         let huge = "n".repeat(10 * 1024 * 1024);
-        assert_eq!(NodeId::new(&huge), Err(NameError::TooLong { bytes: huge.len() }));
+        assert_eq!(
+            NodeId::new(&huge),
+            Err(NameError::TooLong { bytes: huge.len(), max: NAME_BYTES_MAX })
+        );
         assert_eq!(NodeId::new("a b"), Err(NameError::BadCharacter { found: ' ', at: 1 }));
         assert_eq!(NodeId::new("节点"), Err(NameError::BadCharacter { found: '节', at: 0 }));
         assert_eq!(NodeId::new("node-A1B2C3D4").unwrap().as_str(), "node-A1B2C3D4");

@@ -33,7 +33,8 @@ pub use capability::{
     ServiceSet,
 };
 pub use id::{
-    Attempt, CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot, Term,
+    Attempt, CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot,
+    Tenant, Term,
 };
 pub use lang::{Lang, LangError, LangPair, Source};
 pub use node::{Health, Load, NodeState, Profile, Resource, Rules, Thresholds};

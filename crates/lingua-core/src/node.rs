@@ -5,6 +5,7 @@
 //! with the same whole numbers.
 
 use crate::capability::{Capabilities, SemanticRule};
+use crate::id::Tenant;
 use crate::named::named_enum;
 
 /// Most slots that one node may offer.
@@ -158,12 +159,22 @@ impl Default for Thresholds {
 }
 
 /// The rules that nodes are chosen by; every instance has the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// What semantic repair must cover.
     pub semantic: SemanticRule,
     /// When a node is overloaded.
     pub thresholds: Thresholds,
+    /// How long a node that signed off or lost its connection still counts as capable: jobs wait
+    /// for it.
+    pub gone_ms: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        let (semantic, thresholds) = (SemanticRule::default(), Thresholds::default());
+        Self { semantic, thresholds, gone_ms: 15_000 }
+    }
 }
 
 /// What a registration says about a node.
@@ -172,6 +183,7 @@ pub struct Profile {
     capabilities: Capabilities,
     slots_max: u16,
     accepts_public: bool,
+    tenant: Tenant,
 }
 
 /// The number of slots is out of range.
@@ -195,7 +207,18 @@ impl Profile {
     ) -> Result<Self, SlotsError> {
         let fits = u16::try_from(slots_max).ok().filter(|n| (1..=SLOTS_MAX).contains(n));
         let slots_max = fits.ok_or(SlotsError(slots_max))?;
-        Ok(Self { capabilities, slots_max, accepts_public })
+        Ok(Self { capabilities, slots_max, accepts_public, tenant: Tenant::default() })
+    }
+
+    /// The same node as one of this tenant.
+    #[must_use]
+    pub fn owned_by(self, tenant: Tenant) -> Self {
+        Self { tenant, ..self }
+    }
+
+    /// Who runs the node. Private jobs go to nodes of their own tenant only.
+    pub fn tenant(&self) -> Tenant {
+        self.tenant
     }
 
     /// The languages and services of the node.
@@ -211,6 +234,12 @@ impl Profile {
     /// Whether the node takes public jobs, or private ones only.
     pub fn accepts_public(&self) -> bool {
         self.accepts_public
+    }
+
+    /// Whether a job may go to this node, as far as it depends on who owns both: public jobs to
+    /// nodes that accept them, private ones to nodes of their own tenant.
+    pub fn admits(&self, is_public: bool, tenant: Tenant) -> bool {
+        if is_public { self.accepts_public } else { self.tenant == tenant }
     }
 
     /// How many different pairs the node serves, on a scale that adds 10 for each doubling.

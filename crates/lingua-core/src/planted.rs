@@ -29,8 +29,8 @@ pub enum Bug {
     LeaderWithoutTerm,
     /// An older pool table replaces a newer one.
     OldTableReplacesNew,
-    /// A binding does not notice that its node has another epoch.
-    BindingIgnoresEpoch,
+    /// A job that leaves the node of its bind key does not say so.
+    MoveNotTold,
     /// A step that could not be written to the store is acted upon.
     ActWithoutStore,
     /// Open jobs without a runner are left alone.

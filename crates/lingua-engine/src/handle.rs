@@ -16,11 +16,12 @@ use tokio::sync::broadcast;
 use crate::events::EngineEvent;
 use crate::{Engine, EngineOptions, Timer};
 
+pub use crate::choice::{JobExplanation, NodeExplanation};
 pub(crate) use heartbeats::changed_profile;
 pub use heartbeats::{HeartbeatResult, NodeHeartbeat};
 pub use jobs::{Submitted, Waited};
 pub use nodes::NodeRegistration;
-pub use operators::{Cluster, NodeExplanation};
+pub use operators::Cluster;
 pub use reports::PARTIAL_BYTES_MAX;
 
 /// An instance, as the server sees it. Clones are the same instance.

@@ -10,14 +10,14 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use lingua_core::job::{JobSpec, Payload};
-use lingua_core::{LangPair, Needs, NodeId, Service};
+use lingua_core::{LangPair, Needs, NodeId, Service, Tenant};
 use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 mod tests;
 
 /// Raised with every change of [`SpecRecord`].
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Why the bytes of a spec cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +28,7 @@ pub(crate) enum SpecError {
     Malformed(String),
 }
 
-/// A spec as version 1 writes it. Fields with their default value are left out.
+/// A spec as this version writes it. Fields with their default value are left out.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct SpecRecord<'a> {
@@ -65,6 +65,9 @@ struct SpecRecord<'a> {
     priority: i32,
     #[serde(skip_serializing_if = "is_default")]
     public: bool,
+    /// Empty: the default one.
+    #[serde(skip_serializing_if = "is_default")]
+    tenant: Cow<'a, str>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -97,6 +100,10 @@ pub(crate) fn encode(spec: &JobSpec) -> Vec<u8> {
         deadline_ms: spec.deadline_ms,
         priority: spec.priority,
         public: spec.public,
+        tenant: match spec.tenant == Tenant::default() {
+            true => Cow::default(),
+            false => text(spec.tenant.as_str()),
+        },
     };
     let mut bytes = vec![VERSION];
     serde_json::to_writer(&mut bytes, &record).expect("texts and numbers can be written");
@@ -142,6 +149,10 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<JobSpec, SpecError> {
         deadline_ms: record.deadline_ms,
         priority: record.priority,
         public: record.public,
+        tenant: match &*record.tenant {
+            "" => Tenant::default(),
+            name => parse(name)?,
+        },
     })
 }
 

@@ -15,7 +15,7 @@
 //! | `live_jobs` | the jobs that run here: sending them messages, waiting for them |
 //! | `queue` | jobs that wait for a slot |
 //! | [`routes`] | which cell is asked for a slot |
-//! | `binding`, `one_way_nodes` | which node a job should or cannot go to |
+//! | `one_way_nodes` | which nodes a two-way job cannot go to |
 //! | [`cost`] | how long a job takes on a node, learned from its reports |
 //! | **nodes** | |
 //! | [`node`] | the nodes that are connected here, and the messages to them |
@@ -41,9 +41,9 @@
 //! store in particular; time comes from a [`Timer`]; it does not know the wire format. A job's
 //! state is written to the store before it is acted upon.
 
-mod binding;
 mod bus;
 mod change_feed;
+mod choice;
 pub mod clock;
 pub mod cost;
 pub mod error;

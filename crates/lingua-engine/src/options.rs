@@ -96,21 +96,13 @@ pub struct Bounds {
     pub outbox_max: usize,
     /// Most messages that wait for one job.
     pub job_inbox_max: usize,
-    /// Most bindings of jobs to nodes that are remembered.
-    pub bindings_max: usize,
     /// Most events that a slow watcher may be behind.
     pub events_max: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self {
-            live_jobs_max: 50_000,
-            outbox_max: 256,
-            job_inbox_max: 64,
-            bindings_max: 100_000,
-            events_max: 1024,
-        }
+        Self { live_jobs_max: 50_000, outbox_max: 256, job_inbox_max: 64, events_max: 1024 }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Start at [`Queue::park`]. Among the jobs of one pair the highest priority goes first, then the
 //! longest wait. Whoever frees a slot calls [`Queue::wake_for`], which wakes the one job that has
-//! waited longest among those that the node can serve.
+//! waited longest among those that the node can serve. Jobs that may go to one node only wait apart
+//! from the others: they hold nobody up, and [`Queue::wake_only`] wakes them.
 //!
 //! Invariant: no wake is lost. A job parks first and searches once more afterwards, so it finds a
 //! slot that came free in between. A wake that its job does not use (it gave up at the same time)
@@ -13,17 +14,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lingua_core::planted::{self, Bug};
-use lingua_core::{LangPair, Needs, Profile, SemanticRule};
+use lingua_core::{LangPair, Needs, NodeId, Profile, SemanticRule, Tenant};
 use parking_lot::Mutex;
 
 use crate::live_jobs::LiveJob;
 
 /// What a waiting job needs of a node.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Want {
     pub(crate) pair: LangPair,
     pub(crate) needs: Needs,
     pub(crate) public: bool,
+    pub(crate) tenant: Tenant,
+    /// No other node will do.
+    pub(crate) only: Option<NodeId>,
+}
+
+/// Jobs of one pair wait together, and those of one pair that may go to one node only.
+type QueueKey = (LangPair, Option<NodeId>);
+
+impl Want {
+    fn key(&self) -> QueueKey {
+        (self.pair, self.only.clone())
+    }
 }
 
 /// The order of service within a pair: by priority, then by arrival.
@@ -71,7 +84,7 @@ impl PairQueue {
 #[derive(Debug, Default)]
 struct PairQueues {
     /// In order, so that equal histories wake in equal order.
-    by_pair: BTreeMap<LangPair, PairQueue>,
+    by_pair: BTreeMap<QueueKey, PairQueue>,
     waiting: usize,
     next: u64,
 }
@@ -93,10 +106,11 @@ impl Queue {
         self.queues.lock().waiting
     }
 
-    /// Whether a new job of this pair would overtake a waiting one.
-    pub(crate) fn has_waiter_ahead(&self, pair: LangPair, priority: i32) -> bool {
+    /// Whether a new job would overtake a waiting one of the same pair.
+    pub(crate) fn has_waiter_ahead(&self, want: &Want, priority: i32) -> bool {
         let queues = self.queues.lock();
-        let first = queues.by_pair.get(&pair).and_then(|queue| queue.waiters.first_key_value());
+        let queue = queues.by_pair.get(&want.key());
+        let first = queue.and_then(|queue| queue.waiters.first_key_value());
         first.is_some_and(|(&(Reverse(ahead), _), _)| ahead >= priority)
     }
 
@@ -111,13 +125,13 @@ impl Queue {
         queues.next += 1;
         queues.waiting += 1;
         let position = (Reverse(priority), queues.next);
+        let key = want.key();
         let waiter = Waiter { want, woken: false, job };
-        let waiters = &mut queues.by_pair.entry(want.pair).or_default().waiters;
+        let waiters = &mut queues.by_pair.entry(key.clone()).or_default().waiters;
         waiters.insert(position, waiter);
         let is_first = waiters.first_key_value().is_some_and(|(first, _)| *first == position);
         drop(queues);
-        let ticket =
-            Ticket { queue: Arc::clone(self), pair: want.pair, position, leaves_slots: false };
+        let ticket = Ticket { queue: Arc::clone(self), key, position, leaves_slots: false };
         (ticket, is_first)
     }
 
@@ -125,7 +139,7 @@ impl Queue {
     pub(crate) fn wake_for(&self, profile: &Profile) {
         let serves = |want: &Want| {
             let lack = profile.capabilities().missing(want.pair, want.needs, self.rule);
-            lack.is_none() && (!want.public || profile.accepts_public())
+            lack.is_none() && profile.admits(want.public, want.tenant)
         };
         self.wake_first(serves);
     }
@@ -133,6 +147,18 @@ impl Queue {
     /// Tells the queue that a slot of some node of this pair came free.
     pub(crate) fn wake_pair(&self, pair: LangPair) {
         self.wake_first(|want| want.pair == pair);
+    }
+
+    /// Tells the queue that a slot of this node came free, for jobs that may go there only.
+    pub(crate) fn wake_only(&self, node: &NodeId) {
+        let mut queues = self.queues.lock();
+        for ((_, only), queue) in &mut queues.by_pair {
+            if only.as_ref() == Some(node)
+                && let Some(position) = queue.asleep(None, |_| true)
+            {
+                queue.wake(position);
+            }
+        }
     }
 
     /// Wakes the first job of each pair, in case a slot came free without a wake.
@@ -154,7 +180,8 @@ impl Queue {
             return;
         }
         let mut next: Option<(QueuePosition, &mut PairQueue)> = None;
-        for queue in queues.by_pair.values_mut() {
+        let open = queues.by_pair.iter_mut().filter(|((_, only), _)| only.is_none());
+        for (_, queue) in open {
             let limit = next.as_ref().map(|(position, _)| *position);
             if let Some(position) = queue.asleep(limit, &serves) {
                 next = Some((position, queue));
@@ -170,7 +197,7 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     queue: Arc<Queue>,
-    pair: LangPair,
+    key: QueueKey,
     position: QueuePosition,
     leaves_slots: bool,
 }
@@ -179,7 +206,7 @@ impl Ticket {
     /// Uses the wake, whatever the search then finds. A later wake counts anew.
     pub(crate) fn take_wake(&self) {
         let mut queues = self.queue.queues.lock();
-        let Some(queue) = queues.by_pair.get_mut(&self.pair) else { return };
+        let Some(queue) = queues.by_pair.get_mut(&self.key) else { return };
         if let Some(waiter) = queue.waiters.get_mut(&self.position) {
             queue.woken -= usize::from(std::mem::take(&mut waiter.woken));
         }
@@ -194,7 +221,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut queues = self.queue.queues.lock();
-        let Some(queue) = queues.by_pair.get_mut(&self.pair) else { return };
+        let Some(queue) = queues.by_pair.get_mut(&self.key) else { return };
         let Some(left) = queue.waiters.remove(&self.position) else { return };
         queue.woken -= usize::from(left.woken);
         // An unused wake goes to the next job of the pair. So does a slot that is left free, unless
@@ -206,7 +233,7 @@ impl Drop for Ticket {
             queue.wake(position);
         }
         if queue.waiters.is_empty() {
-            queues.by_pair.remove(&self.pair);
+            queues.by_pair.remove(&self.key);
         }
         queues.waiting -= 1;
     }
@@ -225,7 +252,13 @@ mod tests {
     }
 
     fn want(pair: &str) -> Want {
-        Want { pair: pair.parse().unwrap(), needs: Needs::SPEECH_TO_TEXT, public: true }
+        Want {
+            pair: pair.parse().unwrap(),
+            needs: Needs::SPEECH_TO_TEXT,
+            public: true,
+            tenant: Tenant::default(),
+            only: None,
+        }
     }
 
     fn job() -> Arc<LiveJob> {
@@ -238,7 +271,7 @@ mod tests {
 
     fn is_woken(ticket: &Ticket) -> bool {
         let queues = ticket.queue.queues.lock();
-        queues.by_pair[&ticket.pair].waiters[&ticket.position].woken
+        queues.by_pair[&ticket.key].waiters[&ticket.position].woken
     }
 
     #[test]
@@ -255,6 +288,20 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_waits_for_one_node_holds_nobody_up() {
+        let queue = queue();
+        let n1 = NodeId::new("n1").unwrap();
+        let strict = Want { only: Some(n1.clone()), ..want("zh:en") };
+        let (waits, _) = queue.park(strict.clone(), 9, job());
+        assert!(!queue.has_waiter_ahead(&want("zh:en"), 0) && queue.has_waiter_ahead(&strict, 0));
+        queue.wake_for(&node("zh en"));
+        queue.wake_only(&NodeId::new("n2").unwrap());
+        assert!(!is_woken(&waits));
+        queue.wake_only(&n1);
+        assert!(is_woken(&waits));
+    }
+
+    #[test]
     fn a_higher_priority_goes_first() {
         let queue = queue();
         let (usual, usual_is_first) = queue.park(want("zh:en"), 0, job());
@@ -262,7 +309,8 @@ mod tests {
         let (late, late_is_first) = queue.park(want("zh:en"), 5, job());
         assert!(usual_is_first && urgent_is_first && !late_is_first);
         drop(late);
-        assert!(queue.has_waiter_ahead(usual.pair, 5) && !queue.has_waiter_ahead(usual.pair, 6));
+        assert!(queue.has_waiter_ahead(&want("zh:en"), 5));
+        assert!(!queue.has_waiter_ahead(&want("zh:en"), 6));
         queue.wake_for(&node("zh en"));
         assert!(is_woken(&urgent) && !is_woken(&usual));
     }

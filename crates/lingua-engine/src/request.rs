@@ -66,6 +66,13 @@ pub struct AttemptRecord {
     pub reason: Option<String>,
 }
 
+impl AttemptRecord {
+    /// An attempt that has just got its slot.
+    pub(crate) fn new(attempt: u32, node: NodeId, reserved_ms: u64) -> Self {
+        Self { attempt, node, reserved_ms, acked_ms: None, ended_ms: None, reason: None }
+    }
+}
+
 fn write_name<S: Serializer>(node: &NodeId, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(node.as_str())
 }

@@ -7,6 +7,7 @@
 //! | file | what |
 //! |---|---|
 //! | `slot.rs` | finding a slot, and waiting for one |
+//! | `pin.rs` | preferred nodes, and nodes that a key is bound to |
 //! | `effects.rs` | performing what the state machine decided |
 //! | `report.rs` | the reports of nodes |
 //! | `stream.rs` | audio that is still being spoken |
@@ -21,9 +22,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use lingua_core::JobId;
-use lingua_core::job::{Effect, Grant, JobEvent, JobMachine, JobSpec, JobState, Stage};
+use lingua_core::job::{Effect, JobEvent, JobMachine, JobSpec, JobState, Stage};
 use lingua_store::Store;
-use lingua_store::contract::{LeaseKey, Place};
+use lingua_store::contract::{JobRecord, LeaseKey};
 use tokio::sync::mpsc::error::TrySendError;
 use tracing::Instrument;
 
@@ -33,16 +34,43 @@ use crate::request::{AttemptRecord, JobEnd, JobRequest};
 use crate::{Engine, Timer};
 
 mod effects;
+mod pin;
 mod record;
 mod report;
 mod slot;
 mod stream;
 
+use pin::PinState;
 use slot::{Found, NoSlot};
 use stream::StreamState;
 
 /// How long an assignment waits for an earlier one to the same node.
 pub(crate) const SEND_TICKET_MS: u64 = 20;
+
+/// What an instance knows of a job that another instance, or an earlier incarnation of it, has
+/// left.
+#[derive(Debug)]
+pub(crate) struct TakenOver {
+    /// What happens to the job now.
+    pub(crate) event: JobEvent,
+    /// Its attempts so far.
+    pub(crate) attempts: Vec<AttemptRecord>,
+}
+
+impl TakenOver {
+    pub(crate) fn new(event: JobEvent, record: &JobRecord) -> Self {
+        let outcome = record.outcome.as_deref().map(serde_json::from_slice::<JobEnd>);
+        let mut attempts = outcome.and_then(Result::ok).unwrap_or_default().attempts;
+        // The first attempt is in the record's grant only.
+        let attempt = record.stage.attempt.0;
+        let is_known = attempts.iter().any(|known| known.attempt == attempt);
+        if let Some(grant) = record.grant.as_ref().filter(|_| !is_known) {
+            let reserved_ms = record.updated_ms;
+            attempts.push(AttemptRecord::new(attempt, grant.node.clone(), reserved_ms));
+        }
+        Self { event, attempts }
+    }
+}
 
 /// Starts the task that runs a job. `taken_over` is what happened to a job that another instance
 /// or an earlier incarnation of this one has left.
@@ -90,6 +118,7 @@ struct Runner<S, T> {
     /// The connection of the node that has the job.
     connection: Option<Arc<LocalNode>>,
     stream: StreamState,
+    pin: PinState,
 }
 
 /// Nobody waits for a runner that is gone, even if its task was dropped.
@@ -122,6 +151,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             sent_ms: 0,
             connection: None,
             stream: StreamState::default(),
+            pin: PinState::default(),
         }
     }
 
@@ -213,14 +243,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         match found {
             Ok(Found { grant, used, weight, .. }) => {
                 (self.used, self.slot_weight) = (used, weight);
-                let attempt = AttemptRecord {
-                    attempt: self.machine.stage().attempt.0,
-                    node: grant.node.clone(),
-                    reserved_ms: started_ms + waited_ms,
-                    acked_ms: None,
-                    ended_ms: None,
-                    reason: None,
-                };
+                let (attempt, node) = (self.machine.stage().attempt.0, grant.node.clone());
+                let attempt = AttemptRecord::new(attempt, node, started_ms + waited_ms);
                 self.live.edit_attempts(|attempts| attempts.push(attempt));
                 self.apply(JobEvent::Granted(grant)).await;
             }
@@ -244,6 +268,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if !effects.contains(&Effect::Send) {
             return;
         }
+        let is_bound = self.spec.bind_key.is_some();
+        let bound = if is_bound { Box::pin(self.bind(&grant)).await } else { Ok((false, None)) };
+        let Ok((moved, before)) = bound else {
+            self.apply(JobEvent::SendFailed(attempt)).await;
+            return;
+        };
         if let Some(ticket) = &ticket {
             // If the earlier assignment is delayed: rather be refused than late.
             self.engine.timer.within(SEND_TICKET_MS, ticket.wait()).await;
@@ -251,17 +281,17 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let now_ms = self.engine.now_ms();
         // After a pause of this process the ack lease has ended, and the slot may be another job's.
         if now_ms - reserved_ms >= self.engine.options.times.ack_ms {
+            Box::pin(self.unbind(&grant, before)).await;
             self.apply(JobEvent::SendFailed(attempt)).await;
             return;
         }
-        let bound = self.bind(&grant);
         let assignment = Assignment {
             job: self.id(),
             attempt,
             fence: grant.fence,
             request: self.live.request.clone(),
             deadline_ms: self.deadline_ms.min(now_ms + self.engine.options.times.run_ms),
-            moved: bound.is_some_and(|(moved, _)| moved),
+            moved,
             stream: self.stream.is_on,
         };
         self.connection =
@@ -283,21 +313,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
         if is_sent {
             self.publish();
         } else {
-            if let (Some((_, before)), Some(key)) = (bound, &self.spec.bind_key) {
-                self.engine.bindings.undo(key, &grant, before);
-            }
+            Box::pin(self.unbind(&grant, before)).await;
             self.apply(JobEvent::SendFailed(attempt)).await;
         }
-    }
-
-    /// Binds the job's key to this node, if it has one; says whether the key moves, and from where.
-    /// Both at once, because jobs of one key may be sent at the same time.
-    fn bind(&self, grant: &Grant) -> Option<(bool, Option<Place>)> {
-        let key = self.spec.bind_key.as_ref()?;
-        let bindings = &self.engine.bindings;
-        let (moved, before) = (bindings.moves(key, grant), bindings.get(key));
-        bindings.remember(key, grant);
-        Some((moved, before))
     }
 
     /// Waits for a message or a timeout, and handles whichever comes first.

@@ -12,7 +12,6 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::{Notify, SetOnce, broadcast};
 
-use crate::binding::Bindings;
 use crate::bus::Bus;
 use crate::cost::PairDurations;
 use crate::events::EngineEvent;
@@ -69,7 +68,6 @@ pub struct Engine<S, T> {
     pub(crate) pair_durations: PairDurations,
     /// The usual cost of a job in the fleet.
     pub(crate) typical_ms: AtomicU32,
-    pub(crate) bindings: Bindings,
     pub(crate) one_way_nodes: OneWayNodes,
     pub(crate) events: broadcast::Sender<EngineEvent>,
     /// The pool table that was published last.
@@ -119,7 +117,6 @@ impl<S: Store, T: Timer> Engine<S, T> {
             was_away: AtomicBool::new(false),
             led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic),
-            bindings: Bindings::new(options.bounds.bindings_max),
             events: broadcast::channel(options.bounds.events_max).0,
             options,
             store,

@@ -3,10 +3,10 @@
 //! Start at [`make`]. The table is for people and metrics; no job waits for it. The leader makes it
 //! from the cells and publishes it; every instance shows the one that was published last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use lingua_core::{Lang, LangPair, NodeState, Profile, SemanticRule};
+use lingua_core::{Capabilities, Lang, LangPair, Needs, Nmt, NodeState, Profile, SemanticRule};
 use lingua_store::contract::CellRecord;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,9 @@ pub struct Pool {
     pub pair: String,
     /// How many nodes serve it.
     pub nodes: u32,
+    /// How many of them also speak the target language.
+    #[serde(default)]
+    pub speech: u32,
     /// How many of those take jobs now.
     pub ready: u32,
     /// Free slots of the ready nodes.
@@ -73,8 +76,14 @@ impl PoolTable {
 }
 
 impl Pool {
+    /// The same nodes, which speak the target language or not.
+    fn speaking(&self, speaks: bool) -> Self {
+        Self { speech: if speaks { self.nodes } else { 0 }, ..self.clone() }
+    }
+
     fn add(&mut self, other: &Self) {
         self.nodes += other.nodes;
+        self.speech += other.speech;
         self.ready += other.ready;
         self.free += other.free;
         self.slots += other.slots;
@@ -124,16 +133,22 @@ fn fill(
 ) {
     let mut exact: BTreeMap<LangPair, Pool> = BTreeMap::new();
     let mut mixed: BTreeMap<Lang, Pool> = BTreeMap::new();
+    let spoken: BTreeSet<Lang> =
+        kinds.iter().flat_map(|(kind, _)| kind.capabilities().tts().as_slice()).copied().collect();
     for (profile, count) in kinds {
-        let mut targets: Vec<Lang> = vec![];
-        for pair in profile.capabilities().pairs(rule) {
-            exact.entry(pair).or_default().add(count);
-            targets.push(pair.tgt);
+        let caps = profile.capabilities();
+        // Each target of the kind, and whether the kind speaks it.
+        let mut targets: BTreeMap<Lang, bool> = BTreeMap::new();
+        for pair in text_pairs(caps, &spoken) {
+            if caps.missing(pair, Needs::SPEECH_TO_TEXT, rule).is_some() {
+                continue;
+            }
+            let speaks = caps.missing(pair, Needs::SPEECH_TO_SPEECH, rule).is_none();
+            exact.entry(pair).or_default().add(&count.speaking(speaks));
+            *targets.entry(pair.tgt).or_default() |= speaks;
         }
-        targets.sort_unstable();
-        targets.dedup();
-        for target in targets {
-            mixed.entry(target).or_default().add(count);
+        for (target, speaks) in targets {
+            mixed.entry(target).or_default().add(&count.speaking(speaks));
         }
     }
     let mut exact: Vec<(LangPair, Pool)> = exact.into_iter().collect();
@@ -144,4 +159,16 @@ fn fill(
     let mixed = mixed.into_iter().map(|(target, count)| (LangPair::auto(target), count));
     let named = |(pair, pool): (LangPair, Pool)| Pool { pair: pair.to_string(), ..pool };
     table.pools = exact.into_iter().chain(mixed).map(named).collect();
+}
+
+/// The pairs that a node may serve as text. A node that translates anything to anything is counted
+/// for the targets that some node speaks; there is no end to the others.
+fn text_pairs(caps: &Capabilities, spoken: &BTreeSet<Lang>) -> Vec<LangPair> {
+    match caps.nmt() {
+        Nmt::Pairs(pairs) => pairs.iter().map(|&(src, tgt)| LangPair::known(src, tgt)).collect(),
+        Nmt::AnyToAny => {
+            let from = |&src: &Lang| spoken.iter().map(move |&tgt| LangPair::known(src, tgt));
+            caps.asr().as_slice().iter().flat_map(from).collect()
+        }
+    }
 }

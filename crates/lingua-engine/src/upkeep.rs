@@ -14,6 +14,7 @@ use lingua_store::contract::{AdvanceRequest, AnnounceRequest, JobRecord, NodeCom
 use crate::job_spec_codec;
 use crate::live_jobs::JobMessage;
 use crate::request::JobRequest;
+use crate::runner::TakenOver;
 use crate::{Engine, Timer};
 
 /// Leases that are ended in one cell at a time.
@@ -140,13 +141,14 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let recoverable = record.recoverable;
         tracing::info!(job_id = %record.id, recoverable, "took over a job");
         let event = if recoverable { JobEvent::Reclaimed } else { JobEvent::InstanceLost };
+        let taken_over = TakenOver::new(event, &record);
         let job = JobMachine::recovered(record.stage, record.grant);
         let age_ms = now_ms.saturating_sub(record.created_ms);
         let accepted_ms = match planted::is(Bug::AgeFromTwoClocks) {
             false => self.now_ms().saturating_sub(age_ms),
             true => record.created_ms.min(self.now_ms()),
         };
-        self.start(JobRequest::new(record.id, spec), job, accepted_ms, Some(event));
+        self.start(JobRequest::new(record.id, spec), job, accepted_ms, Some(taken_over));
     }
 
     /// Ends a job whose spec cannot be read.

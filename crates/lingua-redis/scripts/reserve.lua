@@ -191,6 +191,7 @@ while not outcome do
   -- An expired lease must not make a cell full: end some, then try again.
   local there = call('HGET', index, '+there')
   local capable = there and count_both(there, a, b, c, d) or 0
+  capable = capable + count_gone(index, fresh, a, b, c, d)
   local is_full = why == 'full' or (not why and capable > 0)
   if is_full and reap(hot, leases, due, REAP_BATCH, expired) > 0 then
     last_fence, none_expires_before = unpack_from('<dd', call('HGET', leases, LEASES_HEAD))

@@ -1,11 +1,12 @@
 -- Drains, resumes, signs off or removes a node.
 --
--- KEYS     hot cold nodes index leases due unpublished
--- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 command (drain resume offline retire)
+-- KEYS     hot cold fresh nodes index leases due unpublished
+-- ARGV     1 now, 2 cell, 3 slot, 4 epoch, 5 command (drain resume offline retire),
+--          6 how long a node that signs off counts as capable
 -- RETURNS  {'stale'} or {'set', change or '', lost}: lost is job attempt, repeated
 -- WHY ATOMIC  the leases of a node end with it, so that its jobs are retried elsewhere at once
-local hot, cold, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local leases, due = KEYS[5], KEYS[6]
+local hot, cold, fresh, nodes, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local leases, due = KEYS[6], KEYS[7]
 local slot, epoch, command = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 
 local data = cold_record(cold, slot)
@@ -19,6 +20,7 @@ if command == 'drain' then
 elseif command == 'resume' then
   drain = 0
 else
+  if offline == 0 then set_fresh(hot, fresh, slot, now + tonumber(ARGV[6])) end
   offline = 1
 end
 local state = state_of(health, drain, offline)
@@ -27,7 +29,7 @@ if offline == 1 then lost = end_leases_of(hot, leases, due, slot, (counts_of(hot
 
 local entry = call('HGET', nodes, slot)
 if command == 'retire' then
-  local sets = { '+there', '+open' }
+  local sets = { '+there', '+gone', '+open' }
   for name in each_set(call('HGET', nodes, slot .. 'c')) do sets[#sets + 1] = name end
   set_member(index, sets, slot, false)
   call('HDEL', nodes, slot, slot .. 'c', slot .. 'v')
@@ -44,6 +46,6 @@ end
 
 local change = ''
 if floor(old_gate / STATE_UNIT) ~= state or command == 'retire' then
-  change = node_change(KEYS[7], ARGV[2], slot, epoch, name_of(entry))
+  change = node_change(KEYS[8], ARGV[2], slot, epoch, name_of(entry))
 end
 return { 'set', change, lost }

@@ -119,16 +119,14 @@ impl RedisStore {
         place: Place,
         command: NodeCommand,
     ) -> Result<NodeCommandReply> {
-        let [hot, cold, _fresh, nodes, index, leases, due, unpublished] =
-            self.keys.cell(place.cell).all();
-        let keys = [hot, cold, nodes, index, leases, due, unpublished];
+        let keys = self.keys.cell(place.cell).all();
         let name = match command {
             NodeCommand::Drain => "drain",
             NodeCommand::Resume => "resume",
             NodeCommand::Offline => "offline",
             NodeCommand::Retire => "retire",
         };
-        let args = (place_args(place), name);
+        let args = (place_args(place), name, span(self.options.rules.gone_ms));
         let mut reply: ScriptReply = self.call(&SET_STATE, &keys, args).await?;
         if reply.next::<String>()? == "stale" {
             return Ok(NodeCommandReply::Stale);

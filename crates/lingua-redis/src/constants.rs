@@ -22,6 +22,7 @@ macro_rules! numbers {
 numbers! {
     // From the core and the contract.
     BAND = lingua_core::roster::BAND_PERCENT;
+    BINDING_REFRESH_PART = lingua_store::contract::BINDING_REFRESH_PART;
     CELLS_MAX = lingua_core::CELLS_MAX;
     CELL_NODES_MAX = lingua_core::CELL_NODES_MAX;
     CONTENTION = lingua_core::roster::CONTENTION_PERCENT;

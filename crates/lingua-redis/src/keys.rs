@@ -6,10 +6,13 @@
 use std::sync::OnceLock;
 
 use lingua_core::id::{CELLS_MAX, hex};
-use lingua_core::{CellId, InstanceId, JobId};
+use lingua_core::{CellId, InstanceId, JobId, Tenant};
 
 /// Jobs are spread over this many hash tags. Another number would be another layout of the data.
 pub(crate) const SHARDS: u32 = 16;
+
+/// Bindings are spread over this many hash tags.
+const BINDING_SHARDS: u32 = 256;
 
 /// Builds the names of keys. Those that every job needs are built once.
 #[derive(Debug)]
@@ -116,6 +119,15 @@ impl Keys {
     pub(crate) fn session(&self, id: &str) -> String {
         // A brace in a name would move the tag.
         format!("{}{{s:{}}}:session", self.prefix, id.replace(['{', '}'], "_"))
+    }
+
+    /// A binding. The tenant has no slash, so that the two parts cannot be confused.
+    pub(crate) fn binding(&self, tenant: Tenant, key: &str) -> String {
+        let bytes = tenant.as_str().bytes().chain(key.bytes());
+        let hash = bytes.fold(0x811c_9dc5, |hash: u32, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        format!("{}{{b{}}}:bind:{tenant}/{key}", self.prefix, hash % BINDING_SHARDS)
     }
 
     pub(crate) fn job(&self, job: JobId) -> Vec<u8> {

@@ -15,6 +15,7 @@
 //! | `cell.rs`, `cell/` | nodes, leases, reservations |
 //! | `jobs.rs`, `jobs/` | job records |
 //! | `sessions.rs` | session records |
+//! | `bindings.rs` | which node the jobs of a bind key go to |
 //! | `cluster.rs` | leader, pool table, change feed |
 //! | `instances.rs` | instances and their inboxes |
 //! | `identity.rs` | detects that confirmed writes may be lost |
@@ -23,6 +24,7 @@
 //! Architecture invariant: every key of a script is declared and has the hash tag of the others, so
 //! that the same scripts run on a Cluster. Time is the server's own (`TIME`), inside the script.
 
+mod bindings;
 mod cell;
 mod cluster;
 mod connect;

@@ -64,6 +64,7 @@ scripts! {
     ANNOUNCE "announce" + "clock",
     WITHDRAW "withdraw",
     SESSION_SAVE "session_save" + "clock",
+    BIND "bind" + "clock",
     SEND "send" + "clock",
     RECEIVE "receive",
 }

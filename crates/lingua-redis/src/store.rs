@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Term};
+use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Tenant, Term};
 use lingua_store::contract::*;
 use lingua_store::{Clock, ManualClock, Result};
 use parking_lot::Mutex;

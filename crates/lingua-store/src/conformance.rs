@@ -132,6 +132,7 @@ macro_rules! conformance_rules {
             a_signed_off_node_loses_its_leases_once,
             a_shrunken_node_admits_nothing_until_there_is_room,
             an_expired_lease_never_makes_a_cell_full,
+            a_node_that_has_just_gone_counts_as_capable,
             private_and_overloaded_nodes_are_not_selected,
             an_explanation_from_a_view_agrees_with_the_store,
         );
@@ -166,6 +167,11 @@ macro_rules! conformance_rules {
             a_session_is_taken_over_by_one_of_two,
             a_session_is_kept_for_the_requested_time,
             an_oversized_session_is_refused,
+        );
+        $crate::conformance_rules!(@$mode $factory, bindings:
+            a_binding_moves_only_from_the_node_that_the_caller_knows,
+            a_binding_is_kept_for_the_requested_time,
+            each_tenant_has_its_own_keys,
         );
         $crate::conformance_rules!(@$mode $factory, cluster:
             an_expired_leader_does_not_renew,

@@ -9,17 +9,20 @@
 //! | `cell.rs` | places, registrations, leases: what is atomic within a cell |
 //! | `job.rs` | job records, their steps, pages of jobs |
 //! | `session.rs` | session records |
+//! | `binding.rs` | which node the jobs of a bind key go to |
 //! | `cluster.rs` | leader, pool table, instances, bus, change feed |
 //!
 //! Every operation may be repeated after a timeout; its doc line says what makes it idempotent.
 //!
 //! [`with_store_operations!`]: crate::with_store_operations
 
+mod binding;
 mod cell;
 mod cluster;
 mod job;
 mod session;
 
+pub use binding::*;
 /// Opaque content: a store keeps it, returns it, and never reads it.
 pub use bytes::Bytes;
 pub use cell::*;
@@ -30,7 +33,7 @@ pub use session::*;
 use std::future::Future;
 
 pub use lingua_core::job::AttemptOutcome;
-use lingua_core::{Attempt, CellId, Epoch, InstanceId, JobId, NodeId, Term};
+use lingua_core::{Attempt, CellId, Epoch, InstanceId, JobId, NodeId, Tenant, Term};
 
 use crate::error::Result;
 
@@ -102,6 +105,12 @@ macro_rules! with_store_operations {
             save_session(request: SaveSessionRequest) -> SaveSessionReply;
             /// The record of a session.
             session(id: &str) -> Option<SessionRecord>;
+
+            /// Binds a key to a node, if it is bound to the node that the caller expects.
+            /// Idempotent by key and node.
+            bind(request: BindRequest) -> BindReply;
+            /// Which node a key of this tenant is bound to.
+            binding(tenant: Tenant, key: &str) -> Option<BindingRecord>;
 
             /// Records that an instance is alive, for as long as its lease.
             announce(request: AnnounceRequest) -> AnnounceReply;

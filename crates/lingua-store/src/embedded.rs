@@ -11,6 +11,7 @@
 //! | `directory.rs` | which node is in which cell |
 //! | `jobs.rs` | job records |
 //! | `sessions.rs` | session records |
+//! | `bindings.rs` | which node the jobs of a bind key go to |
 //! | `leader.rs` | leader and pool table |
 //! | `instances.rs` | instances and inboxes |
 //! | `feed.rs` | change feed |
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lingua_core::job::AttemptOutcome;
-use lingua_core::{CELLS_MAX, CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
+use lingua_core::{CELLS_MAX, CellId, Epoch, InstanceId, JobId, NodeId, Rules, Tenant, Term};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -30,6 +31,7 @@ use crate::clock::Clock;
 use crate::contract::*;
 use crate::error::Result;
 
+mod bindings;
 mod cell;
 mod directory;
 mod feed;
@@ -46,6 +48,7 @@ pub use open::OpenError;
 #[cfg(feature = "snapshot")]
 pub use snapshot::{LostWrites, StoreSnapshot};
 
+use bindings::BindingTable;
 use cell::{Cell, CellReply};
 use directory::Directory;
 use feed::Feed;
@@ -75,6 +78,9 @@ pub struct StoreLimits {
     pub feed_max: usize,
     /// Sessions that can be resumed; further ones are refused.
     pub sessions_max: usize,
+    /// Bindings of keys to nodes in the embedded store; the oldest are dropped first. In a shared
+    /// store they expire.
+    pub bindings_max: usize,
 }
 
 impl Default for StoreLimits {
@@ -88,6 +94,7 @@ impl Default for StoreLimits {
             instances_max: 1000,
             feed_max: 4096,
             sessions_max: 100_000,
+            bindings_max: 100_000,
         }
     }
 }
@@ -107,6 +114,7 @@ struct Inner<C> {
     leadership: Mutex<Leadership>,
     instances: Mutex<Instances>,
     sessions: Mutex<SessionTable>,
+    bindings: Mutex<BindingTable>,
     message_sent: Notify,
     feed: Mutex<Feed>,
     change_pushed: Notify,
@@ -133,6 +141,7 @@ impl<C> Inner<C> {
             leadership: Mutex::default(),
             instances: Mutex::new(Instances::new(limits)),
             sessions: Mutex::new(SessionTable::new(limits)),
+            bindings: Mutex::new(BindingTable::new(limits)),
             message_sent: Notify::new(),
             feed: Mutex::new(Feed::new(limits.feed_max)),
             change_pushed: Notify::new(),
@@ -264,7 +273,8 @@ impl<C: Clock> Store for Embedded<C> {
     async fn set_state(&self, place: Place, command: NodeCommand) -> Result<NodeCommandReply> {
         let (changed, drain) = {
             let mut cell = self.cell(place.cell);
-            (cell.set_state(place, command), cell.last_drain_command(place, command))
+            let changed = cell.set_state(place, command, self.now_ms());
+            (changed, cell.last_drain_command(place, command))
         };
         if let (Some((node, number)), Some(_)) = (drain, &self.inner.journal) {
             let drain = command == NodeCommand::Drain;
@@ -378,6 +388,14 @@ impl<C: Clock> Store for Embedded<C> {
 
     async fn session(&self, id: &str) -> Result<Option<SessionRecord>> {
         Ok(self.inner.sessions.lock().get(id, self.now_ms()))
+    }
+
+    async fn bind(&self, request: BindRequest) -> Result<BindReply> {
+        self.write_durably(&self.inner.bindings, |bound, now| bound.bind(request, now)).await?
+    }
+
+    async fn binding(&self, tenant: Tenant, key: &str) -> Result<Option<BindingRecord>> {
+        self.read_durably(&self.inner.bindings, |bound, now| bound.get(tenant, key, now)).await
     }
 
     async fn instances(&self) -> Result<Vec<InstanceRecord>> {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use lingua_core::job::{JobMachine, JobSpec, JobState, Payload};
-use lingua_core::{JobId, Needs, Profile, SemanticRule};
+use lingua_core::{JobId, Needs, Profile, SemanticRule, Tenant};
 use lingua_store::conformance::fixture::{pair, profile};
 use shuttle::future::block_on;
 use shuttle::thread;
@@ -48,8 +48,14 @@ impl Node {
 
     /// Waits for a slot as a runner does; says whether it got one before it was cancelled.
     fn wait_for_slot(&self, live: &Arc<LiveJob>) -> bool {
-        let want = Want { pair: pair("zh:en"), needs: Needs::SPEECH_TO_TEXT, public: true };
-        if !self.queue.has_waiter_ahead(want.pair, 0) && self.take().is_some() {
+        let want = Want {
+            pair: pair("zh:en"),
+            needs: Needs::SPEECH_TO_TEXT,
+            public: true,
+            tenant: Tenant::default(),
+            only: None,
+        };
+        if !self.queue.has_waiter_ahead(&want, 0) && self.take().is_some() {
             return true;
         }
         let sleeper = Arc::clone(live);

@@ -83,6 +83,10 @@ pub struct DispatchOptions {
     /// A higher number is more urgent (0).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
+    /// Whether any node that accepts public jobs may run the job (true); if false, only nodes of
+    /// the caller's own tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public: Option<bool>,
     /// Further services that the node must offer.
     #[serde(default, with = "ServicesList", skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<Service>>,

@@ -199,7 +199,7 @@ impl Config {
         let s = &self.selection;
         let thresholds = Thresholds::new(s.cpu_threshold, s.gpu_threshold, s.memory_threshold)
             .map_err(|error| BadConfig(format!("selection thresholds: {error}")))?;
-        Ok(Rules { semantic, thresholds })
+        Ok(Rules { semantic, thresholds, gone_ms: self.scheduler.heartbeat_stale_ms })
     }
 
     pub(crate) fn policy(&self) -> Result<Policy, BadConfig> {

@@ -214,7 +214,7 @@ pub enum JobFailure {
     #[error("the node failed and said that a retry cannot help")]
     NotRetryable,
     /// The client's deadline passed.
-    #[error("the deadline passed")]
+    #[error("the deadline passed before the job was done; it has failed")]
     Deadline,
     /// The audio was lost with the instance that held it.
     #[error("the instance that held the audio was lost")]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::capability::Needs;
-use crate::id::NodeId;
+use crate::id::{NodeId, Tenant};
 use crate::lang::{LangPair, Source};
 
 /// Everything that a client can say about a job.
@@ -42,8 +42,10 @@ pub struct JobSpec {
     pub deadline_ms: Option<u64>,
     /// Waiting jobs of a higher priority go first; 0 is usual.
     pub priority: i32,
-    /// Only nodes that accept public jobs may get it.
+    /// Only nodes that accept public jobs may get it; if false, only nodes of its own tenant.
     pub public: bool,
+    /// Who asked.
+    pub tenant: Tenant,
 }
 
 /// What is to be translated.
@@ -86,6 +88,7 @@ impl JobSpec {
             deadline_ms: None,
             priority: 0,
             public: true,
+            tenant: Tenant::default(),
         }
     }
 

@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 
 use super::query::{Query, RejectReason};
 use crate::capability::{MissingCapability as Missing, Nmt, SemanticRule, Service};
-use crate::id::Slot;
+use crate::id::{Slot, Tenant};
 use crate::lang::{Lang, Source};
 use crate::node::Profile;
 use crate::slot_set::SlotSet;
@@ -22,6 +22,8 @@ pub(super) struct Index {
     langs: HashMap<Lang, ByLang>,
     services: [SlotSet; Service::ALL.len()],
     public: SlotSet,
+    /// The nodes of each tenant.
+    tenants: HashMap<Tenant, SlotSet>,
     /// Nodes that translate anything to anything.
     any_to_any: SlotSet,
     /// Of those, the ones with a source language that they recognise and repair.
@@ -51,6 +53,7 @@ impl Index {
         }
         let caps = profile.capabilities();
         self.public.set(slot, member && profile.accepts_public());
+        update_entry(&mut self.tenants, profile.tenant(), |set| set.set(slot, member));
         for (set, service) in self.services.iter_mut().zip(Service::ALL) {
             set.set(slot, member && caps.services().contains(service));
         }
@@ -87,8 +90,12 @@ impl Index {
         rule: SemanticRule,
         mut stage: impl FnMut(RejectReason, SlotSet),
     ) {
-        if query.public {
-            stage(RejectReason::PrivateOnly, self.public);
+        match query.public {
+            true => stage(RejectReason::PrivateOnly, self.public),
+            false => {
+                let own = self.tenants.get(&query.tenant).copied().unwrap_or_default();
+                stage(RejectReason::OtherTenant, own);
+            }
         }
         let lacks = RejectReason::Lacks;
         let needed = query.needs.services();
@@ -130,6 +137,7 @@ impl Index {
     pub(super) fn is_blank(&self) -> bool {
         let sets = [self.public, self.any_to_any, self.auto_any];
         self.langs.is_empty()
+            && self.tenants.is_empty()
             && self.pairs.is_empty()
             && self.auto_into.is_empty()
             && sets.iter().chain(&self.services).all(|set| set.is_empty())

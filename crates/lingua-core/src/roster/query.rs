@@ -2,6 +2,7 @@
 
 use super::policy::Policy;
 use crate::capability::{MissingCapability, Needs};
+use crate::id::Tenant;
 use crate::lang::LangPair;
 use crate::node::{NodeState, Resource};
 use crate::slot_set::SlotSet;
@@ -13,8 +14,10 @@ pub struct Query {
     pub pair: LangPair,
     /// The services that the job needs.
     pub needs: Needs,
-    /// Whether only nodes that accept public jobs may get it.
+    /// Only nodes that accept public jobs may get it; if false, only nodes of its own tenant.
     pub public: bool,
+    /// Who asks.
+    pub tenant: Tenant,
     /// Slots that the job must not go to.
     pub exclude: SlotSet,
     /// How to choose among the nodes that may get it.
@@ -31,6 +34,7 @@ impl Query {
             pair,
             needs: Needs::SPEECH_TO_TEXT,
             public: true,
+            tenant: Tenant::default(),
             exclude: SlotSet::EMPTY,
             policy: Policy::default(),
             keep_last: false,
@@ -47,6 +51,9 @@ pub enum RejectReason {
     /// The job is public and the node takes private ones only.
     #[error("takes private jobs only")]
     PrivateOnly,
+    /// The job is private and the node belongs to another tenant.
+    #[error("belongs to another tenant")]
+    OtherTenant,
     /// The node cannot do the job.
     #[error(transparent)]
     Lacks(MissingCapability),
@@ -76,6 +83,6 @@ pub enum RejectReason {
 impl RejectReason {
     /// Whether the node could never do this job, however long the job waits.
     pub fn is_incapable(self) -> bool {
-        matches!(self, Self::NoNode | Self::PrivateOnly | Self::Lacks(_))
+        matches!(self, Self::NoNode | Self::PrivateOnly | Self::OtherTenant | Self::Lacks(_))
     }
 }

@@ -37,7 +37,7 @@ pub const KEEP_LAST_FROM: u8 = 5;
 pub struct Choice {
     /// The node that gets the job; `None` if no node can take it now.
     pub slot: Option<Slot>,
-    /// How many live nodes can do the job, busy or not.
+    /// How many nodes can do the job, busy or not, those that have just gone included.
     pub capable: u16,
     /// How many slots the job could use now.
     pub free: u32,
@@ -62,7 +62,7 @@ pub fn slot_weight(cost_ms: u32) -> u32 {
 
 /// The nodes that the sieve leaves.
 pub(super) struct Sieved {
-    /// Alive and able to do the job.
+    /// Able to do the job, and alive or gone for a moment.
     pub(super) capable: SlotSet,
     /// Those of them that take jobs now.
     pub(super) available: SlotSet,
@@ -141,14 +141,14 @@ impl Roster {
             stage(reason, passed);
             capable &= passed;
         });
+        // A node that has gone a moment ago still counts as capable: it may come back.
         let offline = self.in_state[NodeState::Offline as usize];
         stage(RejectReason::State(NodeState::Offline), !offline);
-        capable &= !offline;
         let fresh = self.fresh(capable, now_ms);
         stage(RejectReason::Stale, fresh | !capable);
         capable &= fresh;
 
-        let mut available = capable;
+        let mut available = capable & !offline;
         for state in [NodeState::Registering, NodeState::Degraded, NodeState::Draining] {
             let others = !self.in_state[state as usize];
             stage(RejectReason::State(state), others);

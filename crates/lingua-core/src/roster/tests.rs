@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::capability::{Capabilities, LangSet, Needs, Nmt, SemanticRule, Service, ServiceSet};
+use crate::id::Tenant;
 use crate::lang::{Lang, LangPair, Source};
-use crate::node::Thresholds;
 
 const NOW: u64 = 1_000_000;
 
@@ -61,12 +61,16 @@ fn node() -> impl Strategy<Value = Plain> {
             limit,
         },
     );
-    (capabilities(), 1u64..6, prop::bool::weighted(0.8), status).prop_map(
-        |(capabilities, slots, public, status)| Plain {
-            profile: Arc::new(Profile::new(capabilities, slots, public).unwrap()),
-            status,
+    (capabilities(), 1u64..6, prop::bool::weighted(0.8), any::<bool>(), status).prop_map(
+        |(capabilities, slots, public, other, status)| {
+            let profile = Profile::new(capabilities, slots, public).unwrap();
+            Plain { profile: Arc::new(profile.owned_by(tenant(other))), status }
         },
     )
+}
+
+fn tenant(other: bool) -> Tenant {
+    if other { Tenant::new("other").unwrap() } else { Tenant::default() }
 }
 
 fn query() -> impl Strategy<Value = Query> {
@@ -81,11 +85,12 @@ fn query() -> impl Strategy<Value = Query> {
         (1u8..5).prop_map(|k| Policy::Sample { k })
     ];
     let exclude = prop::bits::u16::masked(0b1001).prop_map(|m| SlotSet::from_mask(m.into()));
-    (src, 0usize..4, any::<(bool, bool, bool, bool)>(), exclude, policy).prop_map(
-        |(src, tgt, (asr, tts, public, keep_last), exclude, policy)| Query {
+    (src, 0usize..4, any::<[bool; 5]>(), exclude, policy).prop_map(
+        |(src, tgt, [asr, tts, public, other, keep_last], exclude, policy)| Query {
             pair: LangPair { src, tgt: lang(tgt) },
             needs: Needs { asr, tts, extra: ServiceSet::EMPTY },
             public,
+            tenant: tenant(other),
             exclude,
             policy,
             keep_last,
@@ -95,7 +100,7 @@ fn query() -> impl Strategy<Value = Query> {
 
 fn rules() -> impl Strategy<Value = Rules> {
     prop_oneof![Just(SemanticRule::Declared), Just(SemanticRule::Source), Just(SemanticRule::Both)]
-        .prop_map(|semantic| Rules { semantic, thresholds: Thresholds::default() })
+        .prop_map(|semantic| Rules { semantic, ..Rules::default() })
 }
 
 fn roster_of(rules: Rules, nodes: &BTreeMap<usize, Plain>) -> Roster {
@@ -110,8 +115,7 @@ fn roster_of(rules: Rules, nodes: &BTreeMap<usize, Plain>) -> Roster {
 fn plainly_capable(node: &Plain, query: &Query, rules: Rules) -> bool {
     let lack = node.profile.capabilities().missing(query.pair, query.needs, rules.semantic);
     lack.is_none()
-        && (!query.public || node.profile.accepts_public())
-        && node.status.state != NodeState::Offline
+        && node.profile.admits(query.public, query.tenant)
         && node.status.fresh_until_ms >= NOW
 }
 

@@ -4,6 +4,7 @@
 
 use super::encoding::AudioEncoding;
 use super::segment::Speaker;
+use crate::id::NodeId;
 use crate::lang::{Lang, LangPair, Source};
 
 /// Which way a session translates.
@@ -35,7 +36,7 @@ pub struct SegmentDirection {
 }
 
 /// What a client asked for when it started its session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionPlan {
     /// Which way to translate.
     pub direction: Direction,
@@ -47,6 +48,8 @@ pub struct SessionPlan {
     pub context: bool,
     /// How the client encodes its audio.
     pub audio: AudioEncoding,
+    /// The node that each segment should go to.
+    pub preferred: Option<NodeId>,
 }
 
 impl SessionPlan {
@@ -90,7 +93,8 @@ mod tests {
 
     fn plan(direction: Direction) -> SessionPlan {
         let audio = AudioEncoding::Opus;
-        SessionPlan { direction, require_tts: false, partials: false, context: false, audio }
+        let (require_tts, partials, context, preferred) = (false, false, false, None);
+        SessionPlan { direction, require_tts, partials, context, audio, preferred }
     }
 
     #[test]

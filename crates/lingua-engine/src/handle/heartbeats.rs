@@ -258,7 +258,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         self.store_registration(request).await?;
         node.set_place(place);
         node.set_renewed(self.now_ms());
-        self.announce_slots(place, &r.profile);
+        self.announce_slots(&r.node, place, &r.profile);
         Ok(self.registered_node(place, &r.profile))
     }
 

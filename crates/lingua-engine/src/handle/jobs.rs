@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use lingua_core::JobId;
-use lingua_core::job::{JobEvent, JobMachine, JobState};
+use lingua_core::job::{JobMachine, JobState};
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{CreateReply, JobFilter, JobRecord};
@@ -13,7 +13,7 @@ use lingua_store::contract::{CreateReply, JobFilter, JobRecord};
 use crate::job_spec_codec;
 use crate::live_jobs::{JobMessage, LiveJob, Milestone};
 use crate::request::{JobEnd, JobRequest, JobStatus, Progress};
-use crate::runner;
+use crate::runner::{self, TakenOver};
 use crate::state::timed;
 use crate::{Engine, SubmitError, Timer};
 
@@ -134,13 +134,15 @@ impl<S: Store, T: Timer> Engine<S, T> {
         request: JobRequest,
         machine: JobMachine,
         accepted_ms: u64,
-        taken_over: Option<JobEvent>,
+        taken_over: Option<TakenOver>,
     ) -> Arc<LiveJob> {
         let inbox_max = self.options.bounds.job_inbox_max;
-        let progress = Progress::at(machine.stage());
+        let (event, so_far) = taken_over.map(|job| (job.event, job.attempts)).unzip();
+        let so_far = so_far.unwrap_or_default();
+        let progress = Progress { so_far, ..Progress::at(machine.stage()) };
         let live = Arc::new(LiveJob::new(request, accepted_ms, progress, inbox_max));
         self.live.insert(Arc::clone(&live));
-        runner::spawn(self.handle(), Arc::clone(&live), machine, taken_over);
+        runner::spawn(self.handle(), Arc::clone(&live), machine, event);
         live
     }
 
@@ -329,10 +331,16 @@ fn status_of_record(record: JobRecord) -> JobStatus {
     let spec = job_spec_codec::decode(&record.spec);
     let warn = |error: &_| tracing::warn!(job_id = %record.id, %error, "cannot read the record");
     let spec = spec.inspect_err(warn).ok().map(Arc::new);
-    let ended: Option<JobEnd> =
+    let outcome: Option<JobEnd> =
         record.outcome.as_ref().and_then(|outcome| serde_json::from_slice(outcome).ok());
-    let ended = match (ended, record.stage.state.is_terminal()) {
-        (Some(ended), _) => Some(Arc::new(ended)),
+    let mut so_far = vec![];
+    let ended = match (outcome, record.stage.state.is_terminal()) {
+        (Some(ended), true) => Some(Arc::new(ended)),
+        // An open job has its earlier attempts there.
+        (Some(open), false) => {
+            so_far = open.attempts;
+            None
+        }
         // The instance that ended it could not read its spec and wrote no outcome.
         (None, true) => Some(Arc::new(JobEnd {
             accepted_ms: record.created_ms,
@@ -342,7 +350,7 @@ fn status_of_record(record: JobRecord) -> JobStatus {
         (None, false) => None,
     };
     let node = record.grant.map(|grant| grant.node);
-    let progress = Progress { node, ended, ..Progress::at(record.stage) };
+    let progress = Progress { node, ended, so_far, ..Progress::at(record.stage) };
     JobStatus {
         id: record.id,
         owner: record.owner,

@@ -75,11 +75,11 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let speed = cost.speed(self.typical_ms());
         let speed = self.store_registration(self.register_request(&r, place, speed, keep)).await?;
         let cost = if cost.is_known() { cost } else { Cost::from_speed(speed) };
-        let profile = Arc::clone(&r.profile);
+        let (node, profile) = (r.node.clone(), Arc::clone(&r.profile));
         if !self.nodes.attach(LocalNode::new(r, place, mailbox, cost, self.now_ms())) {
             return Err(NodeError::StaleEpoch { current: place.epoch });
         }
-        self.announce_slots(place, &profile);
+        self.announce_slots(&node, place, &profile);
         Ok(self.registered_node(place, &profile))
     }
 
@@ -137,9 +137,10 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 
     /// Wakes as many waiting jobs as the node has slots.
-    pub(super) fn announce_slots(&self, place: Place, profile: &Profile) {
+    pub(super) fn announce_slots(&self, node: &NodeId, place: Place, profile: &Profile) {
         self.routes.changed(place.cell);
         for _ in 0..profile.slots_max() {
+            self.queue.wake_only(node);
             self.queue.wake_for(profile);
         }
     }
@@ -155,7 +156,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             ..RegisterRequest::repeat(record, self.options.times.stale_ms)
         };
         self.store_registration(request).await?;
-        self.announce_slots(record.place, &profile);
+        self.announce_slots(&record.node, record.place, &profile);
         Ok(())
     }
 
@@ -230,7 +231,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
         match self.nodes.get(node) {
             Some(local) if drain => drop(local.outbox.try_send(ToNode::Drain)),
-            Some(local) => self.announce_slots(place, &local.profile()),
+            Some(local) => self.announce_slots(node, place, &local.profile()),
             None => {}
         }
         Ok(self.record_of(node).await?.map(|record| record.state))

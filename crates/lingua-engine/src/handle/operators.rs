@@ -2,23 +2,12 @@
 
 use std::sync::Arc;
 
-use lingua_core::job::JobSpec;
-use lingua_core::roster::NodeVerdict;
-use lingua_core::{InstanceId, NodeId, Query, SlotSet, Term};
+use lingua_core::{InstanceId, NodeId, Term};
 use lingua_store::Store;
 use lingua_store::contract::{CellRecord, InstanceRecord, NodeRecord};
 
 use crate::table::PoolTable;
 use crate::{Engine, SubmitError, Timer};
-
-/// What selection thinks of a node.
-#[derive(Debug, Clone)]
-pub struct NodeExplanation {
-    /// The node as the store sees it.
-    pub node: NodeRecord,
-    /// Whether it would be chosen, and if not, why.
-    pub verdict: NodeVerdict,
-}
 
 /// The instances and their leader.
 #[derive(Debug, Clone)]
@@ -76,35 +65,5 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let table = self.store.table().await?.map(|table| (table.version, table.term));
         let leader = self.pools().map(|table| table.generated_by.clone());
         Ok(Cluster { instance: self.options.instance.clone(), instances, table, leader })
-    }
-
-    /// Says why each node would or would not get this job now. No slot is taken.
-    pub async fn explain(&self, spec: &JobSpec) -> Result<Vec<NodeExplanation>, SubmitError> {
-        let mut explanations = vec![];
-        let mut is_chosen = false;
-        for cell in self.cells().await? {
-            let excluded = cell.nodes.iter().filter(|node| spec.exclude.contains(&node.node));
-            let exclude: SlotSet = excluded.map(|node| node.place.slot).collect();
-            let query = Query {
-                pair: spec.pair,
-                needs: spec.needs,
-                public: spec.public,
-                exclude,
-                policy: self.options.policy,
-                keep_last: spec.wait_ms > Some(0),
-            };
-            let roster = cell.roster(self.options.rules);
-            let explained = roster.explain(&query, cell.now_ms, self.random());
-            for (node, (_, verdict)) in cell.nodes.into_iter().zip(explained.verdicts) {
-                // A job goes to one cell: here the first that has a slot.
-                let verdict = match verdict {
-                    NodeVerdict::Chosen { score } if is_chosen => NodeVerdict::AsGood { score },
-                    verdict => verdict,
-                };
-                is_chosen |= matches!(verdict, NodeVerdict::Chosen { .. });
-                explanations.push(NodeExplanation { node, verdict });
-            }
-        }
-        Ok(explanations)
     }
 }

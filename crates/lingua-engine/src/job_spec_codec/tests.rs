@@ -40,12 +40,13 @@ prop_compose! {
         context in vec(text(), 0..3),
         (preferred, exclude) in (option::of(node()), vec(node(), 0..3)),
         (wait_ms, deadline_ms) in any::<(Option<u64>, Option<u64>)>(),
-        priority in any::<i32>(),
+        (priority, tenant) in (any::<i32>(), select(vec!["default", "alice"])),
     ) -> JobSpec {
         let needs = Needs { asr, tts, extra: extra.into_iter().collect() };
         JobSpec {
             session, trace, two_way, needs, context, preferred, strict, exclude, bind_key,
             wait_ms, deadline_ms, priority, public,
+            tenant: tenant.parse().unwrap(),
             ..JobSpec::new(pair.parse().unwrap(), payload)
         }
     }

@@ -102,6 +102,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 // If the store did not answer, the lease expires by itself.
                 if let Ok(Some(_)) = freed {
                     self.engine.routes.freed(self.route_key(), grant.cell, self.slot_weight);
+                    self.engine.queue.wake_only(&grant.node);
                     match self.connection_of(&grant.node) {
                         Some(node) => self.engine.queue.wake_for(&node.profile()),
                         // What else that node can do is not known here.

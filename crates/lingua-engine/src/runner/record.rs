@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use lingua_core::Attempt;
 use lingua_core::job::Stage;
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
@@ -120,10 +121,20 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return None;
         };
         let step = step.with_grant(self.machine.grant().cloned());
-        Some(match outcome {
+        Some(match outcome.or_else(|| self.history(to)) {
             Some(outcome) => step.with_outcome(outcome),
             None => step,
         })
+    }
+
+    /// The attempts of an open job, for an instance that may take it over. A first attempt follows
+    /// from the grant.
+    fn history(&self, to: Stage) -> Option<Bytes> {
+        if to.state.is_terminal() || to.attempt == Attempt::FIRST {
+            return None;
+        }
+        let attempts = self.live.edit_attempts(|attempts| attempts.clone());
+        Some(encode_end(&JobEnd { attempts, ..JobEnd::default() }).into())
     }
 
     /// Creates the job again, as it was accepted, because the store has forgotten it.

@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use lingua_core::job::{Grant, JobEvent, JobFailure};
+use lingua_core::job::{Grant, JobEvent, JobFailure, JobSpec};
 use lingua_core::roster::Capacity;
-use lingua_core::{CellId, LangPair, Needs, Query, RejectReason, Service, Slot, SlotSet, Source};
-use lingua_store::contract::{Pin, Place, ReserveOutcome, ReserveRequest};
+use lingua_core::{CellId, LangPair, Needs, Query, Service, Slot, SlotSet, Source};
+use lingua_store::contract::{Pin, ReserveOutcome, ReserveRequest};
 use lingua_store::{Store, StoreError};
 
 use super::Runner;
@@ -69,24 +69,26 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         let wait_until_ms = started_ms.saturating_add(self.spec.wait_ms.unwrap_or(0));
         let give_up_ms = wait_until_ms.max(self.nodes_return_until_ms).min(self.deadline_ms);
-        let (pair, priority) = (self.spec.pair, self.spec.priority);
-        if !self.engine.queue.has_waiter_ahead(pair, priority)
-            && let Some(found) = self.search(true).await?
+        // A job that cannot wait is refused only if no slot is free: no slot is kept from it, and
+        // it may overtake those that wait.
+        let can_wait = give_up_ms > started_ms;
+        let is_next = || !self.engine.queue.has_waiter_ahead(&self.want(), self.spec.priority);
+        if (!can_wait || is_next())
+            && let Some(found) = self.search(can_wait).await?
         {
             return Ok(found);
         }
-        if give_up_ms <= started_ms {
-            return Err(NoSlot::Failed(JobFailure::NoSlot, None));
+        if !can_wait {
+            return Err(self.no_slot());
         }
         // In a box, because most jobs do not wait.
         Box::pin(self.wait_for_slot(give_up_ms)).await
     }
 
     async fn wait_for_slot(&mut self, give_up_ms: u64) -> Result<Found, NoSlot> {
-        let (pair, priority) = (self.spec.pair, self.spec.priority);
-        let want = Want { pair, needs: self.spec.needs, public: self.spec.public };
         let engine = Arc::clone(&self.engine);
-        let (ticket, is_first) = engine.queue.park(want, priority, Arc::clone(&self.live));
+        let (want, job) = (self.want(), Arc::clone(&self.live));
+        let (ticket, is_first) = engine.queue.park(want, self.spec.priority, job);
         engine.metrics.queue_jobs.set(engine.queue.len() as i64);
         // Search after joining the queue: a slot that came free before is found now, and one that
         // comes free later wakes the job.
@@ -107,7 +109,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     None if self.engine.now_ms() >= self.deadline_ms => {
                         Err(NoSlot::Interrupted(JobEvent::DeadlinePassed))
                     }
-                    None => Err(NoSlot::Failed(JobFailure::NoSlot, None)),
+                    None => Err(self.no_slot()),
                 };
             }
             let message = tokio::select! {
@@ -122,6 +124,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
             self.on_message_while_waiting(message)?;
         }
+    }
+
+    fn want(&self) -> Want {
+        let JobSpec { pair, needs, public, tenant, .. } = *self.spec;
+        let only = self.spec.preferred.clone().filter(|_| self.is_strict());
+        Want { pair, needs, public, tenant, only }
     }
 
     /// Only a cancel counts: all reports are about earlier attempts.
@@ -143,6 +151,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let may_be_pinned = self.spec.preferred.is_some() || self.spec.bind_key.is_some();
         if may_be_pinned && let Some(found) = Box::pin(self.ask_pinned_node()).await? {
             return Ok(Some(found));
+        }
+        if self.is_strict() {
+            return Ok(None);
         }
         let tried: Vec<_> = self.machine.tried().to_vec();
         match self.ask_cells(keep_last, &tried).await? {
@@ -188,14 +199,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 return Ok(Search::Full { untried });
             }
         }
-        // Nodes may still be reconnecting: this instance has just started, or the store has
-        // forgotten them.
-        if self.engine.now_ms() < self.nodes_return_until_ms || self.engine.is_after_failover() {
+        if self.may_nodes_return() {
             return Ok(Search::Full { untried: true });
         }
         self.count_empty_pool();
-        let missing = Box::pin(self.missing_capabilities()).await;
-        let detail = format!("no registered node can serve {pair}: {missing}");
+        let why = Box::pin(self.engine.why_nobody(&self.spec)).await;
+        let detail = format!("no registered node can serve {pair}: {why}");
         Err(NoSlot::Failed(JobFailure::NoCapableNode, Some(detail)))
     }
 
@@ -230,47 +239,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
         RouteKey { pair: self.spec.pair, needs: self.needs(), public: self.spec.public }
     }
 
-    /// Asks the node that the client prefers, or the one that the job's key is bound to.
-    pub(super) async fn ask_pinned_node(&mut self) -> Result<Option<Found>, NoSlot> {
-        let spec = Arc::clone(&self.spec);
-        let first_try = self.machine.tried().is_empty();
-        let (place, strict) = if let Some(node) = spec.preferred.as_ref().filter(|_| first_try) {
-            match self.engine.store.locate(node).await? {
-                Some(place) => (place, spec.strict),
-                None => {
-                    let detail = format!("the preferred node {node} is not registered");
-                    return Err(NoSlot::Failed(JobFailure::PreferredNotCapable, Some(detail)));
-                }
-            }
-        } else if let Some(place) =
-            spec.bind_key.as_ref().and_then(|key| self.engine.bindings.get(key))
-        {
-            (place, false)
-        } else {
-            return Ok(None);
-        };
-        let Place { cell, slot, epoch } = place;
-        let exclude = self.excluded_in(cell).await?;
-        let pin = Pin { slot, epoch, strict: true };
-        match self.reserve(cell, exclude, Some(pin), false).await? {
-            Ok(found) => Ok(Some(found)),
-            Err(ReserveOutcome::PinLost(why)) if spec.preferred.is_some() => {
-                self.preferred_lost(why, strict)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    fn preferred_lost(&self, why: RejectReason, strict: bool) -> Result<Option<Found>, NoSlot> {
-        if why.is_incapable() {
-            let detail = format!("the preferred node cannot serve {}: {why}", self.spec.pair);
-            return Err(NoSlot::Failed(JobFailure::PreferredNotCapable, Some(detail)));
-        }
-        if strict {
-            let detail = format!("the preferred node cannot take the job now: {why}");
-            return Err(NoSlot::Failed(JobFailure::NoSlot, Some(detail)));
-        }
-        Ok(None)
+    /// Whether nodes may still be reconnecting: this instance has just started, or the store has
+    /// forgotten them.
+    pub(super) fn may_nodes_return(&self) -> bool {
+        self.engine.now_ms() < self.nodes_return_until_ms || self.engine.is_after_failover()
     }
 
     /// The slots of a cell whose nodes the client excludes, or that serve only one direction of a
@@ -322,14 +294,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             false => exclude,
             true => exclude | Box::pin(self.engine.unreported_slots(cell)).await?,
         };
-        let query = Query {
-            pair: self.spec.pair,
-            needs: self.needs(),
-            public: self.spec.public,
-            exclude,
-            policy: self.engine.options.policy,
-            keep_last,
-        };
+        let query = self.engine.query(&self.spec, exclude, keep_last);
+        let query = Query { needs: self.needs(), ..query };
         let request = ReserveRequest {
             key: self.key(),
             query,
@@ -368,29 +334,6 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let known = table.is_some_and(|table| table.pools.iter().any(|pool| pool.pair == pair));
         let label = if known { pair } else { "other".to_owned() };
         self.engine.metrics.pool_empty.get_or_create(&vec![("pair", label)]).inc();
-    }
-
-    /// For people: what the nodes lack.
-    async fn missing_capabilities(&self) -> String {
-        let mut lacks: Vec<String> = vec![];
-        let cells = self.engine.store.cells().await.unwrap_or_default();
-        for cell in cells.into_iter().take(8) {
-            let Ok(view) = self.engine.store.view(cell).await else { continue };
-            for node in &view.nodes {
-                let caps = node.profile.capabilities();
-                let rule = self.engine.options.rules.semantic;
-                if let Some(lack) = caps.missing(self.spec.pair, self.spec.needs, rule) {
-                    lacks.push(lack.to_string());
-                }
-            }
-        }
-        lacks.sort();
-        lacks.dedup();
-        lacks.truncate(5);
-        match lacks.is_empty() {
-            true => "no node is registered".to_owned(),
-            false => lacks.join(", "),
-        }
     }
 }
 

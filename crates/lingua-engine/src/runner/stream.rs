@@ -60,10 +60,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     /// Asks each cell once.
     async fn ask_streaming_nodes(&mut self) -> Result<Option<Found>, NoSlot> {
-        if self.spec.bind_key.is_some()
-            && let Some(found) = self.ask_pinned_node().await?
-        {
+        if let Some(found) = self.ask_pinned_node().await? {
             return Ok(Some(found));
+        }
+        if self.is_strict() || self.prefers_whole_speech() {
+            return Ok(None);
         }
         let tried: Vec<_> = self.machine.tried().to_vec();
         let mut asked = AskedCells::default();

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use lingua_core::session::{AudioEncoding, Direction, SegmentId, SessionPlan};
-use lingua_core::{JobId, LangPair, Source};
+use lingua_core::{JobId, LangPair, NodeId, Source};
 use lingua_store::Store;
 use lingua_store::contract::{Bytes, SaveSessionReply, SaveSessionRequest};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use super::registry::{NewSession, SecretHash};
 use crate::clock::Timer;
 
 /// The first byte of a record: the version of what follows, JSON.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// How often to write a record whose version in the store is not the expected one.
 const WRITE_ATTEMPTS: u32 = 3;
@@ -50,6 +50,7 @@ struct PlanRecord {
     context: bool,
     /// Of `pcm16`; Opus if absent.
     sample_rate: Option<u32>,
+    preferred: Option<String>,
 }
 
 /// A segment: its `seq`, turn, number within the turn, and job if it became one.
@@ -112,6 +113,7 @@ impl PlanRecord {
                 AudioEncoding::Pcm16 { sample_rate } => Some(sample_rate),
                 AudioEncoding::Opus => None,
             },
+            preferred: plan.preferred.as_ref().map(NodeId::to_string),
         }
     }
 
@@ -127,7 +129,11 @@ impl PlanRecord {
             None => AudioEncoding::Opus,
         };
         let Self { require_tts, partials, context, .. } = *self;
-        Some(SessionPlan { direction, require_tts, partials, context, audio })
+        let preferred = match &self.preferred {
+            Some(node) => Some(NodeId::new(node).ok()?),
+            None => None,
+        };
+        Some(SessionPlan { direction, require_tts, partials, context, audio, preferred })
     }
 }
 
@@ -224,8 +230,9 @@ mod tests {
             .into_iter()
             .zip([AudioEncoding::Opus, AudioEncoding::Pcm16 { sample_rate: 8_000 }])
         {
-            let plan =
-                SessionPlan { direction, require_tts: true, partials: false, context: true, audio };
+            let (require_tts, partials, context) = (true, false, true);
+            let preferred = NodeId::new("n1").ok();
+            let plan = SessionPlan { direction, require_tts, partials, context, audio, preferred };
             let id = SegmentId { turn: 3, segment: 2 };
             let record = StoredSession {
                 incarnation: u64::MAX,

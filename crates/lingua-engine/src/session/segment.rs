@@ -76,6 +76,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
             needs: Needs { asr, tts, extra: ServiceSet::EMPTY },
             context,
             bind_key: Some(format!("{}/{}", self.info.id, start.id.turn).into()),
+            preferred: plan.preferred.clone(),
             wait_ms: Some(options.wait_ms),
             deadline_ms: Some(options.deadline_ms + speech_ms),
             ..JobSpec::new(pair, payload)

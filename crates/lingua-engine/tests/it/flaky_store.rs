@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Term};
+use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Tenant, Term};
 use lingua_engine::TokioTimer;
 use lingua_store::contract::*;
 use lingua_store::{Embedded, Result, Store, StoreError};
@@ -118,6 +118,8 @@ impl Store for FlakyStore {
         claim_orphans(heir: &InstanceId, limit: usize) -> Vec<JobRecord>;
         save_session(request: SaveSessionRequest) -> SaveSessionReply;
         session(id: &str) -> Option<SessionRecord>;
+        bind(request: BindRequest) -> BindReply;
+        binding(tenant: Tenant, key: &str) -> Option<BindingRecord>;
         announce(request: AnnounceRequest) -> AnnounceReply;
         withdraw(instance: &InstanceId, incarnation: Incarnation) -> bool;
         instances() -> Vec<InstanceRecord>;

@@ -41,7 +41,11 @@ async fn an_explanation_names_each_nodes_reason() {
     world.engine.set_drain(&tired.id, true).await.unwrap();
     let told = world.engine.explain(&job(1, "zh:en").spec).await.unwrap();
     let verdict = |name: &str| {
-        told.iter().find(|v| v.node.node.as_str() == name).map(|v| v.verdict).expect("a verdict")
+        told.nodes
+            .iter()
+            .find(|v| v.node.node.as_str() == name)
+            .map(|v| v.verdict)
+            .expect("a verdict")
     };
     assert!(matches!(verdict("able"), NodeVerdict::Chosen { .. }));
     assert!(matches!(verdict("french"), NodeVerdict::Refused(RejectReason::Lacks(_))));

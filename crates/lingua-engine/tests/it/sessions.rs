@@ -38,6 +38,7 @@ pub(crate) async fn start(sessions: &TestSessions, id: &str) -> Client {
         partials: false,
         context: false,
         audio: AudioEncoding::Pcm16 { sample_rate: 8_000 },
+        preferred: None,
     };
     let new = NewSession { id: id.into(), secret: [7; 32], token: Some([1; 32]), plan };
     sessions.start(new).await.expect("a session")

@@ -8,8 +8,8 @@
 --          cost_ms u32, gate u8, health u8, drain ordered u8, signed off u8, present u8,
 --          learned_ms u32, jobs that it was learned from u16
 --   fresh  for each slot a double: the node counts as alive until then
---   index  hash, name of a set → set. '+there': not signed off. '+open': ready and not overloaded.
---          The others are capabilities, see cell/profile.rs
+--   index  hash, name of a set → set. '+there': not signed off. '+gone': signed off. '+open': ready
+--          and not overloaded. The others are capabilities, see cell/profile.rs
 --   nodes  hash, slot → 'epoch name via'; slot .. 'c' → capabilities: facts, '|', and the sets that
 --          the node is in; slot .. 'v' → version of its software, if it has reported one
 --

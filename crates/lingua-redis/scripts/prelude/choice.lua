@@ -43,6 +43,16 @@ local function count_both(set, ...)
   return count
 end
 
+-- How many nodes in the words are signed off and still count as alive.
+local function count_gone(index, fresh, a, b, c, d)
+  local gone = call('HGET', index, '+gone')
+  if not gone then return 0 end
+  local data = call('GET', fresh)
+  local times = { unpack_from('<' .. string.rep('d', #data / FRESH_BYTES), data) }
+  return count_both(gone, only_fresh(times, a, 0), only_fresh(times, b, 32),
+    only_fresh(times, c, 64), only_fresh(times, d, 96))
+end
+
 -- Why the pinned node cannot be used: the number of the first set that it is not in, or a word;
 -- then its capabilities. sets[1] is '+open', so the first required set is sets[2].
 local function refusal(hot, cold, fresh, nodes, slot, of_epoch, sets, either, excluded)

@@ -66,6 +66,7 @@ end
 -- Updates the sets that follow from the gate.
 local function set_gate(index, slot, gate)
   set_member(index, { '+there' }, slot, gate < OFFLINE * STATE_UNIT)
+  set_member(index, { '+gone' }, slot, gate >= OFFLINE * STATE_UNIT)
   set_member(index, { '+open' }, slot, gate == READY * STATE_UNIT)
 end
 

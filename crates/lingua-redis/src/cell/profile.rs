@@ -7,6 +7,7 @@
 //! | set | who is in it |
 //! |---|---|
 //! | `n:5` | nodes that repair and translate and have these of public, asr, tts, tone, streaming |
+//! | `o:alice` | nodes of this tenant |
 //! | `a:zh`, `s:zh`, `t:zh` | nodes that recognise, repair, speak this language |
 //! | `any` | nodes that translate anything to anything |
 //! | `auto` | those of them with a source language that they recognise and repair |
@@ -15,7 +16,9 @@
 
 use std::collections::BTreeSet;
 
-use lingua_core::{Capabilities, Lang, LangSet, Nmt, Profile, SemanticRule, Service, ServiceSet};
+use lingua_core::{
+    Capabilities, Lang, LangSet, Nmt, Profile, SemanticRule, Service, ServiceSet, Tenant,
+};
 use lingua_store::Result;
 
 use crate::reply::corrupt;
@@ -50,6 +53,10 @@ pub(super) fn lang_set(kind: char, lang: Lang) -> String {
     format!("{kind}:{lang}")
 }
 
+pub(super) fn tenant_set(tenant: Tenant) -> String {
+    format!("o:{tenant}")
+}
+
 pub(super) fn pair_set(src: Lang, tgt: Lang) -> String {
     format!("p:{src}:{tgt}")
 }
@@ -77,6 +84,7 @@ pub(super) fn encode(profile: &Profile, rule: SemanticRule) -> String {
             .filter(|mask| mask & has == *mask)
             .for_each(|mask| put(&format!("n:{mask}")));
     }
+    put(&tenant_set(profile.tenant()));
     for (kind, langs) in [('a', caps.asr()), ('s', caps.semantic()), ('t', caps.tts())] {
         langs.as_slice().iter().for_each(|&lang| put(&lang_set(kind, lang)));
     }
@@ -108,11 +116,15 @@ pub(super) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
     let lang = |tag: &str| Lang::new(tag).map_err(|error| wrong(&error.to_string()));
     let (mut asr, mut semantic, mut tts) = (vec![], vec![], vec![]);
     let (mut pairs, mut any) = (vec![], false);
+    let mut tenant = Tenant::default();
     let (public, services) = facts(text);
     let (_, sets) = text.split_once('|').ok_or_else(|| wrong("no bar"))?;
     for set in sets.split(' ') {
         match set.split_once(':') {
             None => any |= set == ANY,
+            Some(("o", name)) => {
+                tenant = Tenant::new(name).map_err(|error| wrong(&error.to_string()))?;
+            }
             Some(("a", tag)) => asr.push(lang(tag)?),
             Some(("s", tag)) => semantic.push(lang(tag)?),
             Some(("t", tag)) => tts.push(lang(tag)?),
@@ -127,7 +139,8 @@ pub(super) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
     let nmt = if any { Nmt::AnyToAny } else { Nmt::pairs(pairs) };
     let caps = Capabilities::restored(set(asr), set(semantic), set(tts), nmt, services)
         .map_err(|error| wrong(&error.to_string()))?;
-    Profile::new(caps, slots_max.into(), public).map_err(|error| wrong(&error.to_string()))
+    let profile = Profile::new(caps, slots_max.into(), public);
+    Ok(profile.map_err(|error| wrong(&error.to_string()))?.owned_by(tenant))
 }
 
 #[cfg(test)]

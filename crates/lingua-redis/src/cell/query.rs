@@ -7,7 +7,7 @@ use lingua_core::{NodeState, Query, RejectReason, Resource, SemanticRule, Servic
 use lingua_store::Result;
 use redis::{RedisWrite, ToRedisArgs};
 
-use super::profile::{ANY, AUTO, facts, lang_set, needs_set, pair_set};
+use super::profile::{ANY, AUTO, facts, lang_set, needs_set, pair_set, tenant_set};
 use crate::reply::corrupt;
 
 /// The sets that a node must be in, each with what it lacks if it is not.
@@ -24,6 +24,9 @@ pub(super) fn sets(query: &Query, rule: SemanticRule) -> Sets {
         required.push((set, why));
         required.len()
     };
+    if !query.public {
+        put(tenant_set(query.tenant), RejectReason::OtherTenant);
+    }
     // Which part of it is missing follows from the node's facts.
     put(needs_set(query.public, query.needs.services()), RejectReason::PrivateOnly);
     let tgt = query.pair.tgt;
@@ -66,12 +69,12 @@ impl Sets {
         said: &str,
         capabilities: &str,
     ) -> Result<RejectReason> {
-        if said == "1" {
-            return Ok(lacking(query, capabilities));
-        }
         if let Ok(number) = said.parse::<usize>() {
-            let set = self.required.get(number.wrapping_sub(1));
-            return set.map(|&(_, why)| why).ok_or_else(|| corrupt("a set that was not asked for"));
+            return match self.required.get(number.wrapping_sub(1)) {
+                Some((_, RejectReason::PrivateOnly)) => Ok(lacking(query, capabilities)),
+                Some(&(_, why)) => Ok(why),
+                None => Err(corrupt("a set that was not asked for")),
+            };
         }
         Ok(match said {
             "no_node" => RejectReason::NoNode,

@@ -2,7 +2,7 @@
 //! Redis, and every reply of the one is compared with the other's, down to the randomly selected
 //! node.
 
-use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Rules, Term};
+use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Rules, Tenant, Term};
 use lingua_redis::RedisStore;
 use lingua_store::conformance::history;
 use lingua_store::contract::*;

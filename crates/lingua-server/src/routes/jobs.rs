@@ -1,7 +1,9 @@
 //! What clients call.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{Path, Query};
@@ -34,6 +36,17 @@ const LIST_DEFAULT: usize = 100;
 /// Longest wait for the end of a job.
 const WAIT_MS_MAX: u64 = 60_000;
 
+/// How long after its deadline the end of a job is waited for.
+const END_MS: u64 = 5_000;
+
+/// How often a job whose client has hung up is cancelled before it is left to its deadline.
+const CANCELS_MAX: u32 = 5;
+
+/// How long between two such tries.
+const CANCEL_PAUSE: Duration = Duration::from_millis(500);
+
+const KEY_HEADER: &str = "idempotency-key";
+
 /// `POST /v1/dispatch/f2f`: accepts a job and answers once it was sent to a node.
 pub(crate) async fn dispatch<S: Store, T: Timer>(
     app: Shared<S, T>,
@@ -61,11 +74,38 @@ pub(crate) async fn translate<S: Store, T: Timer>(
     headers: HeaderMap,
     body: BodyBytes,
 ) -> HttpReply {
-    let job = job_request(&app, &request, &headers, body)?;
-    let (id, wait_ms) = (job.id, job.spec.deadline_ms.unwrap_or(app.options.translate_ms));
-    let waited = app.engine.translate(job, wait_ms).await?;
-    let late = format_args!("the job has not ended within {wait_ms} ms");
-    Ok(json(&convert::job_view(&reached(id, waited, late)?)))
+    let mut job = job_request(&app, &request, &headers, body)?;
+    let spec = Arc::make_mut(&mut job.spec);
+    let deadline_ms = *spec.deadline_ms.get_or_insert(app.options.translate_ms);
+    let id = job.id;
+    let is_keyed = headers.contains_key(KEY_HEADER);
+    let mut hang_up = HangUp { app: (!is_keyed).then(|| app.0.clone()), id };
+    let waited = app.engine.translate(job, deadline_ms.saturating_add(END_MS)).await;
+    hang_up.app = None;
+    let late = format_args!("the job has not ended within {deadline_ms} ms");
+    Ok(json(&convert::job_view(&reached(id, waited?, late)?)))
+}
+
+/// Cancels a job when its client hangs up: nobody could ask for its result.
+struct HangUp<S: Store, T: Timer> {
+    /// Absent if the job is not to be cancelled (any longer).
+    app: Option<App<S, T>>,
+    id: JobId,
+}
+
+impl<S: Store, T: Timer> Drop for HangUp<S, T> {
+    fn drop(&mut self) {
+        let (Some(app), id) = (self.app.take(), self.id) else { return };
+        tokio::spawn(async move {
+            // The job may still be on its way to the store.
+            for _ in 0..CANCELS_MAX {
+                match app.engine.cancel(id).await {
+                    Ok(Some(_)) => return,
+                    Ok(None) | Err(_) => tokio::time::sleep(CANCEL_PAUSE).await,
+                }
+            }
+        });
+    }
 }
 
 /// Reads a request for a job. The body is dropped here, before the job runs.
@@ -75,7 +115,7 @@ fn job_request<S: Store, T: Timer>(
     headers: &HeaderMap,
     BodyBytes(body): BodyBytes,
 ) -> Result<JobRequest, ApiError> {
-    let id = job_id(app, headers.get("idempotency-key"))?;
+    let id = job_id(app, headers.get(KEY_HEADER))?;
     let trace = request.trace(headers);
     Ok(convert::job_request(id, &body, app.options.default_wait_ms, trace)?)
 }

@@ -7,7 +7,6 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
-use lingua_core::roster::NodeVerdict;
 use lingua_core::{InstanceId, LangPair, Needs, NodeId, NodeState, Term};
 use lingua_engine::Timer;
 use lingua_engine::events::EngineEvent;
@@ -87,8 +86,8 @@ async fn set_drain<S: Store, T: Timer>(
 fn pool_view(pool: &Pool) -> Option<PoolView> {
     let pair: LangPair = pool.pair.parse().ok()?;
     let (nodes, ready) = (pool.nodes.into(), pool.ready.into());
-    let (free, slots) = (pool.free.into(), pool.slots.into());
-    Some(PoolView { nodes, ready, free, slots, ..PoolView::new(pair) })
+    let (free, slots, speech) = (pool.free.into(), pool.slots.into(), pool.speech.into());
+    Some(PoolView { nodes, speech, ready, free, slots, ..PoolView::new(pair) })
 }
 
 /// `GET /v1/pools`
@@ -107,18 +106,20 @@ pub(crate) async fn pool<S: Store, T: Timer>(
     let pair = lingua_wire::lang::pool("pair", &pair)?;
     let (now_ms, nodes) = app.engine.nodes().await?;
     let rule = app.engine.options().rules.semantic;
+    let missing = |node: &NodeRecord, needs| node.profile.capabilities().missing(pair, needs, rule);
     let serves = |node: &NodeRecord| {
         let present = now_ms <= node.fresh_until_ms && node.state != NodeState::Offline;
-        let missing = node.profile.capabilities().missing(pair, Needs::SPEECH_TO_SPEECH, rule);
-        present && missing.is_none()
+        present && missing(node, Needs::SPEECH_TO_TEXT).is_none()
     };
     let nodes: Vec<NodeRecord> = nodes.into_iter().filter(serves).collect();
     if nodes.is_empty() {
         return Err(ApiError::new(ErrorCode::PoolNotFound, format!("no node serves {pair}")));
     }
     let ready = nodes.iter().filter(|node| node.state == NodeState::Ready);
+    let speaks = |node: &&NodeRecord| missing(node, Needs::SPEECH_TO_SPEECH).is_none();
     Ok(json(&PoolView {
         nodes: nodes.len() as u64,
+        speech: nodes.iter().filter(speaks).count() as u64,
         ready: ready.clone().count() as u64,
         free: ready.clone().map(free_slots).sum(),
         slots: ready.map(|node| u64::from(node.profile.slots_max())).sum(),
@@ -160,28 +161,18 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply 
 pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
     let mut spec = parse::<Dispatch<'_>>(&body.0)?.into_explain_spec()?;
     spec.wait_ms.get_or_insert(app.options.default_wait_ms);
-    let verdicts = app.engine.explain(&spec).await?;
-    let chosen = verdicts.iter().find(|v| matches!(v.verdict, NodeVerdict::Chosen { .. }));
-    let capable = verdicts.iter().filter(|v| match v.verdict {
-        NodeVerdict::Refused(why) => !why.is_incapable(),
-        _ => true,
-    });
-    let error = match (chosen, capable.clone().next()) {
-        (Some(_), _) => None,
-        (None, None) => Some(ErrorCode::NoCapableNode.to_string()),
-        (None, Some(_)) => Some(ErrorCode::AllCandidatesFullOrFailed.to_string()),
-    };
-    let explained = verdicts.iter().map(|v| {
+    let explained = app.engine.explain(&spec).await?;
+    let nodes = explained.nodes.iter().map(|v| {
         ExplainedNode::new(v.node.node.clone(), v.node.place.cell.index() as u32, v.verdict)
     });
     Ok(json(&ExplainResponse {
         pool: spec.pair,
         policy: app.engine.options().policy.to_string(),
-        chosen: chosen.map(|v| v.node.node.clone()),
-        capable: capable.clone().count() as u64,
-        free: capable.map(|v| free_slots(&v.node)).sum(),
-        error,
-        nodes: explained.collect(),
+        chosen: explained.chosen,
+        capable: explained.capable.into(),
+        free: explained.free.into(),
+        error: explained.error.map(str::to_owned),
+        nodes: nodes.collect(),
     }))
 }
 

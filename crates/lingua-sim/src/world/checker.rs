@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use lingua_core::job::JobState;
-use lingua_core::{Epoch, Fence};
+use lingua_core::{Fence, NodeId};
 use lingua_engine::node::Assignment;
+use lingua_store::contract::BindRequest;
 
 use super::trace::Subject;
 
@@ -84,20 +85,27 @@ pub(super) struct JobFacts {
     pub(super) is_segment: bool,
 }
 
-/// When jobs of a bind key were last sent, and to which nodes. Jobs that are sent together may be
-/// observed in any order.
-type Burst = (u64, Vec<(usize, Epoch)>);
+/// How an instance last bound a key.
+#[derive(Debug)]
+struct LastBinding {
+    at_ms: u64,
+    node: NodeId,
+    /// The key was bound to another node before.
+    moves: bool,
+    /// Several jobs of the key were bound together, so that one cannot say which is which.
+    is_crowded: bool,
+}
 
-/// Jobs within this time count as sent together.
-const MOMENT_MS: u64 = 5;
+/// Jobs within this time count as bound together.
+const MOMENT_MS: u64 = 50;
 
 /// Checks what nodes and instances do.
 #[derive(Debug, Default)]
 pub(super) struct Observer {
     /// The last fence of each node process.
     fences: BTreeMap<u32, Fence>,
-    /// Where a run of an instance last sent jobs of a bind key.
-    bound: BTreeMap<(usize, u32, String), Burst>,
+    /// How each instance last bound each key.
+    bound: BTreeMap<(usize, String), LastBinding>,
     /// The pool table that a run of an instance last showed.
     tables: BTreeMap<(usize, u32), (u64, u64)>,
 }
@@ -119,28 +127,28 @@ impl Observer {
         Some((Checker::S4, format!("begins a job with fence {fence} after {before}")))
     }
 
-    /// An instance sends a job to a node.
+    /// The store has bound a key as this instance asked.
+    pub(super) fn binds(&mut self, instance: usize, request: &BindRequest, now_ms: u64) {
+        let key = (instance, request.key.to_string());
+        let is_recent = |last: &LastBinding| now_ms <= last.at_ms + MOMENT_MS;
+        let is_crowded = self.bound.get(&key).is_some_and(is_recent);
+        let node = request.to.node.clone();
+        let moves = request.replaces.as_ref().is_some_and(|before| *before != node);
+        self.bound.insert(key, LastBinding { at_ms: now_ms, node, moves, is_crowded });
+    }
+
+    /// An instance sends one of its own jobs to a node: if the job's key was bound to another node,
+    /// it must say so.
     pub(super) fn sent(
         &mut self,
-        (instance, run): (usize, u32),
-        (node, epoch): (usize, Epoch),
+        instance: usize,
+        node: &NodeId,
         assignment: &Assignment,
-        now_ms: u64,
     ) -> Option<(Checker, String)> {
         let key = assignment.request.spec.bind_key.as_ref()?;
-        let place = (node, epoch);
-        let (last_ms, places) = self.bound.entry((instance, run, key.to_string())).or_default();
-        let is_same_moment = now_ms <= *last_ms + MOMENT_MS;
-        *last_ms = now_ms;
-        if is_same_moment {
-            places.push(place);
-            return None;
-        }
-        let before = std::mem::replace(places, vec![place]);
-        (!before.is_empty() && !before.contains(&place) && !assignment.moved).then(|| {
-            let text = format!("a turn moved from {before:?} to {place:?} and nobody was told");
-            (Checker::S4, text)
-        })
+        let last = self.bound.get(&(instance, key.to_string()))?;
+        let is_wrong = last.node == *node && last.moves && !last.is_crowded && !assignment.moved;
+        is_wrong.then(|| (Checker::S4, format!("a turn moved to {node} and nobody was told")))
     }
 
     /// An instance shows a pool table of this term and version.

@@ -173,12 +173,11 @@ impl SimNodeConnection {
                 let text = format!("i{} sent {about} without a store", run.index);
                 self.world.fail(super::Checker::S6, about, text);
             }
-            // Each owner binds its own jobs. An assignment that was lost on the bus may leave a
-            // binding to a node that never got it, so only jobs of this instance are checked.
+            // An assignment that was lost on the bus leaves a binding to a node that never got it,
+            // so only jobs of this instance are checked.
             let me = (run.index, run.number);
             if self.world.dispatchers.lock().get(&assignment.job) == Some(&me) {
-                let place = (node, self.epoch);
-                let found = self.world.observer.lock().sent(me, place, assignment, now_ms);
+                let found = self.world.observer.lock().sent(run.index, &node_id(node), assignment);
                 if let Some((checker, text)) = found {
                     self.world.fail(checker, about, text);
                 }

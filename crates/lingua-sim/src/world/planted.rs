@@ -79,7 +79,7 @@ pub const PLANTED_BUGS: [PlantedBugCase; 29] = [
     code(Bug::CreateRestartsJob, &[Checker::S3], 100),
     code(Bug::LeaderWithoutTerm, &[Checker::S7], 100),
     code(Bug::OldTableReplacesNew, &[Checker::S7], 100),
-    code(Bug::BindingIgnoresEpoch, &[Checker::S4], 100),
+    code(Bug::MoveNotTold, &[Checker::S4], 100),
     code(Bug::ActWithoutStore, &[Checker::S6], 100),
     code(Bug::NoReconcile, &[Checker::S3, Checker::S5], 100),
     code(Bug::AgeFromTwoClocks, &[Checker::S8], 100),

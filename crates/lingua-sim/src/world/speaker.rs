@@ -101,13 +101,13 @@ impl SpeakerClient {
             false => Direction::OneWay { src: Source::Known(a), tgt: b },
         };
         let audio = AudioEncoding::Pcm16 { sample_rate: RATE };
-        let plan =
-            SessionPlan { direction, require_tts: false, partials: false, context: false, audio };
+        let (require_tts, partials, context, preferred) = (false, false, false, None);
+        let plan = SessionPlan { direction, require_tts, partials, context, audio, preferred };
         let number = {
             let mut checkers = world.session_checkers.lock();
             let number = checkers.len();
             let (name, options) = (format!("s{number}"), world.plan.session_options());
-            checkers.push(SessionChecker::new(name, plan, options, world.now_ms()));
+            checkers.push(SessionChecker::new(name, plan.clone(), options, world.now_ms()));
             number
         };
         Self {
@@ -175,7 +175,7 @@ impl SpeakerClient {
             id: format!("s{}", self.number).into(),
             secret: self.secret,
             token: Some(self.token),
-            plan: self.plan,
+            plan: self.plan.clone(),
         };
         let at = self.any_instance();
         match SimConnection::open(&self.world, at, OpenRequest::Start(new), &mut self.luck).await {

@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lingua_core::job::JobState;
-use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Term};
+use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Tenant, Term};
 use lingua_engine::TokioTimer;
 use lingua_store::contract::{
     AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, AttemptOutcome,
-    BusDelivery, Bytes, CellRecord, Changes, CommitReply, CreateReply, ElectReply, ElectRequest,
-    Envelope, Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter,
-    JobPage, JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
-    PublishRequest, PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome,
-    ReserveReply, ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord,
-    StoreIdentity,
+    BindReply, BindRequest, BindingRecord, BusDelivery, Bytes, CellRecord, Changes, CommitReply,
+    CreateReply, ElectReply, ElectRequest, Envelope, Freed, HeartbeatReply, HeartbeatRequest,
+    Incarnation, InstanceRecord, JobFilter, JobPage, JobRecord, LeaseKey, NewJob, NodeCommand,
+    NodeCommandReply, Place, PublishReply, PublishRequest, PublishedTable, ReapReply,
+    RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply, ReserveRequest, SaveSessionReply,
+    SaveSessionRequest, SessionRecord, StoreIdentity,
 };
 use lingua_store::{Embedded, Result, Store, StoreError};
 use parking_lot::Mutex;
@@ -498,6 +498,23 @@ impl Store for FaultyStore {
     async fn session(&self, id: &str) -> Result<Option<SessionRecord>> {
         let id = id.to_owned();
         self.call(|s| async move { s.session(&id).await }).await
+    }
+
+    async fn bind(&self, request: BindRequest) -> Result<BindReply> {
+        let (world, i) = (Arc::clone(&self.world), self.instance);
+        self.call(|s| async move {
+            let reply = s.bind(request.clone()).await?;
+            if reply == BindReply::Bound {
+                world.observer.lock().binds(i, &request, world.now_ms());
+            }
+            Ok(reply)
+        })
+        .await
+    }
+
+    async fn binding(&self, tenant: Tenant, key: &str) -> Result<Option<BindingRecord>> {
+        let key = key.to_owned();
+        self.call(|s| async move { s.binding(tenant, &key).await }).await
     }
 
     async fn instances(&self) -> Result<Vec<InstanceRecord>> {

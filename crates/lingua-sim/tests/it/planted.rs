@@ -55,7 +55,7 @@ planted! {
     a_repeated_create_that_starts_anew_is_found Code(CreateRestartsJob),
     a_leader_without_term_is_found Code(LeaderWithoutTerm),
     a_table_that_goes_back_is_found Code(OldTableReplacesNew),
-    a_binding_without_epoch_is_found Code(BindingIgnoresEpoch),
+    a_move_that_is_not_told_is_found Code(MoveNotTold),
     an_order_sent_without_a_store_is_found Code(ActWithoutStore),
     a_job_that_nobody_looks_for_is_found Code(NoReconcile),
     an_age_by_two_clocks_is_found Code(AgeFromTwoClocks),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::future::Future;
 
-use lingua_core::{CELL_NODES_MAX, CellId, Rules, SemanticRule, Thresholds};
+use lingua_core::{CELL_NODES_MAX, CellId, Rules, SemanticRule};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -18,6 +18,7 @@ use super::{Model, World};
 use crate::clock::{Clock, ManualClock};
 use crate::contract::{LeaseKey, Place, Store};
 
+mod bindings;
 mod cells;
 mod cluster;
 mod jobs;
@@ -108,7 +109,9 @@ where
 const ENOUGH_STEPS: u64 = 20_000;
 
 /// Every kind of reply that the histories must reach.
-const EVERY_KIND: [&str; 43] = [
+const EVERY_KIND: [&str; 45] = [
+    "bind Bound",
+    "bind Conflict",
     "assign Place",
     "register Registered",
     "register Stale",
@@ -222,7 +225,7 @@ impl<S: Store> History<S> {
                 SemanticRule::Both,
             ],
         );
-        let rules = Rules { semantic, thresholds: Thresholds::default() };
+        let rules = Rules { semantic, ..Rules::default() };
         let world = World::new(factory, rules).await;
         let fleet = pick(&mut rng, &[3, 8, 12, 40]);
         Self {
@@ -267,7 +270,8 @@ impl<S: Store> History<S> {
             67..70 => self.reap().await,
             70..79 => self.pass_time(),
             79..89 => self.job_step().await,
-            89..94 => self.instance_step().await,
+            89..91 => self.binding_step().await,
+            91..95 => self.instance_step().await,
             _ => self.leader_step().await,
         }
     }

@@ -7,13 +7,18 @@
 //!
 //! [`Capabilities::missing`]: lingua_core::Capabilities::missing
 
-use lingua_core::{CellId, Epoch, Fence, Health, JobId, NodeId, NodeState, Rules, Slot, Term};
+use std::sync::Arc;
 
-use crate::contract::{
-    CellRecord, Change, ExpiredLease, Incarnation, InstanceRecord, JobRecord, LeaseKey,
-    LeaseRecord, NodeClass, NodeRecord, Place, PublishedTable,
+use lingua_core::{
+    CellId, Epoch, Fence, Health, JobId, NodeId, NodeState, Rules, Slot, Tenant, Term,
 };
 
+use crate::contract::{
+    BindingRecord, CellRecord, Change, ExpiredLease, Incarnation, InstanceRecord, JobRecord,
+    LeaseKey, LeaseRecord, NodeClass, NodeRecord, Place, PublishedTable,
+};
+
+mod bindings;
 mod cells;
 mod choice;
 mod cluster;
@@ -38,6 +43,8 @@ pub struct Model {
     pub(super) table: Option<PublishedTable>,
     pub(super) jobs: Vec<(JobRecord, Option<u64>)>,
     pub(super) instances: Vec<InstanceRecord>,
+    /// Each with its owner, its key and its end.
+    pub(super) bindings: Vec<(Tenant, Arc<str>, BindingRecord, u64)>,
     /// Everything that must be on the feed, in order.
     pub feed: Vec<Change>,
 }
@@ -96,6 +103,7 @@ impl Model {
             table: None,
             jobs: vec![],
             instances: vec![],
+            bindings: vec![],
             feed: vec![],
         }
     }

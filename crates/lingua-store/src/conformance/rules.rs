@@ -1,5 +1,6 @@
 //! The rules that every store must follow, one function for each.
 
+pub mod bindings;
 pub mod cells;
 pub mod choice;
 pub mod cluster;

@@ -37,6 +37,8 @@ pub(super) struct Cell {
     /// No lease expires before this. A lower bound is enough: it spares most calls the search.
     next_expiry_ms: u64,
     pub(super) fence: Fence,
+    /// How long a node that signed off counts as capable.
+    gone_ms: u64,
     /// How many drain and resume commands were carried out.
     drain_commands: u64,
     /// Nodes that were draining before a restart and have not registered since.
@@ -56,6 +58,7 @@ impl Cell {
             leases: HashMap::new(),
             next_expiry_ms: u64::MAX,
             fence: Fence(0),
+            gone_ms: rules.gone_ms,
             drain_commands: 0,
             drain_on_return: Vec::new(),
         }
@@ -264,6 +267,7 @@ impl Cell {
         &mut self,
         place: Place,
         command: NodeCommand,
+        now_ms: u64,
     ) -> CellReply<NodeCommandReply> {
         let Some(node) = current(&mut self.nodes, place) else {
             return (NodeCommandReply::Stale, None);
@@ -280,6 +284,10 @@ impl Cell {
             NodeCommand::Offline | NodeCommand::Retire => node.state = NodeState::Offline,
         }
         let (state, id) = (node.state, node.node.clone());
+        if state == NodeState::Offline && before != NodeState::Offline {
+            node.fresh_until_ms = now_ms.saturating_add(self.gone_ms);
+            self.roster.refresh(place.slot, node.fresh_until_ms);
+        }
         self.roster.set_state(place.slot, state);
         let is_offline = state == NodeState::Offline;
         let lost = if is_offline { self.remove_leases_of(place.slot) } else { vec![] };

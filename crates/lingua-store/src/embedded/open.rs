@@ -1,8 +1,8 @@
 //! Opens an embedded store whose data survives a restart.
 //!
-//! Start at [`Embedded::open`]. Jobs, the places and epochs of nodes, drain commands and the
-//! highest term are on disk. Leases, leadership, instances, sessions, messages and the feed are
-//! not. Fences continue above every one that was given, even if the clock has gone back.
+//! Start at [`Embedded::open`]. Jobs, the places and epochs of nodes, drain commands, bindings
+//! and the highest term are on disk. Leases, leadership, instances, sessions, messages and the feed
+//! are not. Fences continue above every one that was given, even if the clock has gone back.
 //!
 //! Invariant: whatever is wrong with the directory or the file is an [`OpenError`] that says what
 //! to do. If the newest commit is torn, the one before it counts, as after a power cut. Nothing
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use lingua_core::{CELL_NODES_MAX, Epoch, Fence, Rules};
 use parking_lot::Mutex;
 
+use super::bindings::BindingTable;
 use super::directory::Directory;
 use super::jobs::Jobs;
 use super::journal::disk::{Contents, Disk};
@@ -129,7 +130,7 @@ impl<C: Clock> Embedded<C> {
         contents: Contents,
     ) -> Result<Self, OpenError> {
         let file = disk.file().to_path_buf();
-        let Contents { jobs, tenants, drained, epoch, term, ceiling_ms, .. } = contents;
+        let Contents { jobs, tenants, drained, bindings, epoch, term, ceiling_ms, .. } = contents;
         let next_ceiling_ms = clock.now_ms().max(ceiling_ms).saturating_add(CEILING_AHEAD_MS);
         let written = disk.commit([DurableChange::Ceiling(next_ceiling_ms)].iter());
         let failed = |error: &dyn std::fmt::Display| OpenError::Unreadable {
@@ -160,6 +161,7 @@ impl<C: Clock> Embedded<C> {
         inner.directory = Mutex::new(directory);
         inner.jobs = Mutex::new(Jobs::restore(limits, jobs));
         inner.leadership = Mutex::new(Leadership::restore(term));
+        inner.bindings = Mutex::new(BindingTable::restore(limits, bindings));
         let journal = Journal::start(disk, next_ceiling_ms).map_err(|error| failed(&error))?;
         inner.journal = Some(journal);
         Ok(Self { inner: inner.into() })

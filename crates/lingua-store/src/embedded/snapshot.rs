@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::bindings::BindingTable;
 use super::cell::Cell;
 use super::directory::Directory;
 use super::feed::Feed;
@@ -24,6 +25,7 @@ pub struct StoreSnapshot {
     leadership: Leadership,
     instances: Instances,
     sessions: SessionTable,
+    bindings: BindingTable,
     feed: Feed,
 }
 
@@ -36,7 +38,7 @@ pub enum LostWrites {
     Cells,
     /// Writes to job records.
     Jobs,
-    /// Writes to places, leadership, instances, sessions and the feed.
+    /// Writes to places, leadership, instances, sessions, bindings and the feed.
     Cluster,
 }
 
@@ -52,6 +54,7 @@ impl<C: Clock> Embedded<C> {
             leadership: inner.leadership.lock().clone(),
             instances: inner.instances.lock().clone(),
             sessions: inner.sessions.lock().clone(),
+            bindings: inner.bindings.lock().clone(),
             feed: inner.feed.lock().clone(),
         }
     }
@@ -73,6 +76,7 @@ impl<C: Clock> Embedded<C> {
             *inner.leadership.lock() = to.leadership.clone();
             *inner.instances.lock() = to.instances.clone();
             *inner.sessions.lock() = to.sessions.clone();
+            *inner.bindings.lock() = to.bindings.clone();
             *inner.feed.lock() = to.feed.clone();
         }
         inner.identity.fetch_add(1, Ordering::SeqCst);

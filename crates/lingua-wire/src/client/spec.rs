@@ -70,6 +70,7 @@ impl Dispatch<'_> {
             wait_ms: given.wait_ms,
             deadline_ms: given.deadline_ms,
             priority,
+            public: given.public.unwrap_or(true),
             ..JobSpec::new(pair, payload)
         })
     }

@@ -6,11 +6,13 @@
 
 use std::borrow::Cow;
 
+use lingua_core::NodeId;
 use lingua_core::session::{AudioEncoding, Direction, PCM_RATES, SessionPlan, Speaker};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{RequestError, invalid, shown};
+use crate::json::As;
 use crate::lang;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::message::{at_most, check_label, frames, missing_field};
@@ -62,6 +64,9 @@ pub struct SessionStart {
     /// How audio is encoded; `pcm16` at 16,000 Hz by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audio: Option<AudioFormat>,
+    /// The node that should run the jobs of this session.
+    #[serde(with = "As::<Option<NodeId>>", default, skip_serializing_if = "Option::is_none")]
+    pub preferred_node_id: Option<NodeId>,
 }
 
 impl SessionStart {
@@ -96,6 +101,7 @@ impl SessionStart {
             partials: self.partials.unwrap_or(false),
             context: self.context.unwrap_or(false),
             audio: self.audio.map_or(Ok(AudioFormat::DEFAULT), |audio| audio.encoding())?,
+            preferred: self.preferred_node_id,
         })
     }
 }

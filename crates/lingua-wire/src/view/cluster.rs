@@ -162,8 +162,11 @@ pub struct PoolView {
     /// Target language.
     #[serde(with = "As::<Lang>")]
     pub tgt_lang: Lang,
-    /// How many nodes serve the pair.
+    /// How many nodes serve the pair, with text as the result.
     pub nodes: u64,
+    /// How many of them also speak the target language.
+    #[serde(default)]
+    pub speech: u64,
     /// How many of them accept jobs.
     pub ready: u64,
     /// Free slots of the nodes that accept jobs.
@@ -183,7 +186,8 @@ impl PoolView {
     /// A pool without nodes.
     pub fn new(pool: LangPair) -> Self {
         let (src_lang, tgt_lang) = (pool.src, pool.tgt);
-        Self { pool, src_lang, tgt_lang, nodes: 0, ready: 0, free: 0, slots: 0, node_ids: None }
+        let (nodes, speech, ready, free, slots) = (0, 0, 0, 0, 0);
+        Self { pool, src_lang, tgt_lang, nodes, speech, ready, free, slots, node_ids: None }
     }
 }
 

@@ -30,7 +30,10 @@ fn the_sets_are_those_of_the_core_index() {
     let listed = Nmt::pairs([(lang("zh"), lang("en")), (lang("en"), lang("zh"))]);
     let text = |rule| encode(&profile(listed.clone(), ServiceSet::EMPTY, true), rule);
     // English is recognised but not repaired.
-    assert_eq!(text(SemanticRule::Source), "pub| a:en a:zh s:zh t:pt-BR p:en:zh p:zh:en i:en");
+    assert_eq!(
+        text(SemanticRule::Source),
+        "pub| o:default a:en a:zh s:zh t:pt-BR p:en:zh p:zh:en i:en"
+    );
     assert!(text(SemanticRule::Declared).ends_with("i:en i:zh"));
 }
 
@@ -38,7 +41,11 @@ fn the_sets_are_those_of_the_core_index() {
 fn a_node_is_in_the_set_of_everything_that_it_has_and_of_less() {
     let no_tone = ServiceSet::ALL.without(Service::Tone).without(Service::Streaming);
     let text = encode(&profile(Nmt::AnyToAny, no_tone, true), SemanticRule::Source);
-    assert!(text.starts_with("pub asr semantic nmt tts| n:0 n:1 n:2 n:3 n:4 n:5 n:6 n:7 a:en"));
+    assert!(
+        text.starts_with(
+            "pub asr semantic nmt tts| n:0 n:1 n:2 n:3 n:4 n:5 n:6 n:7 o:default a:en"
+        )
+    );
     assert_eq!(needs_set(true, no_tone), "n:7");
     assert_eq!(needs_set(false, ServiceSet::ALL), "n:30");
     assert_eq!(facts(&text), (true, no_tone));

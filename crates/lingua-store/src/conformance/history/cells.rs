@@ -6,7 +6,7 @@ use lingua_core::job::AttemptOutcome;
 use lingua_core::node::COST_MS_MAX;
 use lingua_core::{
     Attempt, CELL_NODES_MAX, Capabilities, CellId, Epoch, Health, JobId, Lang, LangPair, LangSet,
-    Load, Needs, Nmt, Policy, Profile, Query, Service, ServiceSet, Slot, SlotSet, Source,
+    Load, Needs, Nmt, Policy, Profile, Query, Service, ServiceSet, Slot, SlotSet, Source, Tenant,
 };
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -336,7 +336,14 @@ fn random_profile(rng: &mut ChaCha8Rng) -> Arc<Profile> {
     let caps = Capabilities::new(some_langs(rng), some_langs(rng), some_langs(rng), nmt, services);
     let slots = pick(rng, &[1, 1, 2, 2, 4, 20]);
     let profile = Profile::new(caps.expect("languages"), slots, rng.random_bool(0.85));
-    Arc::new(profile.expect("slots"))
+    Arc::new(profile.expect("slots").owned_by(some_tenant(rng)))
+}
+
+fn some_tenant(rng: &mut ChaCha8Rng) -> Tenant {
+    match rng.random_bool(0.3) {
+        true => Tenant::new("alice").expect("a name"),
+        false => Tenant::default(),
+    }
 }
 
 /// Mostly none; else two of the first slots, and any other one.
@@ -376,6 +383,7 @@ fn random_query(rng: &mut ChaCha8Rng) -> Query {
             extra: if rng.random_bool(0.1) { rare } else { ServiceSet::EMPTY },
         },
         public: rng.random_bool(0.7),
+        tenant: some_tenant(rng),
         exclude: random_exclusion(rng),
         policy,
         keep_last: rng.random_bool(0.75),

@@ -174,6 +174,7 @@ impl Model {
     /// What an order must answer.
     pub fn expect_set_state(&mut self, place: Place, order: NodeCommand) -> NodeCommandReply {
         let Place { cell, slot, epoch } = place;
+        let (now_ms, gone_ms) = (self.now_ms, self.rules.gone_ms);
         let Some(node) = self.node_at(cell, slot).filter(|n| n.view.place.epoch == epoch) else {
             return NodeCommandReply::Stale;
         };
@@ -181,7 +182,12 @@ impl Model {
         match order {
             NodeCommand::Drain => node.view.drain_ordered = true,
             NodeCommand::Resume => node.view.drain_ordered = false,
-            NodeCommand::Offline | NodeCommand::Retire => node.offline = true,
+            NodeCommand::Offline | NodeCommand::Retire => {
+                if !node.offline {
+                    node.view.fresh_until_ms = now_ms + gone_ms;
+                }
+                node.offline = true;
+            }
         }
         let (state, name) = (node.state(), node.view.node.clone());
         let gone = state == NodeState::Offline;

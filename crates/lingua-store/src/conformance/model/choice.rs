@@ -21,8 +21,7 @@ impl Model {
         let query = &request.query;
         let caps = node.view.profile.capabilities();
         caps.missing(query.pair, query.needs, self.rules.semantic).is_none()
-            && (!query.public || node.view.profile.accepts_public())
-            && node.state() != NodeState::Offline
+            && node.view.profile.admits(query.public, query.tenant)
             && node.view.fresh_until_ms >= self.now_ms
     }
 

@@ -3,7 +3,7 @@
 use lingua_core::roster::NodeVerdict;
 use lingua_core::{
     Attempt, Capabilities, Health, Load, Nmt, NodeState, Policy, Profile, Query, RejectReason,
-    ServiceSet,
+    ServiceSet, Tenant,
 };
 
 use crate::conformance::World;
@@ -368,7 +368,8 @@ pub async fn a_signed_off_node_loses_its_leases_once<S: Store>(w: World<S>) {
     assert_eq!(set, NodeCommandReply::Set { lost: vec![key(1)] });
     let again = w.store.set_state(place, NodeCommand::Offline).await.expect("a reply");
     assert_eq!(again, NodeCommandReply::Set { lost: vec![] });
-    assert_eq!(w.try_reserve(place.cell, reserve(key(2))).await, ReserveOutcome::NoneCapable);
+    let full = w.try_reserve(place.cell, reserve(key(2))).await;
+    assert_eq!(full_with(&full), Some((1, 0)));
     let heartbeat = w.store.heartbeat(heartbeat(place, vec![])).await.expect("a reply");
     assert_eq!(heartbeat, HeartbeatReply::Reregister);
     assert_eq!(w.register(0, place, profile("zh en", 2)).await, None, "this incarnation has ended");
@@ -408,7 +409,27 @@ pub async fn an_expired_lease_never_makes_a_cell_full<S: Store>(w: World<S>) {
     assert!(reply.expired.iter().any(|e| e.key == key(200)));
 }
 
-/// Public jobs do not get private nodes, and no job gets an overloaded node.
+/// A node that has just signed off makes a cell full, so that jobs wait for it; after that nobody
+/// can do the job.
+pub async fn a_node_that_has_just_gone_counts_as_capable<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 1).await;
+    w.store.set_state(place, NodeCommand::Offline).await.expect("a reply");
+    let full = w.try_reserve(place.cell, reserve(key(1))).await;
+    assert_eq!(full_with(&full), Some((1, 0)));
+    w.clock.advance(w.rules.gone_ms);
+    // A second command does not prolong it.
+    w.store.set_state(place, NodeCommand::Offline).await.expect("a reply");
+    assert_eq!(w.try_reserve(place.cell, reserve(key(1))).await, full);
+    w.clock.advance(1);
+    let none = w.try_reserve(place.cell, reserve(key(1))).await;
+    assert_eq!(none, ReserveOutcome::NoneCapable);
+    // Another node does not change that.
+    let other = w.join(1, "fr", 1).await;
+    assert_eq!(w.try_reserve(other.cell, reserve(key(1))).await, ReserveOutcome::NoneCapable);
+}
+
+/// Public jobs do not get private nodes, private ones not those of other tenants, and no job gets
+/// an overloaded node.
 pub async fn private_and_overloaded_nodes_are_not_selected<S: Store>(w: World<S>) {
     let set = || langs("zh en");
     let caps = Capabilities::new(set(), set(), set(), Nmt::AnyToAny, ServiceSet::ALL);
@@ -419,6 +440,12 @@ pub async fn private_and_overloaded_nodes_are_not_selected<S: Store>(w: World<S>
     assert_eq!(public, ReserveOutcome::NoneCapable);
     let query = Query { public: false, ..Query::new(pair("zh:en")) };
     let request = ReserveRequest { query, ..reserve(key(1)) };
+    let alice = Query { tenant: Tenant::new("alice").expect("a name"), ..query };
+    let foreign = ReserveRequest { query: alice, ..reserve(key(3)) };
+    assert_eq!(w.try_reserve(place.cell, foreign.clone()).await, ReserveOutcome::NoneCapable);
+    let pin = Some(Pin { slot: place.slot, epoch: place.epoch, strict: true });
+    let pinned = w.try_reserve(place.cell, ReserveRequest { pin, ..foreign }).await;
+    assert_eq!(pinned, ReserveOutcome::PinLost(RejectReason::OtherTenant));
     assert!(matches!(
         w.try_reserve(place.cell, request.clone()).await,
         ReserveOutcome::Granted { .. }

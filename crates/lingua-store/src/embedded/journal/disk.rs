@@ -22,11 +22,12 @@ use redb::{
 
 use super::crash_only::CrashOnly;
 use super::record::{self, DurableChange, StoredJob};
+use crate::embedded::bindings::{KeptBinding, OwnedKey};
 use crate::embedded::directory::Occupant;
 use crate::embedded::open::OpenError;
 
 /// The layout of the tables and their rows. A file of another version is refused.
-pub(super) const VERSION: u64 = 2;
+pub(super) const VERSION: u64 = 3;
 
 const FILE: &str = "store.redb";
 /// A new database; it is renamed when it is complete.
@@ -48,6 +49,8 @@ const STEPS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("steps");
 const NODES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("nodes");
 /// Nodes that an operator has ordered to drain.
 const DRAINED: TableDefinition<'_, &str, ()> = TableDefinition::new("drained");
+
+const BINDINGS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("bindings");
 
 const META_VERSION: &str = "version";
 const META_EPOCH: &str = "epoch";
@@ -71,6 +74,7 @@ pub(in super::super) struct Contents {
     pub(in super::super) jobs: Vec<StoredJob>,
     pub(in super::super) tenants: Vec<(NodeId, Occupant)>,
     pub(in super::super) drained: HashSet<NodeId>,
+    pub(in super::super) bindings: Vec<(OwnedKey, KeptBinding)>,
     /// The highest epoch that was assigned.
     pub(in super::super) epoch: Epoch,
     /// The highest term that was given.
@@ -154,6 +158,7 @@ impl Disk {
         transaction.open_table(STEPS)?;
         transaction.open_table(NODES)?;
         transaction.open_table(DRAINED)?;
+        transaction.open_table(BINDINGS)?;
         Ok(transaction.commit()?)
     }
 
@@ -203,6 +208,12 @@ impl Disk {
             let no_name = |_| damaged(format!("{:?} is not the name of a node", node.value()));
             contents.drained.insert(NodeId::new(node.value()).map_err(no_name)?);
         }
+        for row in transaction.open_table(BINDINGS)?.iter()? {
+            let (key, binding) = row?;
+            let unreadable = || damaged(format!("the binding {:?} is unreadable", key.value()));
+            let binding = record::read_binding(key.value(), binding.value());
+            contents.bindings.push(binding.ok_or_else(unreadable)?);
+        }
         Ok(contents)
     }
 
@@ -247,6 +258,7 @@ fn write<'c>(
     let mut steps = transaction.open_table(STEPS)?;
     let mut nodes = transaction.open_table(NODES)?;
     let mut drained = transaction.open_table(DRAINED)?;
+    let mut bindings = transaction.open_table(BINDINGS)?;
     for change in changes {
         match change {
             DurableChange::JobCreated(job) => {
@@ -270,6 +282,10 @@ fn write<'c>(
             }
             DurableChange::NodeDrained(node, true) => drop(drained.insert(node.as_str(), ())?),
             DurableChange::NodeDrained(node, false) => drop(drained.remove(node.as_str())?),
+            DurableChange::Bound(key, kept) => {
+                bindings.insert(&*record::binding_key(key), &*record::write_binding(kept))?;
+            }
+            DurableChange::Unbound(key) => drop(bindings.remove(&*record::binding_key(key))?),
             DurableChange::Term(term) => drop(meta.insert(META_TERM, term.0)?),
             DurableChange::Ceiling(next_ms) => {
                 ceiling_ms = ceiling_ms.max(*next_ms);

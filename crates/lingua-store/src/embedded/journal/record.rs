@@ -6,11 +6,12 @@
 //! Invariant: reading never panics. Bytes that make no sense, or of another version, are an error.
 
 use lingua_core::job::{Grant, JobState, Stage};
-use lingua_core::{Attempt, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot, Term};
+use lingua_core::{Attempt, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot, Tenant, Term};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::{Bytes, Incarnation, JobRecord, NodeClass, Place};
+use crate::contract::{BindingRecord, Bytes, Incarnation, JobRecord, NodeClass, Place};
+use crate::embedded::bindings::{KeptBinding, OwnedKey};
 use crate::embedded::directory::Occupant;
 
 /// The first byte of every record.
@@ -29,6 +30,10 @@ pub(in super::super) enum DurableChange {
     NodeReleased(NodeId),
     /// An operator's command to drain (true) or to resume (false).
     NodeDrained(NodeId, bool),
+    /// A key was bound to a node.
+    Bound(OwnedKey, KeptBinding),
+    /// A binding is not kept any longer.
+    Unbound(OwnedKey),
     /// A new leader's term.
     Term(Term),
     /// The clock stays below this until it is raised.
@@ -77,6 +82,13 @@ struct TenantHeader {
     class: u32,
 }
 
+#[derive(Serialize, Deserialize)]
+struct BindingHeader {
+    node: String,
+    place: PlaceHeader,
+    until_ms: u64,
+}
+
 /// Cell, slot, epoch.
 #[derive(Serialize, Deserialize)]
 struct PlaceHeader(usize, usize, u64);
@@ -117,6 +129,26 @@ pub(super) fn write_tenant(tenant: &Occupant) -> Vec<u8> {
     let place = PlaceHeader(cell.index(), slot.index(), epoch.0);
     let (incarnation, class) = (tenant.incarnation.0, tenant.class.0);
     write(&TenantHeader { place, incarnation, class }, &[])
+}
+
+/// The row's key: the tenant, a line feed (which no tenant has), and the bind key.
+pub(super) fn binding_key((tenant, key): &OwnedKey) -> String {
+    format!("{tenant}\n{key}")
+}
+
+pub(super) fn write_binding(KeptBinding { binding, until_ms }: &KeptBinding) -> Vec<u8> {
+    let Place { cell, slot, epoch } = binding.place;
+    let place = PlaceHeader(cell.index(), slot.index(), epoch.0);
+    write(&BindingHeader { node: binding.node.to_string(), place, until_ms: *until_ms }, &[])
+}
+
+pub(super) fn read_binding(key: &str, row: &[u8]) -> Option<(OwnedKey, KeptBinding)> {
+    let (header, _): (BindingHeader, _) = read(row)?;
+    let (tenant, key) = key.split_once('\n')?;
+    let node = NodeId::new(&header.node).ok()?;
+    let binding = BindingRecord { node, place: header.place.read()? };
+    let kept = KeptBinding { binding, until_ms: header.until_ms };
+    Some(((Tenant::new(tenant).ok()?, key.into()), kept))
 }
 
 /// Reads both rows of a job.

@@ -52,6 +52,7 @@ pub(super) fn all(golden: &mut Golden) {
                 wait_ms: Some(0),
                 deadline_ms: Some(30_000),
                 priority: Some(-5),
+                public: Some(false),
                 services: Some(vec![Service::Tone]),
             }),
             ..contract

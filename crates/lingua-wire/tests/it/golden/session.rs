@@ -9,7 +9,7 @@ use lingua_wire::session::{
 use lingua_wire::view::Timings;
 
 use super::Golden;
-use crate::values::{JOB, lang, some};
+use crate::values::{JOB, lang, node, some};
 
 const SESSION: &str = "sess-01921f3e000070008000000000000001";
 const SECRET: &str = "lingua_5b41";
@@ -28,6 +28,7 @@ pub(super) fn all(golden: &mut Golden) {
         partials: Some(true),
         context: Some(true),
         audio: Some(audio),
+        preferred_node_id: Some(node("node-123")),
         ..SessionStart::default()
     };
     golden.both("two_way", &two_way);

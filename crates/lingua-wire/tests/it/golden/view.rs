@@ -135,6 +135,7 @@ fn nodes(golden: &mut Golden) {
     let mixed = PoolView::new(LangPair::auto(lang("en")));
     let exact = PoolView {
         nodes: 3,
+        speech: 2,
         ready: 2,
         free: 5,
         slots: 8,
