@@ -1,6 +1,8 @@
 //! The real program, real sockets: what users see, from the outside.
 
+mod answers;
 mod auth;
+mod browsers;
 mod chaos;
 mod cli;
 mod closing;
@@ -11,8 +13,10 @@ mod faults;
 mod foreign_nodes;
 mod half_open;
 mod http;
+mod idempotency;
 mod instances;
 mod job_ends;
+mod job_lists;
 mod json_socket;
 mod leader;
 mod long_poll;
@@ -28,6 +32,7 @@ mod say;
 mod scheduler;
 mod session;
 mod session_limits;
+mod session_notices;
 mod session_sdk;
 mod session_shared;
 mod session_voice;

@@ -66,6 +66,16 @@ impl Redis {
         signal(&self.child, name).await;
     }
 
+    /// The reply to `INFO section`.
+    pub(crate) async fn info(&self, section: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.expect("Redis accepts");
+        let command = format!("INFO {section}\r\nQUIT\r\n");
+        stream.write_all(command.as_bytes()).await.expect("sent");
+        let mut reply = String::new();
+        within(stream.read_to_string(&mut reply)).await.expect("a reply");
+        reply
+    }
+
     /// Sends a command and gives the first line of the reply.
     pub(crate) async fn command(&self, command: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.expect("Redis accepts");

@@ -52,6 +52,15 @@ impl Scheduler {
         Self::launch(&["--config", path], &[]).await
     }
 
+    /// Starts it with this configuration.
+    pub(crate) async fn from_toml(config: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("lingua.toml");
+        std::fs::write(&path, config).expect("a file");
+        // The file is read before the address is logged.
+        Self::from_file(path.to_str().expect("a path")).await
+    }
+
     /// Starts it with settings from the environment, such as `("SCHEDULER__MAX_RETRY", "0")`.
     pub(crate) async fn with(settings: &[(&str, &str)]) -> Self {
         Self::launch(&[], settings).await
@@ -203,6 +212,18 @@ pub(crate) async fn run(args: &[&str], settings: &[(&str, &str)]) -> (Option<i32
     let output = within(command.output()).await.expect("the program runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// Makes a token; gives it and its section of the configuration.
+pub(crate) async fn new_token(args: &[&str]) -> (String, String) {
+    let (code, out, err) = run(&[&["token", "new"], args].concat(), &[]).await;
+    assert_eq!(code, Some(0), "{err}");
+    let printed = format!("{out}\n{err}");
+    let token = printed.split_whitespace().find(|word| word.starts_with("lingua_"));
+    let config = printed[printed.find("[[auth").expect("a section of the configuration")..].lines();
+    let config = config.take_while(|line| line.starts_with("[[") || line.contains(" = "));
+    let config = config.map(|line| format!("{line}\n")).collect();
+    (token.expect("a token").to_owned(), config)
 }
 
 /// Fails a test that hangs.

@@ -16,6 +16,9 @@ use crate::id::is_text;
 /// Longest tag, in bytes. The longest that a speech model names today (`ja-Latn-hepburn`) has 15.
 pub const LANG_BYTES_MAX: usize = 23;
 
+/// Most subtags that a lookup removes from a tag.
+const SUBTAGS_REMOVED_MAX: usize = 3;
+
 /// The name of a source language that the node detects itself.
 pub const AUTO: &str = "auto";
 
@@ -101,6 +104,21 @@ impl Lang {
         let len = usize::from(self.bytes[LANG_BYTES_MAX]);
         std::str::from_utf8(&self.bytes[..len]).expect("a tag is ASCII")
     }
+
+    /// The tag without its last `subtags` (RFC 4647 §3.4): `zh` for `zh-CN`. A single letter that
+    /// only introduced what was removed goes with it.
+    fn without_last(&self, subtags: usize) -> Option<Self> {
+        let mut tag = self.as_str();
+        for _ in 0..subtags {
+            tag = tag.rsplit_once('-')?.0;
+            if let Some((rest, letter)) = tag.rsplit_once('-')
+                && letter.len() == 1
+            {
+                tag = rest;
+            }
+        }
+        Self::new(tag).ok()
+    }
 }
 
 fn is_subtag(position: usize, subtag: &str) -> bool {
@@ -132,6 +150,15 @@ pub enum Source {
     Auto,
 }
 
+impl Source {
+    fn without_last(&self, subtags: usize) -> Option<Self> {
+        match self {
+            Self::Known(lang) => lang.without_last(subtags).map(Self::Known),
+            Self::Auto => (subtags == 0).then_some(Self::Auto),
+        }
+    }
+}
+
 impl FromStr for Source {
     type Err = LangError;
 
@@ -158,6 +185,21 @@ impl LangPair {
     /// From one known language to another.
     pub fn known(src: Lang, tgt: Lang) -> Self {
         Self { src: Source::Known(src), tgt }
+    }
+
+    /// The pairs that can serve a job of this pair, the best first: itself, then with fewer
+    /// subtags. `zh-CN:en` is served by `zh-CN:en`, else by `zh:en`.
+    pub fn lookups(self) -> impl Iterator<Item = Self> {
+        (0..=2 * SUBTAGS_REMOVED_MAX).flat_map(move |removed| {
+            (0..=removed).filter_map(move |of_src| {
+                let of_tgt = removed - of_src;
+                if of_src.max(of_tgt) > SUBTAGS_REMOVED_MAX {
+                    return None;
+                }
+                let src = self.src.without_last(of_src)?;
+                Some(Self { src, tgt: self.tgt.without_last(of_tgt)? })
+            })
+        })
     }
 
     /// From a source that the node detects: a mixed pool.
@@ -231,6 +273,23 @@ mod tests {
         assert_eq!(Lang::new(&huge), Err(LangError::TooLong { bytes: huge.len() }));
         let Err(LangError::Malformed { text }) = huge.parse::<LangPair>() else { panic!() };
         assert!(text.len() < 64, "the error does not repeat a huge text");
+    }
+
+    #[rstest]
+    #[case("zh:en", "zh:en")]
+    #[case("*:en-US", "*:en-US *:en")]
+    #[case("zh-CN:en-US", "zh-CN:en-US zh-CN:en zh:en-US zh:en")]
+    #[case("zh-Hant-TW:en", "zh-Hant-TW:en zh-Hant:en zh:en")]
+    #[case("de-x-abc:en", "de-x-abc:en de:en")]
+    fn a_lookup_removes_subtags_from_the_end(#[case] asked: &str, #[case] served: &str) {
+        let pairs = asked.parse::<LangPair>().unwrap().lookups();
+        assert_eq!(pairs.map(|pair| pair.to_string()).collect::<Vec<_>>().join(" "), served);
+    }
+
+    #[test]
+    fn a_lookup_is_bounded() {
+        let long = Lang::new("aa-b1-c1-d1-e1-f1-g1-h1").unwrap();
+        assert_eq!(LangPair::known(long, long).lookups().count(), 16);
     }
 
     #[test]

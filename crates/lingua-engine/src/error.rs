@@ -15,6 +15,12 @@ pub enum SubmitError {
     /// The instance is stopping.
     #[error("this instance is stopping; send the job to another one")]
     Stopping,
+    /// The client's key stands for a job with another body.
+    #[error(
+        "this Idempotency-Key was used with another body; use a new key for a new job, or send \
+         the same body to get the same job"
+    )]
+    KeyReused,
     /// The store does not answer.
     #[error(transparent)]
     Store(#[from] lingua_store::StoreError),
@@ -26,6 +32,7 @@ impl SubmitError {
         match self {
             Self::Overloaded { .. } => "RATE_LIMITED",
             Self::Stopping => "SCHEDULER_DEPENDENCY_DOWN",
+            Self::KeyReused => "IDEMPOTENCY_KEY_REUSED",
             Self::Store(error) => error.code(),
         }
     }

@@ -3,6 +3,8 @@
 //! Start at [`Engine::submit`] for a job and at [`Engine::register`] for a node.
 
 mod heartbeats;
+mod job_keys;
+mod job_list;
 mod jobs;
 mod nodes;
 mod operators;
@@ -19,6 +21,7 @@ use crate::{Engine, EngineOptions, Timer};
 pub use crate::choice::{JobExplanation, NodeExplanation};
 pub(crate) use heartbeats::changed_profile;
 pub use heartbeats::{HeartbeatResult, NodeHeartbeat};
+pub(crate) use job_list::label_of;
 pub use jobs::{Submitted, Waited};
 pub use nodes::NodeRegistration;
 pub use operators::Cluster;

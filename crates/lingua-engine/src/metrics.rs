@@ -74,8 +74,16 @@ const RESERVE_OUTCOMES: [&str; 6] = ["granted", "duplicate", "stale", "full", "n
 const DISPATCH_OUTCOMES: [&str; 2] = ["sent", "send_failed"];
 const BUS_OUTCOMES: [&str; 4] = ["sent", "received", "undelivered", "dropped"];
 const STAGES: [&str; 4] = ["queue", "ack", "run", "total"];
-const OPERATIONS: [&str; 7] =
-    ["create_job", "advance_job", "reserve", "commit", "finish", "register", "heartbeat"];
+const OPERATIONS: [&str; 8] = [
+    "claim_key",
+    "create_job",
+    "advance_job",
+    "reserve",
+    "commit",
+    "finish",
+    "register",
+    "heartbeat",
+];
 const REJECTIONS: [&str; 7] = [
     "stale_attempt",
     "stale_epoch",

@@ -21,6 +21,7 @@ use lingua_store::contract::{
 };
 use parking_lot::Mutex;
 
+use crate::handle::label_of;
 use crate::job_spec_codec;
 use crate::request::JobRequest;
 use crate::{Engine, Timer};
@@ -172,6 +173,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             spec: job_spec_codec::encode(&request.spec).into(),
             deadline_ms: request.spec.deadline_ms.map(|ms| accepted_ms.saturating_add(ms)),
             recoverable: request.spec.is_recoverable(),
+            label: label_of(&request.spec.session),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lingua_core::job::{JobFailure, JobSpec, JobState, Payload, Stage};
 use lingua_core::{Attempt, InstanceId, JobId, NodeId};
+use lingua_store::contract::Digest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -16,18 +17,29 @@ use crate::speech::Speech;
 /// A job to be done. Clones share the spec and the speech.
 #[derive(Debug, Clone)]
 pub struct JobRequest {
-    /// Made by the edge, from the idempotency key if there is one.
+    /// Made by the edge; replaced if the key stands for another job.
     pub id: JobId,
     /// What is to be done.
     pub spec: Arc<JobSpec>,
     /// Audio that may still be growing while the job runs; the spec's payload is absent then.
     pub speech: Option<Arc<Speech>>,
+    /// The client's idempotency key, if it sent one.
+    pub key: Option<Box<IdempotencyKey>>,
+}
+
+/// The same key and body mean the same job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The SHA-256 of the key and its owner.
+    pub key: Digest,
+    /// The SHA-256 of the request.
+    pub body: Digest,
 }
 
 impl JobRequest {
     /// A job whose payload is in its spec.
     pub fn new(id: JobId, spec: JobSpec) -> Self {
-        Self { id, spec: Arc::new(spec), speech: None }
+        Self { id, spec: Arc::new(spec), speech: None, key: None }
     }
 
     /// The audio that is in memory here, as far as it was spoken: format, rate in Hz, and bytes.
@@ -191,6 +203,31 @@ impl Progress {
     }
 }
 
+/// Which jobs to list, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobQuery {
+    /// Only jobs in this state.
+    pub state: Option<JobState>,
+    /// Only jobs of this session.
+    pub session: Option<Arc<str>>,
+    /// Only jobs whose last attempt is or was on this node.
+    pub node: Option<NodeId>,
+    /// Only jobs before this one: the `next` of the page before.
+    pub after: Option<JobId>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// A page of jobs, newest first.
+#[derive(Debug, Clone, Default)]
+pub struct JobStatusPage {
+    /// At most as many as were asked for. The work for one page is bounded, so that there may be
+    /// fewer, or none, while more follow.
+    pub jobs: Vec<JobStatus>,
+    /// Where the next page begins; `None` after the last one.
+    pub next: Option<JobId>,
+}
+
 /// All that is known of a job.
 #[derive(Debug, Clone)]
 pub struct JobStatus {
@@ -206,4 +243,12 @@ pub struct JobStatus {
     pub accepted_ms: u64,
     /// When it last changed.
     pub updated_ms: u64,
+}
+
+impl JobStatus {
+    /// Whether it ended in a way that asks the client to send it again.
+    pub fn may_be_sent_again(&self) -> bool {
+        let error = self.progress.ended.as_ref().and_then(|ended| ended.error.as_deref());
+        error.is_some_and(JobFailure::asks_to_send_again)
+    }
 }

@@ -22,7 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use lingua_core::JobId;
-use lingua_core::job::{Effect, JobEvent, JobMachine, JobSpec, JobState, Stage};
+use lingua_core::job::{Effect, Grant, JobEvent, JobMachine, JobSpec, JobState, Stage};
 use lingua_store::Store;
 use lingua_store::contract::{JobRecord, LeaseKey};
 use tokio::sync::mpsc::error::TrySendError;
@@ -94,6 +94,8 @@ struct Runner<S, T> {
     machine: JobMachine,
     /// The stage that the store knows.
     written: Stage,
+    /// The slot of the last attempt that was written.
+    last_grant: Option<Grant>,
     live: Arc<LiveJob>,
     /// What is known of the job's end so far; its attempts are in `live`.
     end: JobEnd,
@@ -135,6 +137,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         Self {
             engine,
             written: machine.stage(),
+            last_grant: machine.grant().cloned(),
             end: JobEnd { accepted_ms, ..JobEnd::default() },
             written_end: None,
             spec,

@@ -139,7 +139,8 @@ async fn reserve_run_finish(store: RedisStore, cell: CellId, n: u64) {
 async fn whole_job(store: RedisStore, cell: CellId, owner: InstanceId, n: u64) {
     let id = JobId::new(u128::from(n) << 64 | u128::from(random(n)));
     let spec = vec![b'x'; 200].into();
-    let job = NewJob { id, owner: owner.clone(), spec, deadline_ms: None, recoverable: true };
+    let job =
+        NewJob { id, owner: owner.clone(), spec, deadline_ms: None, recoverable: true, label: 0 };
     store.create_job(job).await.unwrap();
     let request = ReserveRequest {
         key: lingua_store::contract::LeaseKey { job: id, attempt: Attempt(1) },

@@ -23,7 +23,7 @@ end
 
 local flags = byte(head, owner_at_end + FLAGS_AT)
 local recoverable, had_outcome = flags % HAS_OUTCOME, flags >= HAS_OUTCOME
--- Created and deadline stay.
+-- Created, deadline and label stay.
 local times = pack('<d', now) .. sub(head, owner_at_end + CREATED_AT, owner_at_end + FLAGS_AT - 1)
 if outcome then
   local new_flags = string.char(recoverable + HAS_OUTCOME)

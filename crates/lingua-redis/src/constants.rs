@@ -89,11 +89,13 @@ numbers! {
     OWNER_LENGTH_AT = 6;
     UPDATED_AT = 9;
     CREATED_AT = 17;
-    FLAGS_AT = 33;
+    FLAGS_AT = 41;
     /// The flag of a job with an outcome; the lower one is [`RECOVERABLE`].
     HAS_OUTCOME = 2;
     /// Hexadecimal digits of a job's id.
     ID_BYTES = 32;
+    /// Bytes of a job's id in the record of an idempotency key.
+    KEY_JOB_BYTES = 16;
 
     /// Ended jobs that one step drops at most.
     DROP_BATCH = 64;

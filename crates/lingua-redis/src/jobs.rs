@@ -43,7 +43,7 @@ impl RedisStore {
         let args = (
             head::member(&job.owner, job.id),
             head::start(head::NEW, &job.owner, NO_TOKEN),
-            head::rest(job.deadline_ms, job.recoverable),
+            head::rest(&job),
             &job.spec[..],
             limits.job_record_ms,
             per_shard(limits.open_jobs_max),
@@ -106,10 +106,13 @@ impl RedisStore {
             return Ok(None);
         }
         let record = head::read(job, fields)?;
-        // The servers' own clock has removed old records; a clock that a test moves has not.
+        Ok(Some(record).filter(|record| !self.is_old(record)))
+    }
+
+    /// The servers' own clock has removed old records; a clock that a test moves has not.
+    fn is_old(&self, record: &JobRecord) -> bool {
         let kept_until_ms = record.updated_ms.saturating_add(self.options.limits.job_record_ms);
-        let is_old = record.stage.state.is_terminal() && kept_until_ms < self.script_ms();
-        Ok((!is_old).then_some(record))
+        record.stage.state.is_terminal() && kept_until_ms < self.script_ms()
     }
 
     /// Removes the records of jobs that were taken off the lists early. They would expire anyway,
@@ -131,7 +134,7 @@ impl RedisStore {
 }
 
 /// Each shard's part of a limit.
-fn per_shard(limit: usize) -> usize {
+pub(crate) fn per_shard(limit: usize) -> usize {
     limit.div_ceil(SHARDS as usize).max(1)
 }
 

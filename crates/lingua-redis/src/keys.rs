@@ -7,8 +7,10 @@ use std::sync::OnceLock;
 
 use lingua_core::id::{CELLS_MAX, hex};
 use lingua_core::{CellId, InstanceId, JobId, Tenant};
+use lingua_store::contract::Digest;
 
-/// Jobs are spread over this many hash tags. Another number would be another layout of the data.
+/// Jobs, and idempotency keys, are spread over this many hash tags. Another number would be another
+/// layout of the data.
 pub(crate) const SHARDS: u32 = 16;
 
 /// Bindings are spread over this many hash tags.
@@ -130,6 +132,12 @@ impl Keys {
         format!("{}{{b{}}}:bind:{tenant}/{key}", self.prefix, hash % BINDING_SHARDS)
     }
 
+    /// The idempotency keys of a shard, and the order of their claims.
+    pub(crate) fn idempotency(&self, key: &Digest) -> [String; 2] {
+        let shard = u32::from(key[0]) % SHARDS;
+        ["keys", "claims"].map(|name| format!("{}{{k{shard}}}:{name}", self.prefix))
+    }
+
     pub(crate) fn job(&self, job: JobId) -> Vec<u8> {
         let before = self.shard(shard_of(job)).job.as_bytes();
         [before, &hex(job.number())].concat()
@@ -140,7 +148,7 @@ impl Keys {
     }
 }
 
-/// Which shard a job is in. The low bits of an id are random or a hash.
+/// Which shard a job is in. The low bits of an id are random.
 pub(crate) fn shard_of(job: JobId) -> u32 {
     (job.number() % u128::from(SHARDS)) as u32
 }

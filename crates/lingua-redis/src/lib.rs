@@ -14,6 +14,7 @@
 //! | `directory.rs` | which node is in which cell |
 //! | `cell.rs`, `cell/` | nodes, leases, reservations |
 //! | `jobs.rs`, `jobs/` | job records |
+//! | `idempotency.rs` | idempotency keys |
 //! | `sessions.rs` | session records |
 //! | `bindings.rs` | which node the jobs of a bind key go to |
 //! | `cluster.rs` | leader, pool table, change feed |
@@ -32,6 +33,7 @@ mod connection;
 mod constants;
 mod directory;
 mod error;
+mod idempotency;
 mod identity;
 mod instances;
 mod jobs;

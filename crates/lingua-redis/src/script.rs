@@ -56,6 +56,7 @@ scripts! {
     JOB_ADVANCE "job_advance" + "clock" + "jobs",
     JOB_CLAIM "job_claim" + "clock" + "jobs",
     JOB_ORPHANS "job_orphans",
+    KEY_CLAIM "key_claim" + "clock",
     ELECT "elect" + "clock" + "feed",
     RESIGN "resign" + "clock",
     PUBLISH "publish" + "clock" + "feed",

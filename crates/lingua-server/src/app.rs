@@ -21,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::auth::Role;
+use crate::cors::cors;
 use crate::guard::guarded;
 use crate::limit::Limiter;
 use crate::listen::{self, ConnLimits};
@@ -118,6 +119,7 @@ fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(body_bytes_max))
         .layer(middleware::from_fn_with_state(app.clone(), request_scope))
+        .layer(middleware::from_fn_with_state(app.clone(), cors))
         .with_state(app)
 }
 

@@ -1,11 +1,14 @@
-//! Tokens and their roles.
+//! Tokens: their roles, and to whom they belong.
 //!
 //! Start at [`Tokens`]. A token is shown once, when it is made; only its SHA-256 is kept. The
 //! lookup goes by the hash, so its timing tells an attacker nothing about a token.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
+use axum::http::{HeaderMap, header};
+use lingua_core::Tenant;
 use sha2::{Digest, Sha256};
 
 /// What the holder of a token may do.
@@ -93,13 +96,58 @@ pub fn new_token() -> String {
     format!("lingua_{hex}")
 }
 
+/// What a token allows, and to whom it belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownToken {
+    /// Its name in the configuration.
+    pub name: Arc<str>,
+    /// The tenant whose jobs, sessions and keys its holder has.
+    pub tenant: Tenant,
+    /// What its holder may do.
+    pub role: Role,
+}
+
+impl KnownToken {
+    /// A token without a name, of the tenant `default`.
+    pub fn new(role: Role) -> Self {
+        Self { name: "".into(), tenant: Tenant::default(), role }
+    }
+}
+
+/// Who sends a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Sender {
+    /// The tenant that owns what the request makes.
+    pub(crate) tenant: Tenant,
+    /// Absent if the server has no tokens.
+    pub(crate) token: Option<TokenHash>,
+}
+
 /// All known tokens. Without any, every caller may do everything.
 #[derive(Debug, Clone, Default)]
-pub struct Tokens(HashMap<TokenHash, Role>);
+pub struct Tokens(HashMap<TokenHash, KnownToken>);
+
+/// The protocol that a browser's WebSocket offers and the server selects.
+pub(crate) const PROTOCOL: &str = "lingua.v1";
+
+/// Browsers cannot set headers of a WebSocket: they offer a second protocol, which is this and the
+/// token.
+const TOKEN_PROTOCOL: &str = "lingua.token.";
+
+/// The token that a request shows, valid or not.
+pub(crate) fn shown_token(headers: &HeaderMap) -> Option<&str> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(authorization) = text(header::AUTHORIZATION) {
+        let (scheme, token) = authorization.split_once(' ')?;
+        return scheme.eq_ignore_ascii_case("bearer").then(|| token.trim());
+    }
+    let mut protocols = text(header::SEC_WEBSOCKET_PROTOCOL)?.split(',').map(str::trim);
+    protocols.find_map(|protocol| protocol.strip_prefix(TOKEN_PROTOCOL))
+}
 
 impl Tokens {
-    /// Makes the set from hashes and their roles.
-    pub fn new(tokens: impl IntoIterator<Item = (TokenHash, Role)>) -> Self {
+    /// Makes the set from hashes and what they stand for.
+    pub fn new(tokens: impl IntoIterator<Item = (TokenHash, KnownToken)>) -> Self {
         Self(tokens.into_iter().collect())
     }
 
@@ -108,37 +156,34 @@ impl Tokens {
         self.0.is_empty()
     }
 
-    /// Checks that the token of an `Authorization` header has the role.
-    pub(crate) fn allow(
-        &self,
-        authorization: Option<&str>,
-        needed: Role,
-    ) -> Result<(), AccessError> {
+    /// Checks that the token of a request has the role; says whose it is.
+    pub(crate) fn allow(&self, shown: Option<&str>, needed: Role) -> Result<Sender, AccessError> {
         if self.is_empty() {
-            return Ok(());
+            return Ok(Sender { tenant: Tenant::default(), token: None });
         }
-        match self.holder(authorization) {
+        match self.holder(shown) {
             None => Err(AccessError::UnknownToken),
-            Some((_, role)) if role.covers(needed) => Ok(()),
-            Some((_, role)) => Err(AccessError::WrongRole { role, needed }),
+            Some((hash, token)) if token.role.covers(needed) => {
+                Ok(Sender { tenant: token.tenant, token: Some(hash) })
+            }
+            Some((_, token)) => Err(AccessError::WrongRole { role: token.role, needed }),
         }
     }
 
-    /// The hash and role of the token in an `Authorization` header, if it is known.
-    pub(crate) fn holder(&self, authorization: Option<&str>) -> Option<(TokenHash, Role)> {
-        let (scheme, token) = authorization?.split_once(' ')?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return None;
-        }
-        let hash = TokenHash::of(token.trim());
-        self.0.get(&hash).map(|role| (hash, *role))
+    /// The hash of a token and what it stands for, if it is known.
+    pub(crate) fn holder(&self, shown: Option<&str>) -> Option<(TokenHash, &KnownToken)> {
+        let hash = TokenHash::of(shown?);
+        self.0.get(&hash).map(|token| (hash, token))
     }
 }
 
 /// Why a caller may not use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AccessError {
-    #[error("no valid token; send 'Authorization: Bearer TOKEN'")]
+    #[error(
+        "no valid token; send 'Authorization: Bearer TOKEN', or offer the WebSocket protocols \
+         '{PROTOCOL}' and '{TOKEN_PROTOCOL}TOKEN'"
+    )]
     UnknownToken,
     #[error("a token with role {role} may not do this; use one with role {needed} or admin")]
     WrongRole { role: Role, needed: Role },
@@ -146,23 +191,43 @@ pub(crate) enum AccessError {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
     use super::*;
 
     #[test]
     fn a_token_allows_its_role_and_admin_allows_all() {
         let (node, admin) = (new_token(), new_token());
         assert_ne!(node, admin);
-        let tokens =
-            Tokens::new([(TokenHash::of(&node), Role::Node), (TokenHash::of(&admin), Role::Admin)]);
-        let bearer = |token: &str| format!("Bearer {token}");
-        assert_eq!(tokens.allow(Some(&bearer(&node)), Role::Node), Ok(()));
-        assert_eq!(tokens.allow(Some(&bearer(&admin)), Role::Client), Ok(()));
+        let tokens = Tokens::new([
+            (TokenHash::of(&node), KnownToken::new(Role::Node)),
+            (TokenHash::of(&admin), KnownToken::new(Role::Admin)),
+        ]);
+        assert!(tokens.allow(Some(&node), Role::Node).is_ok());
+        assert!(tokens.allow(Some(&admin), Role::Client).is_ok());
         let denied = AccessError::WrongRole { role: Role::Node, needed: Role::Admin };
-        assert_eq!(tokens.allow(Some(&bearer(&node)), Role::Admin), Err(denied));
-        for wrong in [None, Some("Bearer "), Some("Bearer guess"), Some(node.as_str())] {
-            assert_eq!(tokens.allow(wrong, Role::Node), Err(AccessError::UnknownToken));
+        assert_eq!(tokens.allow(Some(&node), Role::Admin).unwrap_err(), denied);
+        for wrong in [None, Some(""), Some("guess")] {
+            let refused = tokens.allow(wrong, Role::Node).unwrap_err();
+            assert_eq!(refused, AccessError::UnknownToken);
         }
-        assert_eq!(Tokens::default().allow(None, Role::Admin), Ok(()));
+        assert!(Tokens::default().allow(None, Role::Admin).is_ok());
+    }
+
+    #[test]
+    fn a_token_is_shown_in_a_header_or_as_a_protocol() {
+        let shown = |name: HeaderName, value: &str| {
+            let headers = HeaderMap::from_iter([(name, HeaderValue::from_str(value).unwrap())]);
+            shown_token(&headers).map(str::to_owned)
+        };
+        for value in ["Bearer x", "bearer x", "BEARER  x "] {
+            assert_eq!(shown(header::AUTHORIZATION, value).as_deref(), Some("x"), "{value}");
+        }
+        assert_eq!(shown(header::AUTHORIZATION, "Basic x"), None);
+        let protocol = header::SEC_WEBSOCKET_PROTOCOL;
+        let offered = shown(protocol.clone(), "lingua.v1, lingua.token.x");
+        assert_eq!(offered.as_deref(), Some("x"));
+        assert_eq!(shown(protocol, "lingua.v1"), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio_tungstenite::tungstenite;
 
+use crate::auth::PROTOCOL;
 use crate::reply::ApiError;
 
 /// Bytes read at a time: with many idle nodes the usual 128 KiB would be most of the memory.
@@ -27,8 +28,10 @@ const TRY_AGAIN: u16 = 1013;
 /// The socket is closed, or has to be.
 pub(crate) struct Closed;
 
+/// The socket with its limits; a client that offers our protocol gets it.
 pub(crate) fn limited(ws: WebSocketUpgrade, message_bytes_max: usize) -> WebSocketUpgrade {
-    ws.max_message_size(message_bytes_max)
+    ws.protocols([PROTOCOL])
+        .max_message_size(message_bytes_max)
         .max_frame_size(message_bytes_max)
         .read_buffer_size(BUFFER_BYTES)
         .write_buffer_size(BUFFER_BYTES)

@@ -14,7 +14,7 @@ use lingua_store::Store;
 use lingua_wire::ErrorCode;
 
 use crate::app::App;
-use crate::auth::{AccessError, Role};
+use crate::auth::{AccessError, Role, Sender, shown_token};
 use crate::limit::Caller;
 use crate::reply::ApiError;
 
@@ -22,12 +22,15 @@ use crate::reply::ApiError;
 pub(crate) async fn guarded<S: Store, T: Timer>(
     app: App<S, T>,
     role: Role,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let peer = request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip());
     match check(&app, role, request.headers(), peer) {
-        Ok(()) => next.run(request).await,
+        Ok(sender) => {
+            request.extensions_mut().insert(sender);
+            next.run(request).await
+        }
         Err(error) => error.into_response(),
     }
 }
@@ -37,11 +40,11 @@ fn check<S: Store, T: Timer>(
     role: Role,
     headers: &HeaderMap,
     peer: Option<IpAddr>,
-) -> Result<(), ApiError> {
+) -> Result<Sender, ApiError> {
     let tokens = &app.options.tokens;
-    let authorization = visible(headers, header::AUTHORIZATION);
+    let shown = shown_token(headers);
     if let Some(limiter) = &app.limiter {
-        let caller = match tokens.holder(authorization) {
+        let caller = match tokens.holder(shown) {
             Some((token, _)) => Caller::Token(token),
             None => Caller::at(peer),
         };
@@ -52,7 +55,7 @@ fn check<S: Store, T: Timer>(
             return Err(error.with_retry_after_ms(wait_ms));
         }
     }
-    tokens.allow(authorization, role).map_err(|error| {
+    let sender = tokens.allow(shown, role).map_err(|error| {
         let code = match error {
             AccessError::UnknownToken => ErrorCode::Unauthorized,
             AccessError::WrongRole { .. } => ErrorCode::Forbidden,
@@ -60,7 +63,7 @@ fn check<S: Store, T: Timer>(
         ApiError::new(code, error.to_string())
     })?;
     match foreign_origin(headers, &app.options.allowed_origins) {
-        None => Ok(()),
+        None => Ok(sender),
         Some(origin) => {
             let detail = format!(
                 "pages of {origin} may not call this server; add it to server.allowed_origins"

@@ -10,6 +10,7 @@
 //! | `app` | the server, the state that routes share, the router |
 //! | `request` | what every request passes: its id, its span, the limits of its body |
 //! | `guard` | whether a caller may use a route |
+//! | `cors` | what web pages of the allowed origins may call |
 //! | `reply` | responses and errors |
 //! | `route_table` | the table of routes |
 //! | `openapi` | the OpenAPI document, made from the table |
@@ -27,6 +28,7 @@
 mod app;
 pub mod auth;
 mod convert;
+mod cors;
 mod frames;
 mod guard;
 pub mod limit;

@@ -89,7 +89,7 @@ impl From<NodeError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = text(self.status, "application/json", to_json(&*self.body));
+        let mut response = text(self.status, "application/json", line(&*self.body));
         if self.code == ErrorCode::Unauthorized {
             let scheme = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
@@ -103,7 +103,14 @@ impl IntoResponse for ApiError {
 
 /// A message as a response.
 pub(crate) fn json<M: Message + Serialize>(message: &M) -> Response {
-    text(StatusCode::OK, "application/json", to_json(message))
+    text(StatusCode::OK, "application/json", line(message))
+}
+
+/// A message as a line of text: people read responses in a terminal.
+fn line<M: Message + Serialize>(message: &M) -> String {
+    let mut json = to_json(message);
+    json.push('\n');
+    json
 }
 
 /// Text as a response.

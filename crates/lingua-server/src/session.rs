@@ -16,16 +16,16 @@ mod voice;
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::ws::{Message as Frame, WebSocket, WebSocketUpgrade};
-use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use futures_util::StreamExt;
 use lingua_core::id::hex;
 use lingua_core::session::AudioEncoding;
 use lingua_engine::Timer;
 use lingua_engine::session::{
-    ClientConnection, CloseReason, NewSession, SecretHash, SessionOutput, SessionRefusal,
+    ClientConnection, CloseReason, NewSession, SessionOutput, SessionRefusal,
 };
 use lingua_store::Store;
 use lingua_wire::session::{
@@ -34,7 +34,7 @@ use lingua_wire::session::{
 use lingua_wire::{ErrorCode, RequestError};
 
 use crate::app::{App, Shared};
-use crate::auth::{TokenHash, new_token};
+use crate::auth::{Sender, TokenHash, new_token};
 use crate::frames::{
     self, Closed, GOING_AWAY, NORMAL, close, close_with, first_text, limited, text,
 };
@@ -57,25 +57,19 @@ const UNANSWERED_PINGS: u32 = 3;
 /// `GET /v1/session/ws`
 pub(crate) async fn upgrade<S: Store, T: Timer>(
     app: Shared<S, T>,
-    headers: HeaderMap,
+    Extension(sender): Extension<Sender>,
     ws: WebSocketUpgrade,
 ) -> Response {
-    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = app.options.tokens.holder(authorization).map(|(token, _)| token.bytes());
     let app = app.0;
     limited(ws, MESSAGE_BYTES_MAX).on_upgrade(move |socket| async move {
         let counted = ConnectionCount::new(&app.metrics.session_sockets);
-        Box::pin(serve(&app, socket, token)).await;
+        Box::pin(serve(&app, socket, &sender)).await;
         drop(counted);
     })
 }
 
-async fn serve<S: Store, T: Timer>(
-    app: &App<S, T>,
-    mut socket: WebSocket,
-    token: Option<SecretHash>,
-) {
-    let (session, started) = match open(app, &mut socket, token).await {
+async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, sender: &Sender) {
+    let (session, started) = match open(app, &mut socket, sender).await {
         Ok(opened) => opened,
         Err(failed) => return close_with(&mut socket, &failed).await,
     };
@@ -85,8 +79,10 @@ async fn serve<S: Store, T: Timer>(
     tracing::debug!(session_id = %session.id(), resumed = started.resumed, "session connected");
     let options = &app.options.session;
     let write_limit = Duration::from_millis(options.write_ms);
-    let voice = match (options.rules.segments.silence_ms, session.plan().audio) {
-        (Some(_), AudioEncoding::Pcm16 { sample_rate }) => Some(VoiceDetector::new(sample_rate)),
+    let voice = match session.plan().audio {
+        AudioEncoding::Pcm16 { sample_rate } if session.detects_silence() => {
+            Some(VoiceDetector::new(sample_rate))
+        }
         _ => None,
     };
     SessionSocket { app, socket, session, voice, write_limit }.run().await;
@@ -98,12 +94,12 @@ type Opened<S, T> = (ClientConnection<S, T>, SessionStarted);
 async fn open<S: Store, T: Timer>(
     app: &App<S, T>,
     socket: &mut WebSocket,
-    token: Option<SecretHash>,
+    sender: &Sender,
 ) -> Result<Opened<S, T>, ApiError> {
     let expected = "`session_start` or `session_resume` message";
     let first = first_text(socket, app.options.first_message_ms, expected).await?;
     match SessionRequest::parse(&first)? {
-        SessionRequest::Start(message) => start(app, message, token).await,
+        SessionRequest::Start(message) => start(app, message, sender).await,
         SessionRequest::Resume(message) => resume(app, message).await,
         _ => {
             let what = "the first message must be 'session_start' or 'session_resume'";
@@ -115,16 +111,18 @@ async fn open<S: Store, T: Timer>(
 async fn start<S: Store, T: Timer>(
     app: &App<S, T>,
     message: SessionStart,
-    token: Option<SecretHash>,
+    sender: &Sender,
 ) -> Result<Opened<S, T>, ApiError> {
     let plan = message.into_plan()?;
     let (sessions, resume_token) = (&app.sessions, new_token());
     let number = hex(new_number(app.engine.now_ms()));
     let session_id = format!("sess-{}", String::from_utf8_lossy(&number));
     let (id, secret) = (session_id.as_str().into(), TokenHash::of(&resume_token).bytes());
-    let session = sessions.start(NewSession { id, secret, token, plan }).await?;
-    let resume_ms = sessions.options().resume_ms;
-    Ok((session, SessionStarted { session_id, resume_token, resume_ms, resumed: false }))
+    let (token, tenant) = (sender.token.map(TokenHash::bytes), sender.tenant);
+    let session = sessions.start(NewSession { id, secret, token, tenant, plan }).await?;
+    let (resume_ms, warning) = (sessions.options().resume_ms, session.warning().await);
+    let started = SessionStarted { session_id, resume_token, resume_ms, ..Default::default() };
+    Ok((session, SessionStarted { warning, ..started }))
 }
 
 async fn resume<S: Store, T: Timer>(
@@ -134,8 +132,9 @@ async fn resume<S: Store, T: Timer>(
     let SessionResume { session_id, resume_token, last_seq } = message;
     let (sessions, secret) = (&app.sessions, TokenHash::of(&resume_token).bytes());
     let session = sessions.resume(&session_id, &secret, last_seq).await?;
-    let resume_ms = sessions.options().resume_ms;
-    Ok((session, SessionStarted { session_id, resume_token, resume_ms, resumed: true }))
+    let (resume_ms, received_ms) = (sessions.options().resume_ms, Some(session.received_ms()));
+    let started = SessionStarted { session_id, resume_token, resume_ms, ..Default::default() };
+    Ok((session, SessionStarted { resumed: true, received_ms, ..started }))
 }
 
 /// A client's socket with its session.

@@ -82,7 +82,14 @@ async fn do_job(store: &Embedded<SinceStart>, n: u64, waits: &mut Vec<Duration>)
     let owner = instance(0);
     let spec = noise(n, SPEC_BYTES);
     let asked = Instant::now();
-    let job = NewJob { id, owner: owner.clone(), spec, deadline_ms: Some(1), recoverable: true };
+    let job = NewJob {
+        id,
+        owner: owner.clone(),
+        spec,
+        deadline_ms: Some(1),
+        recoverable: true,
+        label: 0,
+    };
     assert_eq!(store.create_job(job).await, Ok(CreateReply::Created));
     waits.push(asked.elapsed());
     let stage = |state| Stage { state, attempt: Attempt::FIRST };

@@ -161,7 +161,14 @@ macro_rules! conformance_rules {
             jobs_of_the_living_are_not_claimed,
             ended_jobs_are_kept_for_an_hour,
             jobs_are_listed_in_pages,
+            jobs_are_listed_by_state_label_and_node,
+            a_list_reads_a_bounded_number_of_records,
             oversized_content_is_refused,
+        );
+        $crate::conformance_rules!(@$mode $factory, keys:
+            a_key_stands_for_one_job,
+            a_key_is_taken_only_from_the_named_job,
+            a_key_is_kept_for_an_hour,
         );
         $crate::conformance_rules!(@$mode $factory, sessions:
             a_session_is_taken_over_by_one_of_two,

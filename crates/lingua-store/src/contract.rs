@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `cell.rs` | places, registrations, leases: what is atomic within a cell |
 //! | `job.rs` | job records, their steps, pages of jobs |
+//! | `key.rs` | idempotency keys |
 //! | `session.rs` | session records |
 //! | `binding.rs` | which node the jobs of a bind key go to |
 //! | `cluster.rs` | leader, pool table, instances, bus, change feed |
@@ -20,6 +21,7 @@ mod binding;
 mod cell;
 mod cluster;
 mod job;
+mod key;
 mod session;
 
 pub use binding::*;
@@ -28,6 +30,7 @@ pub use bytes::Bytes;
 pub use cell::*;
 pub use cluster::*;
 pub use job::*;
+pub use key::*;
 pub use session::*;
 
 use std::future::Future;
@@ -99,6 +102,11 @@ macro_rules! with_store_operations {
             /// Takes over up to `limit` open jobs whose instances are dead. If the reply is lost,
             /// [`jobs`](Self::jobs) finds them as open jobs of the heir.
             claim_orphans(heir: &InstanceId, limit: usize) -> Vec<JobRecord>;
+
+            /// Lets an idempotency key stand for a job, unless it stands for another one that it is
+            /// not taken from. A key is kept for as long as an ended job, from its claim on.
+            /// Idempotent by the job.
+            claim_key(request: ClaimKeyRequest) -> ClaimKeyReply;
 
             /// Writes the record of a session, if its version is what the caller expects.
             /// Idempotent by version and content.

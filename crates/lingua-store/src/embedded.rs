@@ -10,6 +10,7 @@
 //! | `cell.rs` | nodes, leases, reservations |
 //! | `directory.rs` | which node is in which cell |
 //! | `jobs.rs` | job records |
+//! | `keys.rs` | idempotency keys |
 //! | `sessions.rs` | session records |
 //! | `bindings.rs` | which node the jobs of a bind key go to |
 //! | `leader.rs` | leader and pool table |
@@ -38,6 +39,7 @@ mod feed;
 mod instances;
 mod jobs;
 mod journal;
+mod keys;
 mod leader;
 mod open;
 mod sessions;
@@ -55,6 +57,7 @@ use feed::Feed;
 use instances::Instances;
 use jobs::Jobs;
 use journal::{ChangeLog, Journal};
+use keys::KeyTable;
 use leader::Leadership;
 use sessions::SessionTable;
 
@@ -68,8 +71,10 @@ pub struct StoreLimits {
     /// Bytes of ended jobs in the embedded store; the oldest are dropped first. In a shared store
     /// the server's own memory limit applies.
     pub ended_bytes_max: usize,
-    /// How long an ended job is kept.
+    /// How long an ended job is kept, and an idempotency key after its claim.
     pub job_record_ms: u64,
+    /// Idempotency keys; the oldest are dropped first.
+    pub keys_max: usize,
     /// Messages in one inbox; further ones are refused.
     pub inbox_max: usize,
     /// Instances that are alive; further ones are refused.
@@ -90,6 +95,7 @@ impl Default for StoreLimits {
             ended_jobs_max: 100_000,
             ended_bytes_max: 256 << 20,
             job_record_ms: 3_600_000,
+            keys_max: 100_000,
             inbox_max: 10_000,
             instances_max: 1000,
             feed_max: 4096,
@@ -111,6 +117,7 @@ struct Inner<C> {
     cells: Box<[Aligned<Mutex<Cell>>]>,
     directory: Mutex<Directory>,
     jobs: Mutex<Jobs>,
+    keys: Mutex<KeyTable>,
     leadership: Mutex<Leadership>,
     instances: Mutex<Instances>,
     sessions: Mutex<SessionTable>,
@@ -138,6 +145,7 @@ impl<C> Inner<C> {
             cells: (0..CELLS_MAX).filter_map(cell).collect(),
             directory: Mutex::default(),
             jobs: Mutex::new(Jobs::new(limits)),
+            keys: Mutex::new(KeyTable::new(limits)),
             leadership: Mutex::default(),
             instances: Mutex::new(Instances::new(limits)),
             sessions: Mutex::new(SessionTable::new(limits)),
@@ -360,6 +368,10 @@ impl<C: Clock> Store for Embedded<C> {
         let is_alive = |owner: &InstanceId| alive.contains(owner);
         self.write_durably(&self.inner.jobs, |jobs, _| jobs.claim(heir, limit, is_alive, now_ms))
             .await
+    }
+
+    async fn claim_key(&self, request: ClaimKeyRequest) -> Result<ClaimKeyReply> {
+        self.write_durably(&self.inner.keys, |keys, now| keys.claim(&request, now)).await
     }
 
     async fn announce(&self, request: AnnounceRequest) -> Result<AnnounceReply> {

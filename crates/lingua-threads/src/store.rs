@@ -173,7 +173,8 @@ pub fn a_job_is_created_once_and_ends_once(schedules: usize) {
             let created = Arc::clone(&created);
             threads.push(spawn(world, move |world| {
                 let (owner, spec) = (instance(0), Bytes::new());
-                let job = NewJob { id, owner, spec, deadline_ms: None, recoverable: true };
+                let job =
+                    NewJob { id, owner, spec, deadline_ms: None, recoverable: true, label: 0 };
                 let reply = block_on(world.store.create_job(job)).expect("a reply");
                 let is_new = u64::from(reply == CreateReply::Created);
                 created.fetch_add(is_new, Ordering::SeqCst);

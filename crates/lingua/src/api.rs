@@ -143,7 +143,7 @@ impl TargetArgs {
     }
 
     /// Prints a reply: as it is with `--json`, else as text.
-    fn print<M: Message + DeserializeOwned>(
+    pub(crate) fn print<M: Message + DeserializeOwned>(
         &self,
         reply: &[u8],
         text: impl FnOnce(&M) -> String,

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Subcommand;
-use lingua_core::{Policy, Rules, SemanticRule, Thresholds};
-use lingua_server::auth::{Role, TokenHash, Tokens};
+use lingua_core::{Policy, Rules, SemanticRule, Tenant, Thresholds};
+use lingua_server::auth::{KnownToken, Role, TokenHash, Tokens};
 use lingua_server::limit::RateLimit;
 use lingua_server::tls::Tls;
 use serde::{Deserialize, Serialize};
@@ -137,6 +137,9 @@ pub(crate) struct TokenConfig {
     #[serde(default)]
     pub(crate) name: String,
     pub(crate) role: String,
+    /// To whom belongs what the token makes: `default` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<String>,
     pub(crate) sha256: String,
 }
 
@@ -178,6 +181,7 @@ impl Config {
         loaded.rules()?;
         loaded.policy()?;
         loaded.tokens()?;
+        loaded.check_origins()?;
         if loaded.store.url != store::EMBEDDED {
             store::redis_options(&loaded)?;
         }
@@ -210,6 +214,21 @@ impl Config {
         }
     }
 
+    /// A browser sends scheme, host and port; anything else would never match.
+    fn check_origins(&self) -> Result<(), BadConfig> {
+        let is_origin = |origin: &String| {
+            let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+            host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*', ' ', '@']))
+        };
+        match self.server.allowed_origins.iter().find(|origin| !is_origin(origin)) {
+            None => Ok(()),
+            Some(origin) => Err(BadConfig(format!(
+                "server.allowed_origins has {origin:?}; write an origin as browsers send it, \
+                 without a path, such as \"https://app.example\""
+            ))),
+        }
+    }
+
     pub(crate) fn tls(&self) -> Result<Option<Tls>, BadConfig> {
         match (&self.server.tls_cert, &self.server.tls_key) {
             (None, None) => Ok(None),
@@ -237,7 +256,13 @@ impl Config {
             let hash = TokenHash::from_hex(&token.sha256).ok_or_else(|| {
                 BadConfig(format!("token {name:?}: sha256 is not 64 hexadecimal digits"))
             })?;
-            tokens.push((hash, role));
+            let tenant = match &token.tenant {
+                None => Tenant::default(),
+                Some(tenant) => tenant.parse().map_err(|error| {
+                    BadConfig(format!("token {name:?} has tenant {tenant:?}: {error}"))
+                })?,
+            };
+            tokens.push((hash, KnownToken { name: name.as_str().into(), tenant, role }));
         }
         Ok(Tokens::new(tokens))
     }

@@ -2,12 +2,19 @@
 
 use clap::Args;
 use lingua_core::job::JobState;
-use lingua_core::{JobId, LangPair};
+use lingua_core::{JobId, LangPair, NodeId};
+use lingua_wire::to_json;
 use lingua_wire::view::{AttemptView, JobList, JobView, Timings};
 
-use crate::api::{ListArgs, ListCommand};
+use crate::api::{ListArgs, ListCommand, parse_reply};
 use crate::screen::{self, TextTable, age, ago, cell, colours, field_list, number, or_dash};
 use crate::serve::wall_ms;
+
+/// Most jobs that the scheduler puts on one page.
+const PAGE_MAX: usize = 1000;
+
+/// Most pages for one list: a page of rare jobs may be empty while more follow.
+const PAGES_MAX: usize = 1000;
 
 #[derive(Debug, Args)]
 pub(crate) struct JobsArgs {
@@ -16,9 +23,18 @@ pub(crate) struct JobsArgs {
     /// Only jobs in this state, such as ACKED or FAILED.
     #[arg(long, global = true, value_parser = state)]
     state: Option<JobState>,
+    /// Only jobs of this session.
+    #[arg(long, global = true)]
+    session: Option<String>,
+    /// Only jobs whose last attempt is or was on this node.
+    #[arg(long, global = true)]
+    node: Option<NodeId>,
     /// Most jobs to list.
     #[arg(long, global = true, default_value_t = 50)]
     limit: usize,
+    /// Where to go on: what the list before said.
+    #[arg(long, global = true)]
+    cursor: Option<JobId>,
 }
 
 fn state(name: &str) -> Result<JobState, String> {
@@ -26,18 +42,66 @@ fn state(name: &str) -> Result<JobState, String> {
     JobState::from_name(&name.to_ascii_uppercase()).ok_or(format!("use one of {known}"))
 }
 
-pub(crate) async fn run(JobsArgs { list, state, limit }: JobsArgs) -> anyhow::Result<()> {
-    let ListArgs { command, target } = list;
-    match command {
-        None | Some(ListCommand::Ls) => {
-            let state = state.map(|state| format!("&state={state}")).unwrap_or_default();
-            let text = |list: &JobList| table(&list.jobs, wall_ms(), colours());
-            target.show(&format!("/v1/jobs?limit={limit}{state}"), text).await
-        }
+pub(crate) async fn run(args: JobsArgs) -> anyhow::Result<()> {
+    match &args.list.command {
+        None | Some(ListCommand::Ls) => list(&args).await,
         Some(ListCommand::Show { id }) => {
-            target.show(&format!("/v1/jobs/{id}"), |job| show(job, wall_ms())).await
+            let path = format!("/v1/jobs/{id}");
+            args.list.target.show(&path, |job| show(job, wall_ms())).await
         }
     }
+}
+
+/// Prints as many jobs as were asked for. A page may be short, or even empty, while more follow.
+async fn list(args: &JobsArgs) -> anyhow::Result<()> {
+    let target = &args.list.target;
+    let client = target.scheduler.client()?;
+    let mut found = JobList { jobs: vec![], next: args.cursor };
+    for _ in 0..PAGES_MAX {
+        let page = client.get_raw(&args.path(&found)).await?;
+        let page: JobList = parse_reply(&page)?;
+        found.jobs.extend(page.jobs);
+        found.next = page.next;
+        if found.next.is_none() || found.jobs.len() >= args.limit {
+            break;
+        }
+    }
+    target.print(to_json(&found).as_bytes(), |list: &JobList| {
+        let mut text = table(&list.jobs, wall_ms(), colours());
+        if let Some(next) = list.next {
+            text += &format!("\nMore: --cursor {next}");
+        }
+        text
+    })
+}
+
+impl JobsArgs {
+    /// The page after those that were found.
+    fn path(&self, found: &JobList) -> String {
+        let missing = self.limit.saturating_sub(found.jobs.len()).clamp(1, PAGE_MAX);
+        let mut path = format!("/v1/jobs?limit={missing}");
+        let mut add = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                path += &format!("&{name}={}", in_query(&value));
+            }
+        };
+        add("state", self.state.map(|state| state.to_string()));
+        add("session", self.session.clone());
+        add("node", self.node.as_ref().map(NodeId::to_string));
+        add("cursor", found.next.map(|next| next.to_string()));
+        path
+    }
+}
+
+/// A value as a query has it.
+fn in_query(value: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    value.bytes().map(encode).collect()
 }
 
 fn table(jobs: &[JobView], now_ms: u64, colours: bool) -> String {
@@ -122,6 +186,12 @@ mod tests {
 
     fn job() -> JobView {
         crate::api::parse_reply(JOB.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_value_is_encoded_for_a_query() {
+        assert_eq!(in_query("room-1"), "room-1");
+        assert_eq!(in_query("a b&c=语"), "a%20b%26c%3D%E8%AF%AD");
     }
 
     #[test]

@@ -26,6 +26,17 @@ pub enum Direction {
     },
 }
 
+impl Direction {
+    /// The one or two pairs that the session needs.
+    pub fn pairs(self) -> impl Iterator<Item = LangPair> {
+        let (there, back) = match self {
+            Self::OneWay { src, tgt } => (LangPair { src, tgt }, None),
+            Self::TwoWay { a, b } => (LangPair::known(a, b), Some(LangPair::known(b, a))),
+        };
+        std::iter::once(there).chain(back)
+    }
+}
+
 /// The direction of one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentDirection {
@@ -46,6 +57,8 @@ pub struct SessionPlan {
     pub partials: bool,
     /// Each job carries the last texts of the session.
     pub context: bool,
+    /// Silence ends a turn; `None` means the server's setting.
+    pub vad: Option<bool>,
     /// How the client encodes its audio.
     pub audio: AudioEncoding,
     /// The node that each segment should go to.
@@ -94,7 +107,7 @@ mod tests {
     fn plan(direction: Direction) -> SessionPlan {
         let audio = AudioEncoding::Opus;
         let (require_tts, partials, context, preferred) = (false, false, false, None);
-        SessionPlan { direction, require_tts, partials, context, audio, preferred }
+        SessionPlan { direction, require_tts, partials, context, vad: None, audio, preferred }
     }
 
     #[test]

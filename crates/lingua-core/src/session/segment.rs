@@ -86,6 +86,8 @@ struct Turn {
     is_explicit: bool,
     segments: u32,
     open: Option<OpenSegment>,
+    /// Sound of the turn, silence included.
+    us: u64,
     last_frame_ms: u64,
 }
 
@@ -112,6 +114,11 @@ impl Segmenter {
         self.turns = self.turns.saturating_add(turns);
     }
 
+    /// How much sound of the open turn has arrived, in milliseconds; 0 if no turn is open.
+    pub fn received_ms(&self) -> u64 {
+        self.turn.as_ref().map_or(0, |turn| turn.us / 1000)
+    }
+
     /// Takes a frame of audio.
     pub fn audio(&mut self, frame: FrameMeasure, now_ms: u64) -> FrameOutcome {
         let mut outcome =
@@ -125,6 +132,7 @@ impl Segmenter {
         let rules = self.rules;
         let Some(turn) = &mut self.turn else { return outcome };
         turn.last_frame_ms = now_ms;
+        turn.us += frame.us;
         if turn.open.is_none() {
             if !frame.is_speech {
                 return outcome;
@@ -201,6 +209,7 @@ impl Segmenter {
             is_explicit,
             segments: 0,
             open: None,
+            us: 0,
             last_frame_ms: now_ms,
         });
     }
@@ -256,7 +265,9 @@ mod tests {
         assert_eq!(late.ended_before, id(1, 1));
         let begins = late.begins.unwrap();
         assert_eq!((Some(begins.id), begins.speaker), (id(1, 2), Some(Speaker::B)));
+        assert_eq!(s.received_ms(), 40, "the whole turn");
         assert_eq!((s.turn_end(), s.turn_end()), (id(1, 2), None));
+        assert_eq!(s.received_ms(), 0);
     }
 
     #[test]

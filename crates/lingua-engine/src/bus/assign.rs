@@ -70,7 +70,7 @@ pub(super) fn decode(head: &AssignHead, blobs: &[Bytes], now_ms: u64) -> Option<
         job,
         attempt,
         fence: Fence(head.fence),
-        request: JobRequest { id: job, spec: Arc::new(spec), speech },
+        request: JobRequest { id: job, spec: Arc::new(spec), speech, key: None },
         deadline_ms: now_ms.saturating_add(head.left_ms),
         moved: head.moved,
         stream: head.stream,

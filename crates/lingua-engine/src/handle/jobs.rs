@@ -1,14 +1,15 @@
-//! What clients call: submitting, waiting for, listing and cancelling jobs.
+//! What clients call: submitting, waiting for and cancelling jobs.
 //!
 //! Start at [`Engine::submit`] and [`Engine::translate`].
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use lingua_core::JobId;
 use lingua_core::job::{JobMachine, JobState};
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
-use lingua_store::contract::{CreateReply, JobFilter, JobRecord};
+use lingua_store::contract::{CreateReply, JobRecord};
 
 use crate::job_spec_codec;
 use crate::live_jobs::{JobMessage, LiveJob, Milestone};
@@ -25,12 +26,6 @@ const RECORD_POLL_MS: u64 = 50;
 
 /// How often the record is read without a pause after the owner said that the job has ended.
 const READS_AT_ONCE: u32 = 3;
-
-/// Records read from the store at a time.
-const PAGE: usize = 500;
-
-/// Most pages that one list reads, so that a rare state does not make it read the whole store.
-const PAGES_MAX: usize = 20;
 
 /// A job that was accepted, now or by an earlier request with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,32 +47,41 @@ pub enum Waited {
     NoSuchJob,
 }
 
+enum Accepted {
+    Started(Arc<LiveJob>),
+    /// An earlier request submitted the job.
+    Existed(JobId),
+}
+
 impl<S: Store, T: Timer> Engine<S, T> {
     /// Accepts a job: from here on it ends exactly once, and is known by its id. Waits until
     /// [`EngineService::run`](crate::EngineService::run) has taken over the jobs of an earlier
     /// incarnation.
     pub async fn submit(&self, request: JobRequest) -> Result<Submitted, SubmitError> {
-        let id = request.id;
-        let existed = self.accept(request).await?.is_none();
-        Ok(Submitted { id, existed })
+        Ok(match self.accept(request).await? {
+            Accepted::Started(live) => Submitted { id: live.request.id, existed: false },
+            Accepted::Existed(id) => Submitted { id, existed: true },
+        })
     }
 
-    /// Accepts a job and waits for its end. If the caller goes away or the time is up, the job goes
-    /// on.
+    /// Accepts a job and waits for its end; says which job it is. If the caller goes away or the
+    /// time is up, the job goes on.
     pub async fn translate(
         &self,
         request: JobRequest,
         wait_ms: u64,
-    ) -> Result<Waited, SubmitError> {
-        let id = request.id;
+    ) -> Result<(JobId, Waited), SubmitError> {
         match self.accept(request).await? {
-            Some(live) => self.wait_live(&live, wait_ms, Milestone::Ended).await,
-            None => Box::pin(self.wait_ended(id, wait_ms)).await,
+            Accepted::Started(live) => {
+                let waited = self.wait_live(&live, wait_ms, Milestone::Ended).await?;
+                Ok((live.request.id, waited))
+            }
+            Accepted::Existed(id) => Ok((id, Box::pin(self.wait_ended(id, wait_ms)).await?)),
         }
     }
 
-    /// Writes a job to the store and starts it; `None` if it was there already.
-    async fn accept(&self, request: JobRequest) -> Result<Option<Arc<LiveJob>>, SubmitError> {
+    /// Writes a job to the store and starts it, unless it was there already.
+    async fn accept(&self, request: JobRequest) -> Result<Accepted, SubmitError> {
         if self.is_stopping() {
             return Err(SubmitError::Stopping);
         }
@@ -87,13 +91,19 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
         // Before old jobs are resumed, new ones could be taken for old ones.
         self.recovered.wait().await;
+        let request = match Box::pin(self.claim_key(request)).await? {
+            ControlFlow::Continue(request) => request,
+            ControlFlow::Break(id) => return Ok(Accepted::Existed(id)),
+        };
         let accepted_ms = self.now_ms();
-        // Asked before the store, which may have forgotten a job that runs.
-        if self.live.get(request.id).is_some() {
-            return Ok(None);
-        }
         let id = request.id;
-        let Some(submission) = self.reconciler.begin_submit(id) else { return Ok(None) };
+        // Asked before the store, which may have forgotten a job that runs.
+        if self.live.get(id).is_some() {
+            return Ok(Accepted::Existed(id));
+        }
+        let Some(submission) = self.reconciler.begin_submit(id) else {
+            return Ok(Accepted::Existed(id));
+        };
         let new = self.new_job(&request, accepted_ms);
         let created = timed!(self, "create_job", self.store.create_job(new));
         // Only if nobody knows what the store did, the job has to be searched for there.
@@ -101,13 +111,14 @@ impl<S: Store, T: Timer> Engine<S, T> {
             submission.settled();
         }
         match created? {
-            CreateReply::Created if self.has_forgotten_end(id).await => Ok(None),
+            CreateReply::Created if self.has_forgotten_end(id).await => Ok(Accepted::Existed(id)),
             CreateReply::Created => {
-                Ok(Some(self.start(request, JobMachine::new(), accepted_ms, None)))
+                let live = self.start(request, JobMachine::new(), accepted_ms, None);
+                Ok(Accepted::Started(live))
             }
             CreateReply::Exists(record) => {
                 self.adopt_own(*record, request);
-                Ok(None)
+                Ok(Accepted::Existed(id))
             }
         }
     }
@@ -261,40 +272,6 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(self.store.job(id).await?.map(status_of_record))
     }
 
-    /// The newest jobs, newest first. Jobs that got their id from an idempotency key are ordered by
-    /// that id, so `limit` may cut off a newer one of them. Searches the newest 10,000 records.
-    pub async fn jobs(
-        &self,
-        state: Option<JobState>,
-        limit: usize,
-    ) -> Result<Vec<JobStatus>, SubmitError> {
-        let mut found = vec![];
-        let mut after = None;
-        for _ in 0..PAGES_MAX {
-            let filter =
-                JobFilter { after, limit: PAGE, newest_first: true, ..JobFilter::default() };
-            let page = self.store.jobs(filter).await?;
-            after = page.next;
-            let is_wanted = |found: JobState| state.is_none_or(|state| state == found);
-            let wanted = page.jobs.into_iter().filter_map(|record| {
-                // A live job is ahead of its record: only some of its steps are written.
-                match self.live.get(record.id).map(|live| (live.progress(), live)) {
-                    Some((progress, live)) if is_wanted(progress.state) => {
-                        Some(self.status_of(&live, progress))
-                    }
-                    None if is_wanted(record.stage.state) => Some(status_of_record(record)),
-                    _ => None,
-                }
-            });
-            found.extend(wanted.take(limit - found.len()));
-            if found.len() == limit || after.is_none() {
-                break;
-            }
-        }
-        found.sort_by_key(|status: &JobStatus| std::cmp::Reverse(status.accepted_ms));
-        Ok(found)
-    }
-
     /// Cancels a job and waits until it has ended, one way or the other.
     pub async fn cancel(&self, id: JobId) -> Result<Option<JobStatus>, SubmitError> {
         if let Some(live) = self.live.get(id) {
@@ -314,7 +291,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
     }
 
-    fn status_of(&self, live: &LiveJob, progress: Progress) -> JobStatus {
+    pub(super) fn status_of(&self, live: &LiveJob, progress: Progress) -> JobStatus {
         let ended_ms = progress.ended.as_ref().map(|ended| ended.ended_ms);
         JobStatus {
             id: live.request.id,
@@ -327,7 +304,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 }
 
-fn status_of_record(record: JobRecord) -> JobStatus {
+pub(super) fn status_of_record(record: JobRecord) -> JobStatus {
     let spec = job_spec_codec::decode(&record.spec);
     let warn = |error: &_| tracing::warn!(job_id = %record.id, %error, "cannot read the record");
     let spec = spec.inspect_err(warn).ok().map(Arc::new);

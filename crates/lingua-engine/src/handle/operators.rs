@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use lingua_core::{InstanceId, NodeId, Term};
+use lingua_core::{InstanceId, LangPair, Needs, NodeId, NodeState, Term};
 use lingua_store::Store;
 use lingua_store::contract::{CellRecord, InstanceRecord, NodeRecord};
 
 use crate::table::PoolTable;
 use crate::{Engine, SubmitError, Timer};
+
+/// Most cells that are searched for a node that serves a pair.
+const SEARCHED_CELLS_MAX: usize = 32;
 
 /// The instances and their leader.
 #[derive(Debug, Clone)]
@@ -52,6 +55,28 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let cell = self.store.view(place.cell).await?;
         let found = cell.nodes.into_iter().find(|known| known.node == *node);
         Ok(found.map(|found| (cell.now_ms, found)))
+    }
+
+    /// Whether no registered node can serve this pair. A large fleet is not searched to its end, so
+    /// that `false` may mean that nobody knows.
+    pub async fn is_unserved(&self, pair: LangPair, needs: Needs) -> bool {
+        let rule = self.options.rules.semantic;
+        let serves = |node: &NodeRecord| {
+            let caps = node.profile.capabilities();
+            let is_there = node.state != NodeState::Offline;
+            is_there && pair.lookups().any(|pair| caps.missing(pair, needs, rule).is_none())
+        };
+        let Ok(cells) = self.store.cells().await else { return false };
+        if cells.len() > SEARCHED_CELLS_MAX {
+            return false;
+        }
+        for cell in cells {
+            match self.store.view(cell).await {
+                Ok(cell) if !cell.nodes.iter().any(serves) => {}
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// The pool table that was published last.

@@ -48,6 +48,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
             false => None,
         };
         let token = self.engine.random_u64();
+        if let Some(grant) = self.machine.grant() {
+            self.last_grant = Some(grant.clone());
+        }
         for _ in 0..WRITES_MAX {
             let Some(step) = self.step(to, token, outcome.clone()) else { return false };
             let store = &self.engine.store;
@@ -120,7 +123,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
             tracing::error!(from = %self.written, to = %to, "illegal step");
             return None;
         };
-        let step = step.with_grant(self.machine.grant().cloned());
+        // The record of an ended job names the node of its last attempt.
+        let last = self.last_grant.as_ref().filter(|_| to.state.is_terminal());
+        let step = step.with_grant(self.machine.grant().or(last).cloned());
         Some(match outcome.or_else(|| self.history(to)) {
             Some(outcome) => step.with_outcome(outcome),
             None => step,

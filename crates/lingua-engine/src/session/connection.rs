@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lingua_core::JobId;
 use lingua_core::planted::{self, Bug};
 use lingua_core::session::{Delivery, SegmentId, SessionPlan, Speaker};
+use lingua_core::{JobId, Needs, ServiceSet};
 use lingua_store::Store;
 
 use super::live::LiveSession;
@@ -111,6 +111,37 @@ impl<S: Store, T: Timer> ClientConnection<S, T> {
     /// What the client asked for when it started the session.
     pub fn plan(&self) -> &SessionPlan {
         &self.session.info.plan
+    }
+
+    /// How much sound of the open turn has arrived, in milliseconds; 0 if no turn is open.
+    pub fn received_ms(&self) -> u64 {
+        self.session.state.lock().segmenter.received_ms()
+    }
+
+    /// Whether silence ends a segment.
+    pub fn detects_silence(&self) -> bool {
+        let options = &self.session.registry.options;
+        options.segment_rules(self.plan()).silence_ms.is_some()
+    }
+
+    /// What will not work as things are, for people: nobody serves the session's languages.
+    pub async fn warning(&self) -> Option<String> {
+        let plan = self.plan();
+        let mut unserved = vec![];
+        for pair in plan.direction.pairs() {
+            let needs = Needs { asr: true, tts: plan.require_tts, extra: ServiceSet::EMPTY };
+            if self.session.engine().is_unserved(pair, needs).await {
+                unserved.push(pair.to_string());
+            }
+        }
+        (!unserved.is_empty()).then(|| {
+            let pairs = unserved.join(" and ");
+            let speech = if plan.require_tts { " with speech" } else { "" };
+            format!(
+                "no registered node serves {pairs}{speech} now; what is said in that direction \
+                 will be missing until one registers"
+            )
+        })
     }
 
     /// Takes a frame of audio. `is_speech` is the verdict of a voice detector, if there is one.

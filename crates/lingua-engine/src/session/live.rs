@@ -49,7 +49,7 @@ pub(super) struct LiveSession<S, T> {
 
 impl<S: Store, T: Timer> LiveSession<S, T> {
     pub(super) fn new(registry: Arc<SessionRegistry<S, T>>, info: NewSession) -> Self {
-        let state = SessionState::new(&registry.options, registry.engine.now_ms());
+        let state = SessionState::new(&registry.options, &info.plan, registry.engine.now_ms());
         Self {
             incarnation: registry.engine.random_u64(),
             registry,
@@ -72,13 +72,14 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         last_seq: u64,
     ) -> Self {
         let options = registry.options;
+        let rules = options.segment_rules(&info.plan);
         let mut session = Self::new(registry, info);
         let now_ms = session.now_ms();
         session.jobs_appear_until_ms = now_ms.saturating_add(UNKNOWN_JOB_MS);
         session.takeovers = record.takeovers.saturating_add(1);
         *session.version.get_mut() = version;
         let state = session.state.get_mut();
-        state.segmenter = Segmenter::new(options.segments, record.turns);
+        state.segmenter = Segmenter::new(rules, record.turns);
         let first = record.segments.first().map_or(1, SegmentRecord::seq);
         state.queue = DeliveryQueue::new(first, KEPT_DELIVERIES);
         let due_ms = options.deadline_ms.saturating_add(options.segments.segment_max_ms);

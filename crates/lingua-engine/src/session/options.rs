@@ -1,12 +1,14 @@
 //! How sessions are set up, and why one may be refused.
 
-use lingua_core::session::{FrameError, SegmentRules};
+use lingua_core::session::{FrameError, SegmentRules, SessionPlan};
 
 /// How sessions are set up; the same for all sessions of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionOptions {
     /// When a segment ends.
     pub segments: SegmentRules,
+    /// How long a silence ends a segment of a client that asks for voice detection.
+    pub silence_ms: u64,
     /// How long after its end a segment may take.
     pub deadline_ms: u64,
     /// How long a segment's job waits for a free slot.
@@ -36,6 +38,7 @@ impl Default for SessionOptions {
                 segment_bytes_max: crate::speech::SPEECH_BYTES_MAX - (128 << 10),
                 silence_ms: None,
             },
+            silence_ms: 600,
             deadline_ms: 15_000,
             wait_ms: 2_000,
             resume_ms: 60_000,
@@ -46,6 +49,17 @@ impl Default for SessionOptions {
             per_token_max: 1_000,
             sessions_max: 10_000,
         }
+    }
+}
+
+impl SessionOptions {
+    /// When a segment of this session ends.
+    pub(super) fn segment_rules(&self, plan: &SessionPlan) -> SegmentRules {
+        let silence_ms = match plan.vad {
+            Some(vad) => vad.then_some(self.silence_ms),
+            None => self.segments.silence_ms,
+        };
+        SegmentRules { silence_ms, ..self.segments }
     }
 }
 

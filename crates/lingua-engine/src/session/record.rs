@@ -34,6 +34,7 @@ pub(super) struct StoredSession {
     pub(super) takeovers: u64,
     secret: SecretHash,
     token: Option<SecretHash>,
+    tenant: String,
     plan: PlanRecord,
     pub(super) turns: u32,
     pub(super) segments: Vec<SegmentRecord>,
@@ -48,6 +49,7 @@ struct PlanRecord {
     require_tts: bool,
     partials: bool,
     context: bool,
+    vad: Option<bool>,
     /// Of `pcm16`; Opus if absent.
     sample_rate: Option<u32>,
     preferred: Option<String>,
@@ -93,7 +95,8 @@ impl StoredSession {
     /// The session as it was started; `None` if the record is damaged.
     pub(super) fn session(&self, id: &str) -> Option<NewSession> {
         let plan = self.plan.to_plan()?;
-        Some(NewSession { id: id.into(), secret: self.secret, token: self.token, plan })
+        let tenant = self.tenant.parse().ok()?;
+        Some(NewSession { id: id.into(), secret: self.secret, token: self.token, tenant, plan })
     }
 }
 
@@ -109,6 +112,7 @@ impl PlanRecord {
             require_tts: plan.require_tts,
             partials: plan.partials,
             context: plan.context,
+            vad: plan.vad,
             sample_rate: match plan.audio {
                 AudioEncoding::Pcm16 { sample_rate } => Some(sample_rate),
                 AudioEncoding::Opus => None,
@@ -128,12 +132,12 @@ impl PlanRecord {
             Some(sample_rate) => AudioEncoding::Pcm16 { sample_rate },
             None => AudioEncoding::Opus,
         };
-        let Self { require_tts, partials, context, .. } = *self;
+        let Self { require_tts, partials, context, vad, .. } = *self;
         let preferred = match &self.preferred {
             Some(node) => Some(NodeId::new(node).ok()?),
             None => None,
         };
-        Some(SessionPlan { direction, require_tts, partials, context, audio, preferred })
+        Some(SessionPlan { direction, require_tts, partials, context, vad, audio, preferred })
     }
 }
 
@@ -209,6 +213,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
             takeovers: self.takeovers,
             secret: self.info.secret,
             token: self.info.token,
+            tenant: self.info.tenant.to_string(),
             plan: PlanRecord::new(&self.info.plan),
             turns: state.segmenter.turns(),
             segments: state.segments.iter().cloned().collect(),
@@ -230,15 +235,22 @@ mod tests {
             .into_iter()
             .zip([AudioEncoding::Opus, AudioEncoding::Pcm16 { sample_rate: 8_000 }])
         {
-            let (require_tts, partials, context) = (true, false, true);
-            let preferred = NodeId::new("n1").ok();
-            let plan = SessionPlan { direction, require_tts, partials, context, audio, preferred };
+            let plan = SessionPlan {
+                direction,
+                require_tts: true,
+                partials: false,
+                context: true,
+                vad: Some(true),
+                audio,
+                preferred: NodeId::new("n1").ok(),
+            };
             let id = SegmentId { turn: 3, segment: 2 };
             let record = StoredSession {
                 incarnation: u64::MAX,
                 takeovers: 1,
                 secret: [7; 32],
                 token: None,
+                tenant: "alice".to_owned(),
                 plan: PlanRecord::new(&plan),
                 turns: 3,
                 segments: vec![SegmentRecord::new(9, id, Some(JobId::new(5)))],

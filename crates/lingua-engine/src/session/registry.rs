@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use lingua_core::JobId;
 use lingua_core::session::SessionPlan;
+use lingua_core::{JobId, Tenant};
 use lingua_store::Store;
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
@@ -35,6 +35,8 @@ pub struct NewSession {
     pub secret: SecretHash,
     /// The hash of the client's token; `None` if the server has no tokens.
     pub token: Option<SecretHash>,
+    /// To whom the session belongs.
+    pub tenant: Tenant,
     /// What the client asked for.
     pub plan: SessionPlan,
 }

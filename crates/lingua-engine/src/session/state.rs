@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lingua_core::JobId;
-use lingua_core::session::{AudioRateLimit, DeliveryQueue, SegmentId, Segmenter};
+use lingua_core::session::{AudioRateLimit, DeliveryQueue, SegmentId, Segmenter, SessionPlan};
 
 use super::connection::{CloseReason, SegmentOutcome};
 use super::options::SessionOptions;
@@ -91,9 +91,9 @@ pub(super) struct SegmentJob {
 }
 
 impl SessionState {
-    pub(super) fn new(options: &SessionOptions, now_ms: u64) -> Self {
+    pub(super) fn new(options: &SessionOptions, plan: &SessionPlan, now_ms: u64) -> Self {
         Self {
-            segmenter: Segmenter::new(options.segments, 0),
+            segmenter: Segmenter::new(options.segment_rules(plan), 0),
             queue: DeliveryQueue::new(1, KEPT_DELIVERIES),
             rate_limit: AudioRateLimit::new(options.rate_max, options.rate_window_ms, now_ms),
             lead_in: VecDeque::new(),

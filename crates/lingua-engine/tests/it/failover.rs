@@ -78,7 +78,7 @@ async fn a_job_whose_lost_end_is_of_an_earlier_attempt_does_not_stay_open() {
         world.store.job(seen.id).await.unwrap().expect("it is on record");
     world.store.roll_back(&before, LostWrites::Jobs);
     // Another instance took it for open, began the second attempt, and died.
-    let new = NewJob { id, owner: owner.clone(), spec, deadline_ms, recoverable };
+    let new = NewJob { id, owner: owner.clone(), spec, deadline_ms, recoverable, label: 0 };
     world.store.create_job(new).await.unwrap();
     let first = Stage { state: JobState::New, attempt: Attempt::FIRST };
     let second = Stage { state: JobState::Dispatched, attempt: Attempt(2) };

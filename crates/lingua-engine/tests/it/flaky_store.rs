@@ -116,6 +116,7 @@ impl Store for FlakyStore {
         job(job: JobId) -> Option<JobRecord>;
         jobs(filter: JobFilter) -> JobPage;
         claim_orphans(heir: &InstanceId, limit: usize) -> Vec<JobRecord>;
+        claim_key(request: ClaimKeyRequest) -> ClaimKeyReply;
         save_session(request: SaveSessionRequest) -> SaveSessionReply;
         session(id: &str) -> Option<SessionRecord>;
         bind(request: BindRequest) -> BindReply;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use lingua_core::job::JobState;
 use lingua_core::roster::NodeVerdict;
-use lingua_core::{NodeState, RejectReason};
+use lingua_core::{JobId, NodeId, NodeState, RejectReason};
 use lingua_engine::events::EngineEvent;
+use lingua_engine::request::JobQuery;
 
 use crate::world::{Habit, Node, World, job};
 
@@ -88,11 +89,20 @@ async fn jobs_are_listed_by_state_newest_first() {
         world.translate(job(n, "zh:en")).await;
     }
     world.translate(job(9, "ko:en")).await;
-    assert_eq!(world.engine.jobs(Some(JobState::Done), 3).await.unwrap().len(), 3);
-    assert_eq!(world.engine.jobs(Some(JobState::Failed), 10).await.unwrap().len(), 1);
-    let ids = |views: Vec<lingua_engine::request::JobStatus>| -> Vec<u128> {
-        views.iter().map(|view| view.id.number()).collect()
+    let list = async |query: JobQuery| -> (Vec<u128>, Option<JobId>) {
+        let page = world.engine.jobs(&query).await.unwrap();
+        (page.jobs.iter().map(|job| job.id.number()).collect(), page.next)
     };
-    assert_eq!(ids(world.engine.jobs(None, 100).await.unwrap()), [9, 4, 3, 2, 1, 0]);
-    assert_eq!(ids(world.engine.jobs(None, 2).await.unwrap()), [9, 4]);
+    let all = JobQuery { limit: 100, ..JobQuery::default() };
+    assert_eq!(list(all.clone()).await, (vec![9, 4, 3, 2, 1, 0], None));
+    let done = JobQuery { state: Some(JobState::Done), limit: 3, ..all.clone() };
+    assert_eq!(list(done.clone()).await, (vec![4, 3, 2], Some(JobId::new(2))));
+    let rest = JobQuery { after: Some(JobId::new(2)), ..done };
+    assert_eq!(list(rest).await, (vec![1, 0], None));
+    let failed = JobQuery { state: Some(JobState::Failed), ..all.clone() };
+    assert_eq!(list(failed).await.0, [9]);
+    let on_a = JobQuery { node: Some(NodeId::new("a").unwrap()), ..all.clone() };
+    assert_eq!(list(on_a).await.0, [4, 3, 2, 1, 0]);
+    let of_nobody = JobQuery { session: Some("nobody".into()), ..all };
+    assert!(list(of_nobody).await.0.is_empty());
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lingua_core::session::{AudioEncoding, Delivery, Direction, SessionPlan};
-use lingua_core::{JobId, Source};
+use lingua_core::{JobId, Source, Tenant};
 use lingua_engine::TokioTimer;
 use lingua_engine::session::{
     ClientConnection, JobIdSource, NewSession, SegmentOutcome, SessionOptions, SessionOutput,
@@ -37,10 +37,12 @@ pub(crate) async fn start(sessions: &TestSessions, id: &str) -> Client {
         require_tts: false,
         partials: false,
         context: false,
+        vad: None,
         audio: AudioEncoding::Pcm16 { sample_rate: 8_000 },
         preferred: None,
     };
-    let new = NewSession { id: id.into(), secret: [7; 32], token: Some([1; 32]), plan };
+    let (id, token, tenant) = (id.into(), Some([1; 32]), Tenant::default());
+    let new = NewSession { id, secret: [7; 32], token, tenant, plan };
     sessions.start(new).await.expect("a session")
 }
 

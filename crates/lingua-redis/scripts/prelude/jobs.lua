@@ -10,8 +10,8 @@
 --   state u8 | attempt u32 | owner length u8 | owner | token 8 bytes | updated double
 --   1        | 2           | OWNER_LENGTH_AT |       | 1             | UPDATED_AT
 --
---   created double | deadline u64 | flags u8 | grant as text
---   CREATED_AT     | 25           | FLAGS_AT | 34
+--   created double | deadline u64 | label 8 bytes | flags u8 | grant as text
+--   CREATED_AT     | 25           | 33            | FLAGS_AT | 42
 --
 -- The head begins with what a step compares, and the caller knows those bytes: a step that is right
 -- parses nothing. Flags: RECOVERABLE, HAS_OUTCOME. States are numbered as in the core; from

@@ -4,7 +4,7 @@ use lingua_core::id::hex;
 use lingua_core::job::{Grant, JobState, Stage};
 use lingua_core::{Attempt, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot};
 use lingua_store::Result;
-use lingua_store::contract::{Bytes, JobRecord};
+use lingua_store::contract::{Bytes, JobRecord, NewJob};
 
 use super::{code, state};
 use crate::constants::RECOVERABLE;
@@ -39,7 +39,7 @@ fn fields(id: JobId, head: &[u8]) -> Result<JobRecord> {
     let owner = InstanceId::new(owner).map_err(|error| corrupt(&error.to_string()))?;
     let _token = head.number(8)?;
     let (updated_ms, created_ms) = (head.double()?, head.double()?);
-    let (deadline_ms, flags) = (head.number(8)?, head.number(1)?);
+    let (deadline_ms, label, flags) = (head.number(8)?, head.number(8)?, head.number(1)?);
     let grant = head.text()?;
     Ok(JobRecord {
         id,
@@ -50,6 +50,7 @@ fn fields(id: JobId, head: &[u8]) -> Result<JobRecord> {
         outcome: None,
         deadline_ms: (deadline_ms != NO_DEADLINE).then_some(deadline_ms),
         recoverable: flags & RECOVERABLE != 0,
+        label,
         created_ms,
         updated_ms,
     })
@@ -63,9 +64,12 @@ pub(super) fn start(stage: Stage, owner: &InstanceId, token: u64) -> Vec<u8> {
 }
 
 /// The last part of a new job's head, from the deadline on.
-pub(super) fn rest(deadline_ms: Option<u64>, recoverable: bool) -> Vec<u8> {
-    let rest = RecordWriter::default().bytes(&deadline_ms.unwrap_or(NO_DEADLINE).to_le_bytes());
-    rest.small(if recoverable { RECOVERABLE as u8 } else { 0 }).bytes(grant_text(None).as_bytes()).0
+pub(super) fn rest(job: &NewJob) -> Vec<u8> {
+    let deadline_ms = job.deadline_ms.unwrap_or(NO_DEADLINE);
+    let rest = RecordWriter::default().bytes(&deadline_ms.to_le_bytes());
+    let rest = rest.bytes(&job.label.to_le_bytes());
+    let flags = if job.recoverable { RECOVERABLE as u8 } else { 0 };
+    rest.small(flags).bytes(grant_text(None).as_bytes()).0
 }
 
 /// An open job's member in the set of open jobs.

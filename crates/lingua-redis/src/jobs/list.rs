@@ -11,27 +11,52 @@ use crate::reply::{job_text, parse, read_job};
 use crate::script::{JOB_CLAIM, JOB_ORPHANS};
 use crate::store::RedisStore;
 
+/// Heads that are read at once.
+const HEADS_BATCH: usize = 250;
+
 impl RedisStore {
-    /// Each round reads the next ids in order, as many as are missing on the page. One round is
-    /// enough, unless records have expired whose ids are still listed.
+    /// Each round reads the next ids in order, and of a limited list their heads; whole records are
+    /// read only for the page.
     pub(crate) async fn jobs(&self, filter: JobFilter) -> Result<JobPage> {
         let (mut page, limit) = (JobPage::default(), filter.limit.min(JOBS_PAGE_MAX));
         let mut last = filter.after;
         let mut scanned = 0;
         while page.jobs.len() < limit && scanned < JOBS_SCAN_MAX {
-            let wanted = (limit - page.jobs.len()).min(JOBS_SCAN_MAX - scanned);
-            let ids = self.next_ids(&filter, last, wanted).await?;
-            let is_end = ids.len() < wanted;
+            let missing = limit - page.jobs.len();
+            let batch = if filter.admits_all() { missing } else { HEADS_BATCH };
+            let batch = batch.min(JOBS_SCAN_MAX - scanned);
+            let mut ids = self.next_ids(&filter, last, batch).await?;
+            let mut is_end = ids.len() < batch;
             scanned += ids.len();
             last = ids.last().copied().or(last);
+            if !filter.admits_all() {
+                ids = self.admitted(&filter, ids).await?;
+                if let Some(&beyond) = ids.get(missing - 1) {
+                    (last, is_end) = (Some(beyond), false);
+                    ids.truncate(missing);
+                }
+            }
             let records = try_join_all(ids.into_iter().map(|job| self.job(job))).await?;
-            page.jobs.extend(records.into_iter().flatten());
+            // A job may have moved on since its head was read.
+            page.jobs.extend(records.into_iter().flatten().filter(|job| filter.admits(job)));
             if is_end {
                 return Ok(page);
             }
         }
         page.next = last.filter(|_| scanned > 0);
         Ok(page)
+    }
+
+    /// Those of the jobs that the filter admits.
+    async fn admitted(&self, filter: &JobFilter, ids: Vec<JobId>) -> Result<Vec<JobId>> {
+        let head = |job: JobId| async move {
+            let mut command = redis::cmd("HGET");
+            command.arg((self.keys.job(job), "h"));
+            let head: Option<Vec<u8>> = self.query(&command).await?;
+            head.map(|head| head::read_head(job, &head)).transpose()
+        };
+        let heads = try_join_all(ids.into_iter().map(head)).await?.into_iter().flatten();
+        Ok(heads.filter(|job| filter.admits(job) && !self.is_old(job)).map(|job| job.id).collect())
     }
 
     /// The next `limit` ids of all shards, in the order of the list.

@@ -31,6 +31,7 @@ fn job(n: u128) -> NewJob {
         spec: Bytes::new(),
         deadline_ms: None,
         recoverable: false,
+        label: 0,
     }
 }
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::{Path, Query};
 use axum::http::{HeaderMap, HeaderValue};
-use lingua_core::JobId;
 use lingua_core::job::JobState;
+use lingua_core::{JobId, NodeId};
 use lingua_engine::Timer;
 use lingua_engine::handle::Waited;
-use lingua_engine::request::{JobEnd, JobRequest, JobStatus};
+use lingua_engine::request::{IdempotencyKey, JobEnd, JobQuery, JobRequest, JobStatus};
 use lingua_store::Store;
 use lingua_wire::client::{CancelResponse, DispatchResponse};
 use lingua_wire::message::check_label;
@@ -23,6 +23,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::app::{App, Shared};
+use crate::auth::Sender;
 use crate::convert;
 use crate::reply::{ApiError, HttpReply, json};
 use crate::request::{BodyBytes, RequestId};
@@ -51,10 +52,11 @@ const KEY_HEADER: &str = "idempotency-key";
 pub(crate) async fn dispatch<S: Store, T: Timer>(
     app: Shared<S, T>,
     Extension(request): Extension<RequestId>,
+    Extension(sender): Extension<Sender>,
     headers: HeaderMap,
     body: BodyBytes,
 ) -> HttpReply {
-    let job = job_request(&app, &request, &headers, body)?;
+    let job = job_request(&app, &request, &sender, &headers, body)?;
     let wait_ms = job.spec.wait_ms.unwrap_or(0).saturating_add(app.options.translate_ms);
     let id = app.engine.submit(job).await?.id;
     let waited = app.engine.wait_sent(id, wait_ms).await?;
@@ -71,19 +73,20 @@ pub(crate) async fn dispatch<S: Store, T: Timer>(
 pub(crate) async fn translate<S: Store, T: Timer>(
     app: Shared<S, T>,
     Extension(request): Extension<RequestId>,
+    Extension(sender): Extension<Sender>,
     headers: HeaderMap,
     body: BodyBytes,
 ) -> HttpReply {
-    let mut job = job_request(&app, &request, &headers, body)?;
+    let mut job = job_request(&app, &request, &sender, &headers, body)?;
     let spec = Arc::make_mut(&mut job.spec);
     let deadline_ms = *spec.deadline_ms.get_or_insert(app.options.translate_ms);
-    let id = job.id;
-    let is_keyed = headers.contains_key(KEY_HEADER);
-    let mut hang_up = HangUp { app: (!is_keyed).then(|| app.0.clone()), id };
-    let waited = app.engine.translate(job, deadline_ms.saturating_add(END_MS)).await;
+    let is_keyed = job.key.is_some();
+    let mut hang_up = HangUp { app: (!is_keyed).then(|| app.0.clone()), id: job.id };
+    let translated = app.engine.translate(job, deadline_ms.saturating_add(END_MS)).await;
     hang_up.app = None;
+    let (id, waited) = translated?;
     let late = format_args!("the job has not ended within {deadline_ms} ms");
-    Ok(json(&convert::job_view(&reached(id, waited?, late)?)))
+    Ok(json(&convert::job_view(&reached(id, waited, late)?)))
 }
 
 /// Cancels a job when its client hangs up: nobody could ask for its result.
@@ -112,12 +115,17 @@ impl<S: Store, T: Timer> Drop for HangUp<S, T> {
 fn job_request<S: Store, T: Timer>(
     app: &App<S, T>,
     request: &RequestId,
+    sender: &Sender,
     headers: &HeaderMap,
     BodyBytes(body): BodyBytes,
 ) -> Result<JobRequest, ApiError> {
-    let id = job_id(app, headers.get(KEY_HEADER))?;
+    let id = JobId::new(new_number(app.engine.now_ms()));
     let trace = request.trace(headers);
-    Ok(convert::job_request(id, &body, app.options.default_wait_ms, trace)?)
+    let mut job = convert::job_request(id, &body, app.options.default_wait_ms, trace)?;
+    if let Some(key) = headers.get(KEY_HEADER) {
+        job.key = Some(Box::new(idempotency_key(sender, key, &body)?));
+    }
+    Ok(job)
 }
 
 /// The job, unless it failed or is not yet as far as its client wants it.
@@ -138,29 +146,28 @@ fn reached(id: JobId, waited: Waited, late: impl fmt::Display) -> Result<JobStat
     }
 }
 
-/// A header of requests that submit a job; only for the description, [`job_id`] reads it.
+/// A header of requests that submit a job; only for the description, [`idempotency_key`] reads it.
 #[derive(Debug, JsonSchema)]
 pub(crate) struct Key {
-    /// Makes it safe to repeat the request: the same key answers with the same job.
+    /// Makes it safe to repeat the request for an hour: the same key and body answer with the same
+    /// job, unless that ended for want of a node, a slot, the store or an instance.
     #[schemars(rename = "Idempotency-Key")]
     _key: Option<String>,
 }
 
-/// A new id, or the one that belongs to the idempotency key.
-fn job_id<S: Store, T: Timer>(
-    app: &App<S, T>,
-    key: Option<&HeaderValue>,
-) -> Result<JobId, ApiError> {
-    let Some(key) = key else {
-        return Ok(JobId::new(new_number(app.engine.now_ms())));
-    };
+/// The key of a request. It belongs to the sender's tenant, and only hashes of it are kept.
+fn idempotency_key(
+    sender: &Sender,
+    key: &HeaderValue,
+    body: &[u8],
+) -> Result<IdempotencyKey, RequestError> {
     let not_ascii = || RequestError::invalid("Idempotency-Key", "it is not ASCII");
     let key = key.to_str().map_err(|_| not_ascii())?;
     check_label("Idempotency-Key", key)?;
-    let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-    let mut id = [0; 16];
-    id.copy_from_slice(&hash[..16]);
-    Ok(JobId::new(u128::from_be_bytes(id)))
+    // A tenant's name has no line feed.
+    let owned = Sha256::new().chain_update(sender.tenant.as_str()).chain_update("\n");
+    let key = owned.chain_update(key).finalize().into();
+    Ok(IdempotencyKey { key, body: Sha256::digest(body).into() })
 }
 
 /// The time and the count of the last number that was made.
@@ -225,8 +232,38 @@ pub(crate) async fn cancel<S: Store, T: Timer>(
 pub(crate) struct List {
     /// Only jobs in this state.
     state: Option<String>,
+    /// Only jobs of this session.
+    session: Option<String>,
+    /// Only jobs whose last attempt is or was on this node.
+    node: Option<String>,
     /// At most this many; 100 by default, 1000 at most.
     limit: Option<usize>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
+}
+
+impl List {
+    fn into_query(self) -> Result<JobQuery, RequestError> {
+        let invalid = |field| move |what: String| RequestError::invalid(field, &what);
+        let state = self.state.map(|name| {
+            let known = JobState::ALL.map(JobState::as_str).join(", ");
+            let state = JobState::from_name(&name.to_ascii_uppercase());
+            state.ok_or_else(|| invalid("state")(format!("use one of {known}")))
+        });
+        let node = self.node.map(|node| NodeId::new(&node));
+        let after = self.cursor.map(|cursor| cursor.parse::<JobId>());
+        let bad_cursor = |_| invalid("cursor")("use the `next` of a page, unchanged".to_owned());
+        Ok(JobQuery {
+            state: state.transpose()?,
+            session: self.session.map(Into::into),
+            node: node.transpose().map_err(|error| invalid("node")(error.to_string()))?,
+            after: after.transpose().map_err(bad_cursor)?,
+            limit: match self.limit {
+                Some(0) => return Err(invalid("limit")("give at least 1".to_owned())),
+                limit => limit.unwrap_or(LIST_DEFAULT).min(LIST_MAX),
+            },
+        })
+    }
 }
 
 /// `GET /v1/jobs`
@@ -234,16 +271,9 @@ pub(crate) async fn list<S: Store, T: Timer>(
     app: Shared<S, T>,
     Query(list): Query<List>,
 ) -> HttpReply {
-    let state = list.state.map(|name| {
-        JobState::from_name(&name.to_ascii_uppercase()).ok_or_else(|| {
-            let known = JobState::ALL.map(JobState::as_str).join(", ");
-            RequestError::invalid("state", &format!("use one of {known}"))
-        })
-    });
-    let limit = list.limit.unwrap_or(LIST_DEFAULT).min(LIST_MAX);
-    let jobs = app.engine.jobs(state.transpose()?, limit).await?;
-    let jobs = jobs.iter().map(convert::job_view).collect();
-    Ok(json(&JobList { jobs, next: None }))
+    let page = app.engine.jobs(&list.into_query()?).await?;
+    let jobs = page.jobs.iter().map(convert::job_view).collect();
+    Ok(json(&JobList { jobs, next: page.next }))
 }
 
 #[cfg(test)]

@@ -231,7 +231,7 @@ pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply 
 
 /// `GET /openapi.json`
 pub(crate) async fn openapi() -> Response {
-    text(StatusCode::OK, "application/json", openapi::document().to_string())
+    text(StatusCode::OK, "application/json", format!("{}\n", openapi::document()))
 }
 
 /// `GET /healthz`

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use lingua_server::ServerOptions;
-use lingua_server::auth::{Role, TokenHash, Tokens};
+use lingua_server::auth::{KnownToken, Role, TokenHash, Tokens};
 use lingua_server::limit::RateLimit;
 
 use crate::client::RawClient;
@@ -13,6 +13,7 @@ fn with_tokens() -> ServerOptions {
     let roles =
         [("node-secret", Role::Node), ("client-secret", Role::Client), ("root", Role::Admin)];
     let tokens = roles.map(|(token, role)| (TokenHash::of(token), role));
+    let tokens = tokens.map(|(hash, role)| (hash, KnownToken::new(role)));
     ServerOptions { tokens: Tokens::new(tokens), ..ServerOptions::default() }
 }
 

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lingua_core::Source;
 use lingua_core::session::{AudioEncoding, Delivery, Direction, SessionPlan, Speaker};
+use lingua_core::{Source, Tenant};
 use lingua_engine::session::{
     CloseReason, NewSession, SecretHash, SegmentOutcome, SessionOutput, SessionRefusal,
 };
@@ -101,8 +101,9 @@ impl SpeakerClient {
             false => Direction::OneWay { src: Source::Known(a), tgt: b },
         };
         let audio = AudioEncoding::Pcm16 { sample_rate: RATE };
-        let (require_tts, partials, context, preferred) = (false, false, false, None);
-        let plan = SessionPlan { direction, require_tts, partials, context, audio, preferred };
+        let (require_tts, partials, context, vad) = (false, false, false, None);
+        let preferred = None;
+        let plan = SessionPlan { direction, require_tts, partials, context, vad, audio, preferred };
         let number = {
             let mut checkers = world.session_checkers.lock();
             let number = checkers.len();
@@ -175,6 +176,7 @@ impl SpeakerClient {
             id: format!("s{}", self.number).into(),
             secret: self.secret,
             token: Some(self.token),
+            tenant: Tenant::default(),
             plan: self.plan.clone(),
         };
         let at = self.any_instance();

@@ -14,12 +14,12 @@ use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Tenant, Term};
 use lingua_engine::TokioTimer;
 use lingua_store::contract::{
     AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, AttemptOutcome,
-    BindReply, BindRequest, BindingRecord, BusDelivery, Bytes, CellRecord, Changes, CommitReply,
-    CreateReply, ElectReply, ElectRequest, Envelope, Freed, HeartbeatReply, HeartbeatRequest,
-    Incarnation, InstanceRecord, JobFilter, JobPage, JobRecord, LeaseKey, NewJob, NodeCommand,
-    NodeCommandReply, Place, PublishReply, PublishRequest, PublishedTable, ReapReply,
-    RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply, ReserveRequest, SaveSessionReply,
-    SaveSessionRequest, SessionRecord, StoreIdentity,
+    BindReply, BindRequest, BindingRecord, BusDelivery, Bytes, CellRecord, Changes, ClaimKeyReply,
+    ClaimKeyRequest, CommitReply, CreateReply, ElectReply, ElectRequest, Envelope, Freed,
+    HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter, JobPage, JobRecord,
+    LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply, PublishRequest,
+    PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
+    ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord, StoreIdentity,
 };
 use lingua_store::{Embedded, Result, Store, StoreError};
 use parking_lot::Mutex;
@@ -475,6 +475,10 @@ impl Store for FaultyStore {
     async fn withdraw(&self, instance: &InstanceId, incarnation: Incarnation) -> Result<bool> {
         let instance = instance.clone();
         self.call(|s| async move { s.withdraw(&instance, incarnation).await }).await
+    }
+
+    async fn claim_key(&self, request: ClaimKeyRequest) -> Result<ClaimKeyReply> {
+        self.call(|s| async move { s.claim_key(request).await }).await
     }
 
     async fn save_session(&self, session: SaveSessionRequest) -> Result<SaveSessionReply> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use lingua_core::job::{AttemptOutcome, Grant};
 use lingua_core::{
-    Attempt, Capabilities, CellId, Health, InstanceId, JobId, Lang, LangPair, LangSet, Nmt, NodeId,
-    Profile, Query, ServiceSet,
+    Attempt, Capabilities, CellId, Epoch, Fence, Health, InstanceId, JobId, Lang, LangPair,
+    LangSet, Nmt, NodeId, Profile, Query, ServiceSet, Slot,
 };
 
 use super::World;
@@ -49,6 +49,13 @@ pub fn node(n: usize) -> NodeId {
 /// `instance-n`.
 pub fn instance(n: usize) -> InstanceId {
     InstanceId::new(&format!("instance-{n}")).expect("a name")
+}
+
+/// A slot on a node.
+pub fn grant(n: usize) -> Grant {
+    let cell = CellId::new(0).expect("a cell");
+    let slot = Slot::new(n).expect("a slot");
+    Grant { node: node(n), cell, slot, epoch: Epoch(1), fence: Fence(1), via: instance(0) }
 }
 
 /// The first attempt of job n.

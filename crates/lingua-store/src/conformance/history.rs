@@ -22,6 +22,7 @@ mod bindings;
 mod cells;
 mod cluster;
 mod jobs;
+mod keys;
 
 /// How many histories a normal run has.
 pub const HISTORIES: u64 = 200;
@@ -109,7 +110,7 @@ where
 const ENOUGH_STEPS: u64 = 20_000;
 
 /// Every kind of reply that the histories must reach.
-const EVERY_KIND: [&str; 45] = [
+const EVERY_KIND: [&str; 47] = [
     "bind Bound",
     "bind Conflict",
     "assign Place",
@@ -144,6 +145,8 @@ const EVERY_KIND: [&str; 45] = [
     "claim Some",
     "claim None",
     "list Some",
+    "claim key Claimed",
+    "claim key Taken",
     "announce Present",
     "announce NameTaken",
     "withdraw true",
@@ -162,6 +165,8 @@ pub(super) struct History<S> {
     world: World<S>,
     model: Model,
     rng: ChaCha8Rng,
+    /// For keys and lists, so that they do not change what happens in cells.
+    side_rng: ChaCha8Rng,
     /// How many nodes take part.
     fleet: usize,
     classes: Classes,
@@ -234,6 +239,7 @@ impl<S: Store> History<S> {
             fleet,
             classes: if fleet < 40 { Classes::Two } else { Classes::One },
             rng,
+            side_rng: ChaCha8Rng::seed_from_u64(seed.wrapping_add(1 << 32)),
             places: vec![],
             asked: vec![],
             jobs_made: 0,

@@ -14,8 +14,8 @@ use lingua_core::{
 };
 
 use crate::contract::{
-    BindingRecord, CellRecord, Change, ExpiredLease, Incarnation, InstanceRecord, JobRecord,
-    LeaseKey, LeaseRecord, NodeClass, NodeRecord, Place, PublishedTable,
+    BindingRecord, CellRecord, Change, Digest, ExpiredLease, Incarnation, InstanceRecord,
+    JobRecord, KeyRecord, LeaseKey, LeaseRecord, NodeClass, NodeRecord, Place, PublishedTable,
 };
 
 mod bindings;
@@ -23,6 +23,7 @@ mod cells;
 mod choice;
 mod cluster;
 mod jobs;
+mod keys;
 
 /// The whole state of a store.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub struct Model {
     pub(super) last_term: Term,
     pub(super) table: Option<PublishedTable>,
     pub(super) jobs: Vec<(JobRecord, Option<u64>)>,
+    /// Keys, what they stand for, and when they were claimed.
+    pub(super) keys: Vec<(Digest, KeyRecord, u64)>,
     pub(super) instances: Vec<InstanceRecord>,
     /// Each with its owner, its key and its end.
     pub(super) bindings: Vec<(Tenant, Arc<str>, BindingRecord, u64)>,
@@ -102,6 +105,7 @@ impl Model {
             last_term: Term(0),
             table: None,
             jobs: vec![],
+            keys: vec![],
             instances: vec![],
             bindings: vec![],
             feed: vec![],

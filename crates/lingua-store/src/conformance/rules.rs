@@ -5,6 +5,7 @@ pub mod cells;
 pub mod choice;
 pub mod cluster;
 pub mod jobs;
+pub mod keys;
 pub mod placement;
 pub mod races;
 pub mod sessions;

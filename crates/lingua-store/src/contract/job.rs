@@ -1,7 +1,7 @@
 //! Job records, their steps, and pages of jobs.
 
 use lingua_core::job::{Grant, JobState, Stage};
-use lingua_core::{Attempt, InstanceId, JobId};
+use lingua_core::{Attempt, InstanceId, JobId, NodeId};
 
 use super::Bytes;
 
@@ -11,7 +11,8 @@ pub const JOB_BYTES_MAX: usize = 1 << 20;
 /// Most jobs on one page.
 pub const JOBS_PAGE_MAX: usize = 1000;
 
-/// Most records that are read for one page. Some may have expired, so that a page can be short.
+/// Most records that are read for one page. Some may have expired or not be wanted, so that a page
+/// can be short.
 pub const JOBS_SCAN_MAX: usize = 2 * JOBS_PAGE_MAX;
 
 /// A job that was accepted.
@@ -27,6 +28,8 @@ pub struct NewJob {
     pub deadline_ms: Option<u64>,
     /// Another instance can continue it: its audio is not in the owner's memory alone.
     pub recoverable: bool,
+    /// A number that lists can be limited to; the engine uses a hash of the session.
+    pub label: u64,
 }
 
 /// The record of a job.
@@ -38,7 +41,7 @@ pub struct JobRecord {
     pub owner: InstanceId,
     /// State and attempt.
     pub stage: Stage,
-    /// The slot of the present attempt.
+    /// The slot of the present attempt; once the job has ended, that of the last one.
     pub grant: Option<Grant>,
     /// What the client asked for.
     pub spec: Bytes,
@@ -48,6 +51,8 @@ pub struct JobRecord {
     pub deadline_ms: Option<u64>,
     /// Another instance can continue it.
     pub recoverable: bool,
+    /// See [`NewJob::label`].
+    pub label: u64,
     /// When it was accepted.
     pub created_ms: u64,
     /// When it was last moved.
@@ -66,6 +71,7 @@ impl JobRecord {
             outcome: None,
             deadline_ms: job.deadline_ms,
             recoverable: job.recoverable,
+            label: job.label,
             created_ms: now_ms,
             updated_ms: now_ms,
         }
@@ -163,18 +169,61 @@ pub enum AdvanceReply {
 pub struct JobFilter {
     /// Only the open jobs of this instance; all jobs if absent.
     pub open_of: Option<InstanceId>,
+    /// Only jobs in one of these states.
+    pub states: Option<JobStates>,
+    /// Only jobs with this label.
+    pub label: Option<u64>,
+    /// Only jobs whose grant is on this node.
+    pub node: Option<NodeId>,
     /// Where the last page ended: its [`JobPage::next`].
     pub after: Option<JobId>,
     /// At most this many, and at most [`JOBS_PAGE_MAX`].
     pub limit: usize,
-    /// Falling ids instead of rising ones. Ids rise with time, except for those that follow from an
-    /// idempotency key.
+    /// Falling ids instead of rising ones. Ids rise with time.
     pub newest_first: bool,
+}
+
+impl JobFilter {
+    /// Whether the record has the wanted state, label and node.
+    pub fn admits(&self, record: &JobRecord) -> bool {
+        let on_node = |node: &NodeId| record.grant.as_ref().is_some_and(|at| at.node == *node);
+        self.states.is_none_or(|states| states.contains(record.stage.state))
+            && self.label.is_none_or(|label| label == record.label)
+            && self.node.as_ref().is_none_or(on_node)
+    }
+
+    /// Whether the list has every record of its range.
+    pub fn admits_all(&self) -> bool {
+        self.states.is_none() && self.label.is_none() && self.node.is_none()
+    }
+}
+
+/// A set of job states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobStates(u16);
+
+impl JobStates {
+    /// The states of jobs that have not ended.
+    pub fn open() -> Self {
+        JobState::ALL.into_iter().filter(|state| !state.is_terminal()).collect()
+    }
+
+    /// Whether the state is in the set.
+    pub fn contains(self, state: JobState) -> bool {
+        self.0 >> state as u16 & 1 == 1
+    }
+}
+
+impl FromIterator<JobState> for JobStates {
+    fn from_iter<I: IntoIterator<Item = JobState>>(states: I) -> Self {
+        Self(states.into_iter().fold(0, |set, state| set | 1 << state as u16))
+    }
 }
 
 /// A page of job records, in the order of their ids.
 ///
-/// One call reads at most [`JOBS_SCAN_MAX`] records, so a page may be short while more follow.
+/// One call reads at most [`JOBS_SCAN_MAX`] records, so a page may be short, or even empty, while
+/// more follow.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobPage {
     /// At most as many as the filter's limit.

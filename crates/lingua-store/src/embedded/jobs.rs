@@ -163,7 +163,10 @@ impl Jobs {
                 break;
             }
             let Some(id) = next_id() else { return JobPage { jobs, next: None } };
-            jobs.extend(self.get(id, now_ms));
+            let record = self.records.get(&id).map(|job| &job.record);
+            let is_wanted =
+                |record: &&JobRecord| filter.admits(record) && !self.is_old(record, now_ms);
+            jobs.extend(record.filter(is_wanted).cloned());
             last = Some(id);
         }
         JobPage { jobs, next: last }

@@ -1,8 +1,9 @@
 //! Opens an embedded store whose data survives a restart.
 //!
-//! Start at [`Embedded::open`]. Jobs, the places and epochs of nodes, drain commands, bindings
-//! and the highest term are on disk. Leases, leadership, instances, sessions, messages and the feed
-//! are not. Fences continue above every one that was given, even if the clock has gone back.
+//! Start at [`Embedded::open`]. Jobs, idempotency keys, the places and epochs of nodes, drain
+//! commands, bindings and the highest term are on disk. Leases, leadership, instances, sessions,
+//! messages and the feed are not. Fences continue above every one that was given, even if the clock
+//! has gone back.
 //!
 //! Invariant: whatever is wrong with the directory or the file is an [`OpenError`] that says what
 //! to do. If the newest commit is torn, the one before it counts, as after a power cut. Nothing
@@ -20,6 +21,7 @@ use super::jobs::Jobs;
 use super::journal::disk::{Contents, Disk};
 use super::journal::record::DurableChange;
 use super::journal::{CEILING_AHEAD_MS, Journal};
+use super::keys::KeyTable;
 use super::leader::Leadership;
 use super::{Embedded, Inner, StoreLimits};
 use crate::clock::Clock;
@@ -130,7 +132,8 @@ impl<C: Clock> Embedded<C> {
         contents: Contents,
     ) -> Result<Self, OpenError> {
         let file = disk.file().to_path_buf();
-        let Contents { jobs, tenants, drained, bindings, epoch, term, ceiling_ms, .. } = contents;
+        let Contents { jobs, keys, tenants, drained, bindings, epoch, term, ceiling_ms, .. } =
+            contents;
         let next_ceiling_ms = clock.now_ms().max(ceiling_ms).saturating_add(CEILING_AHEAD_MS);
         let written = disk.commit([DurableChange::Ceiling(next_ceiling_ms)].iter());
         let failed = |error: &dyn std::fmt::Display| OpenError::Unreadable {
@@ -160,6 +163,7 @@ impl<C: Clock> Embedded<C> {
         }
         inner.directory = Mutex::new(directory);
         inner.jobs = Mutex::new(Jobs::restore(limits, jobs));
+        inner.keys = Mutex::new(KeyTable::restore(limits, keys));
         inner.leadership = Mutex::new(Leadership::restore(term));
         inner.bindings = Mutex::new(BindingTable::restore(limits, bindings));
         let journal = Journal::start(disk, next_ceiling_ms).map_err(|error| failed(&error))?;

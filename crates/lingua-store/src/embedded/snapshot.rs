@@ -12,6 +12,7 @@ use super::directory::Directory;
 use super::feed::Feed;
 use super::instances::Instances;
 use super::jobs::Jobs;
+use super::keys::KeyTable;
 use super::leader::Leadership;
 use super::sessions::SessionTable;
 use super::{Clock, Embedded};
@@ -22,6 +23,7 @@ pub struct StoreSnapshot {
     cells: Vec<Cell>,
     directory: Directory,
     jobs: Jobs,
+    keys: KeyTable,
     leadership: Leadership,
     instances: Instances,
     sessions: SessionTable,
@@ -36,7 +38,7 @@ pub enum LostWrites {
     Everything,
     /// Writes to cells: nodes and leases.
     Cells,
-    /// Writes to job records.
+    /// Writes to job records and idempotency keys.
     Jobs,
     /// Writes to places, leadership, instances, sessions, bindings and the feed.
     Cluster,
@@ -51,6 +53,7 @@ impl<C: Clock> Embedded<C> {
             cells: inner.cells.iter().map(|cell| cell.0.lock().clone()).collect(),
             directory: inner.directory.lock().clone(),
             jobs: inner.jobs.lock().clone(),
+            keys: inner.keys.lock().clone(),
             leadership: inner.leadership.lock().clone(),
             instances: inner.instances.lock().clone(),
             sessions: inner.sessions.lock().clone(),
@@ -70,6 +73,7 @@ impl<C: Clock> Embedded<C> {
         }
         if matches!(lost, LostWrites::Everything | LostWrites::Jobs) {
             *inner.jobs.lock() = to.jobs.clone();
+            *inner.keys.lock() = to.keys.clone();
         }
         if matches!(lost, LostWrites::Everything | LostWrites::Cluster) {
             *inner.directory.lock() = to.directory.clone();

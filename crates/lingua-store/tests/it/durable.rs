@@ -65,6 +65,7 @@ fn new_job(n: u128) -> NewJob {
         spec,
         deadline_ms: Some(START_MS),
         recoverable: n.is_multiple_of(2),
+        label: 0,
     }
 }
 

@@ -5,8 +5,8 @@ use lingua_core::{Attempt, CELL_NODES_MAX, CELLS_MAX, JobId, NodeId, Rules};
 use lingua_store::conformance::World;
 use lingua_store::conformance::fixture::{instance, node};
 use lingua_store::contract::{
-    AdvanceRequest, AnnounceRequest, AssignRequest, BusDelivery, Bytes, CreateReply, Incarnation,
-    JOBS_PAGE_MAX, JobFilter, NewJob, NodeClass,
+    AdvanceRequest, AnnounceRequest, AssignRequest, BusDelivery, Bytes, ClaimKeyReply,
+    ClaimKeyRequest, CreateReply, Incarnation, JOBS_PAGE_MAX, JobFilter, NewJob, NodeClass,
 };
 use lingua_store::{Embedded, ManualClock, Store, StoreError, StoreLimits};
 
@@ -22,6 +22,7 @@ fn job(n: u128) -> NewJob {
         spec: Bytes::new(),
         deadline_ms: None,
         recoverable: false,
+        label: 0,
     }
 }
 
@@ -137,4 +138,20 @@ async fn a_fleet_has_a_hundred_thousand_places_and_no_more() {
     assert!(w.store.release(&node(5), known.epoch).await.unwrap());
     let reused = w.store.assign(assign(all)).await.unwrap();
     assert_eq!((reused.cell, reused.slot), (known.cell, known.slot));
+}
+
+#[tokio::test]
+async fn the_oldest_keys_are_dropped_when_there_are_too_many() {
+    let w = world(StoreLimits { keys_max: 3, ..StoreLimits::default() }).await;
+    for n in 0..5 {
+        let (key, job) = ([n; 32], JobId::new(u128::from(n)));
+        let claim = ClaimKeyRequest { key, body: [0; 32], job, replaces: None };
+        assert_eq!(w.store.claim_key(claim).await, Ok(ClaimKeyReply::Claimed));
+        w.clock.advance(1);
+    }
+    let again =
+        |n| ClaimKeyRequest { key: [n; 32], body: [0; 32], job: JobId::new(99), replaces: None };
+    let kept = w.store.claim_key(again(2)).await;
+    assert!(matches!(kept, Ok(ClaimKeyReply::Taken(_))), "{kept:?}");
+    assert_eq!(w.store.claim_key(again(1)).await, Ok(ClaimKeyReply::Claimed), "dropped");
 }

@@ -5,12 +5,13 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $Variant:ident = $name:literal, $status:literal;)*) => {
         /// What went wrong. A later version may know further codes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema)]
+        #[schemars(transform = open)]
         pub enum ErrorCode {
             $($(#[$doc])* #[schemars(rename = $name)] $Variant,)*
         }
@@ -34,6 +35,14 @@ macro_rules! codes {
             }
         }
     };
+}
+
+/// Lets a client accept codes that are newer than itself.
+fn open(schema: &mut Schema) {
+    if let Some(serde_json::Value::Array(mut known)) = schema.remove("oneOf") {
+        known.push(serde_json::json!({"type": "string"}));
+        schema.insert("anyOf".to_owned(), known.into());
+    }
 }
 
 codes! {
@@ -75,6 +84,8 @@ codes! {
     Unauthorized = "UNAUTHORIZED", 401;
     /// The token does not allow this.
     Forbidden = "FORBIDDEN", 403;
+    /// The idempotency key was used with another body.
+    IdempotencyKeyReused = "IDEMPOTENCY_KEY_REUSED", 422;
     /// The deadline of the job has passed.
     DeadlineExceeded = "DEADLINE_EXCEEDED", 504;
     /// The instance that held the audio has died.

@@ -61,6 +61,10 @@ pub struct SessionStart {
     /// Send the last two texts with each job, so that any node can follow; false by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<bool>,
+    /// Silence ends a turn, so that a microphone may stay open; only for `pcm16`. The server's
+    /// setting by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vad: Option<bool>,
     /// How audio is encoded; `pcm16` at 16,000 Hz by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audio: Option<AudioFormat>,
@@ -99,6 +103,7 @@ impl SessionStart {
             direction,
             require_tts: self.require_tts.unwrap_or(false),
             partials: self.partials.unwrap_or(false),
+            vad: self.vad,
             context: self.context.unwrap_or(false),
             audio: self.audio.map_or(Ok(AudioFormat::DEFAULT), |audio| audio.encoding())?,
             preferred: self.preferred_node_id,

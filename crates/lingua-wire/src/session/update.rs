@@ -30,7 +30,7 @@ frames! {
 }
 
 /// The session has started, or is resumed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "session_started")]
 pub struct SessionStarted {
     /// For `session_resume`.
@@ -43,6 +43,13 @@ pub struct SessionStarted {
     /// True if the client resumed a session.
     #[serde(default)]
     pub resumed: bool,
+    /// After a resume: how much sound of the open turn had arrived, in milliseconds. 0 if no turn
+    /// is open, because it ended, or because another instance has taken the session over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_ms: Option<u64>,
+    /// What will not work as things are, for people: nobody serves the languages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// A segment has become a job.

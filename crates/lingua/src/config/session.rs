@@ -13,7 +13,8 @@ pub(crate) struct SessionConfig {
     pub(crate) pause_ms: u64,
     /// Longest segment; the turn goes on with the next one.
     pub(crate) segment_max_ms: u64,
-    /// Detect voices: a segment ends after `silence_ms` without a voice. Only for raw audio.
+    /// Detect voices, unless a session says otherwise: a segment ends after `silence_ms` without a
+    /// voice. Only for raw audio.
     pub(crate) vad: bool,
     /// How long a silence ends a segment, with `vad`.
     pub(crate) silence_ms: u64,
@@ -67,6 +68,7 @@ impl SessionConfig {
             sessions_max: self.sessions_max,
             ..SessionOptions::default()
         };
+        rules.silence_ms = self.silence_ms;
         rules.segments.pause_ms = self.pause_ms;
         rules.segments.segment_max_ms = self.segment_max_ms;
         rules.segments.silence_ms = self.vad.then_some(self.silence_ms);

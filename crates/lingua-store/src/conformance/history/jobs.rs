@@ -5,11 +5,11 @@ use lingua_core::{Attempt, JobId};
 use rand::RngExt;
 
 use super::{History, pick};
-use crate::conformance::fixture::instance;
-use crate::contract::{AdvanceRequest, Bytes, JobFilter, JobRecord, NewJob, Store};
+use crate::conformance::fixture::{grant, instance, node};
+use crate::contract::{AdvanceRequest, Bytes, JobFilter, JobRecord, JobStates, NewJob, Store};
 
 /// Few jobs, so that steps meet.
-const JOBS: u128 = 12;
+pub(super) const JOBS: u128 = 12;
 
 impl<S: Store> History<S> {
     pub(super) async fn job_step(&mut self) {
@@ -17,7 +17,10 @@ impl<S: Store> History<S> {
             0..2 => self.create_job().await,
             2..8 => self.advance_job().await,
             8 => self.claim().await,
-            _ => self.look_at_jobs().await,
+            _ => {
+                self.claim_key().await;
+                self.look_at_jobs().await;
+            }
         }
     }
 
@@ -32,6 +35,7 @@ impl<S: Store> History<S> {
             spec: Bytes::from_static(b"what is to be done"),
             deadline_ms: pick(&mut self.rng, &[None, Some(self.model.now_ms + 5_000)]),
             recoverable: self.rng.random_bool(0.5),
+            label: self.side_rng.random_range(0..2),
         };
         let reply = self.world.store.create_job(job.clone()).await.expect("a reply");
         self.note_reply("create", &job, &reply);
@@ -72,6 +76,8 @@ impl<S: Store> History<S> {
         self.tokens += u64::from(self.rng.random_bool(0.8));
         let step =
             AdvanceRequest::new(id, owner, from, Stage { state, attempt }, self.tokens).ok()?;
+        let step =
+            step.with_grant(pick(&mut self.side_rng, &[None, Some(grant(1)), Some(grant(2))]));
         // An open job may have something there, too.
         Some(match state.is_terminal() || self.rng.random_bool(0.2) {
             true => step.with_outcome(&b"what came of it"[..]),
@@ -91,8 +97,12 @@ impl<S: Store> History<S> {
         let id = self.some_job();
         let job = self.world.store.job(id).await.expect("a reply");
         assert_eq!(job, self.model.expect_job(id));
+        let cancelled = JobStates::from_iter([JobState::Cancelled]);
         let filter = JobFilter {
             open_of: pick(&mut self.rng, &[None, None, Some(instance(1))]),
+            states: pick(&mut self.side_rng, &[None, Some(JobStates::open()), Some(cancelled)]),
+            label: pick(&mut self.side_rng, &[None, None, Some(1)]),
+            node: pick(&mut self.side_rng, &[None, None, Some(node(1))]),
             after: pick(&mut self.rng, &[None, Some(id)]),
             limit: pick(&mut self.rng, &[0, 3, 100]),
             newest_first: pick(&mut self.rng, &[false, true]),

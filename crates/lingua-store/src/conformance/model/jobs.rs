@@ -8,7 +8,7 @@ use crate::contract::{
 };
 
 /// How long an ended job is remembered.
-const JOB_RECORD_MS: u64 = 3_600_000;
+pub(super) const JOB_RECORD_MS: u64 = 3_600_000;
 
 impl Model {
     fn forget_old_jobs(&mut self) {
@@ -70,6 +70,7 @@ impl Model {
             job.owner == *owner && !job.stage.state.is_terminal()
         };
         jobs.retain(|job| filter.open_of.as_ref().is_none_or(|owner| is_open_of(job, owner)));
+        jobs.retain(|job| filter.admits(job));
         jobs.truncate(filter.limit);
         let next = jobs.last().filter(|_| jobs.len() == filter.limit).map(|job| job.id);
         JobPage { jobs, next }

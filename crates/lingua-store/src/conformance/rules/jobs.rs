@@ -4,10 +4,10 @@ use lingua_core::job::{JobState, Stage};
 use lingua_core::{Attempt, InstanceId, JobId};
 
 use crate::conformance::World;
-use crate::conformance::fixture::instance;
+use crate::conformance::fixture::{grant, instance, node};
 use crate::contract::{
     AdvanceReply, AdvanceRequest, AnnounceRequest, Bytes, CreateReply, Incarnation, JOB_BYTES_MAX,
-    JobFilter, NewJob, Store,
+    JOBS_SCAN_MAX, JobFilter, JobStates, NewJob, Store,
 };
 use crate::error::StoreError;
 
@@ -18,7 +18,7 @@ fn bytes(text: &str) -> Bytes {
 }
 
 fn new_job(id: JobId, owner: InstanceId) -> NewJob {
-    NewJob { id, owner, spec: bytes("zh:en"), deadline_ms: None, recoverable: true }
+    NewJob { id, owner, spec: bytes("zh:en"), deadline_ms: None, recoverable: true, label: 0 }
 }
 
 fn stage(state: JobState, attempt: u32) -> Stage {
@@ -163,7 +163,8 @@ pub async fn jobs_are_listed_in_pages<S: Store>(w: World<S>) {
             let (mut seen, mut after) = (vec![], None);
             loop {
                 let open_of = open_of.clone();
-                let filter = JobFilter { open_of, after, limit: 5, newest_first };
+                let filter =
+                    JobFilter { open_of, after, limit: 5, newest_first, ..JobFilter::default() };
                 let page = w.store.jobs(filter).await.expect("a reply");
                 assert!(page.jobs.len() <= 5);
                 seen.extend(page.jobs.iter().map(|job| job.id.number()));
@@ -176,6 +177,48 @@ pub async fn jobs_are_listed_in_pages<S: Store>(w: World<S>) {
             expected.reverse();
         }
     }
+}
+
+/// A list can be limited to states, a label and a node; the grant of the last attempt stays.
+pub async fn jobs_are_listed_by_state_label_and_node<S: Store>(w: World<S>) {
+    let owner = instance(0);
+    for n in 0..20 {
+        let label = (n % 2) as u64;
+        w.create(NewJob { label, ..new_job(JobId::new(n), owner.clone()) }).await;
+        let (from, to) = (stage(JobState::New, 1), stage(JobState::Cancelled, 1));
+        let step = AdvanceRequest::new(JobId::new(n), owner.clone(), from, to, 1);
+        let step = step.expect("a legal step").with_grant((n % 3 == 0).then(|| grant(1)));
+        if n % 5 > 0 {
+            w.store.advance_job(step).await.expect("a reply");
+        }
+    }
+    let list = async |filter: JobFilter| -> Vec<u128> {
+        let filter = JobFilter { limit: 10, newest_first: true, ..filter };
+        let page = w.store.jobs(filter).await.expect("a reply");
+        page.jobs.iter().map(|job| job.id.number()).collect()
+    };
+    let open = JobFilter { states: Some(JobStates::open()), ..JobFilter::default() };
+    assert_eq!(list(open.clone()).await, [15, 10, 5, 0]);
+    assert_eq!(list(JobFilter { label: Some(1), ..open }).await, [15, 5]);
+    let on_node = JobFilter { node: Some(node(1)), ..JobFilter::default() };
+    assert_eq!(list(on_node.clone()).await, [18, 12, 9, 6, 3]);
+    assert_eq!(list(JobFilter { label: Some(0), ..on_node }).await, [18, 12, 6]);
+    assert!(list(JobFilter { node: Some(node(2)), ..JobFilter::default() }).await.is_empty());
+}
+
+/// A list whose jobs are rare stops after a bounded number of records and says where to go on.
+pub async fn a_list_reads_a_bounded_number_of_records<S: Store>(w: World<S>) {
+    let jobs = JOBS_SCAN_MAX as u128 + 10;
+    for n in 0..jobs {
+        let label = u64::from(n == 0);
+        w.create(NewJob { label, ..new_job(JobId::new(n), instance(0)) }).await;
+    }
+    let rare = JobFilter { label: Some(1), limit: 5, newest_first: true, ..JobFilter::default() };
+    let first = w.store.jobs(rare.clone()).await.expect("a reply");
+    assert_eq!((first.jobs.len(), first.next), (0, Some(JobId::new(10))));
+    let rest = JobFilter { after: first.next, ..rare };
+    let second = w.store.jobs(rest).await.expect("a reply");
+    assert_eq!((second.jobs.len(), second.next), (1, None));
 }
 
 /// Oversized content is refused and changes nothing.

@@ -22,8 +22,10 @@ use redb::{
 
 use super::crash_only::CrashOnly;
 use super::record::{self, DurableChange, StoredJob};
+use crate::contract::KeyRecord;
 use crate::embedded::bindings::{KeptBinding, OwnedKey};
 use crate::embedded::directory::Occupant;
+use crate::embedded::keys::StoredKey;
 use crate::embedded::open::OpenError;
 
 /// The layout of the tables and their rows. A file of another version is refused.
@@ -46,6 +48,8 @@ const SHRINK_FACTOR: u64 = 4;
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const SPECS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("specs");
 const STEPS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("steps");
+/// Idempotency keys: time of the claim, job, digest of the request.
+const KEYS: TableDefinition<'_, &[u8; 32], (u64, u128, &[u8; 32])> = TableDefinition::new("keys");
 const NODES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("nodes");
 /// Nodes that an operator has ordered to drain.
 const DRAINED: TableDefinition<'_, &str, ()> = TableDefinition::new("drained");
@@ -72,6 +76,7 @@ pub(in super::super) struct Disk {
 #[derive(Debug, Default)]
 pub(in super::super) struct Contents {
     pub(in super::super) jobs: Vec<StoredJob>,
+    pub(in super::super) keys: Vec<StoredKey>,
     pub(in super::super) tenants: Vec<(NodeId, Occupant)>,
     pub(in super::super) drained: HashSet<NodeId>,
     pub(in super::super) bindings: Vec<(OwnedKey, KeptBinding)>,
@@ -156,6 +161,7 @@ impl Disk {
         transaction.open_table(META)?.insert(META_VERSION, VERSION)?;
         transaction.open_table(SPECS)?;
         transaction.open_table(STEPS)?;
+        transaction.open_table(KEYS)?;
         transaction.open_table(NODES)?;
         transaction.open_table(DRAINED)?;
         transaction.open_table(BINDINGS)?;
@@ -195,6 +201,12 @@ impl Disk {
         }
         if let Some((id, _)) = steps.next().transpose()? {
             return Err(damaged(format!("{} has no specification", JobId::new(id.value()))));
+        }
+        for row in transaction.open_table(KEYS)?.iter()? {
+            let (key, row) = row?;
+            let (claimed_ms, job, &body) = row.value();
+            let record = KeyRecord { job: JobId::new(job), body };
+            contents.keys.push(StoredKey { key: *key.value(), record, claimed_ms });
         }
         for row in transaction.open_table(NODES)?.iter()? {
             let (node, tenant) = row?;
@@ -256,6 +268,7 @@ fn write<'c>(
     let mut meta = transaction.open_table(META)?;
     let mut specs = transaction.open_table(SPECS)?;
     let mut steps = transaction.open_table(STEPS)?;
+    let mut keys = transaction.open_table(KEYS)?;
     let mut nodes = transaction.open_table(NODES)?;
     let mut drained = transaction.open_table(DRAINED)?;
     let mut bindings = transaction.open_table(BINDINGS)?;
@@ -272,6 +285,10 @@ fn write<'c>(
                 specs.remove(job.number())?;
                 steps.remove(job.number())?;
             }
+            DurableChange::KeyClaimed(StoredKey { key, record, claimed_ms }) => {
+                keys.insert(key, (*claimed_ms, record.job.number(), &record.body))?;
+            }
+            DurableChange::KeyDropped(key) => drop(keys.remove(key)?),
             DurableChange::NodePlaced(node, tenant) => {
                 nodes.insert(node.as_str(), &*record::write_tenant(tenant))?;
                 meta.insert(META_EPOCH, tenant.place.epoch.0)?;

@@ -10,12 +10,13 @@ use lingua_core::{Attempt, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::{BindingRecord, Bytes, Incarnation, JobRecord, NodeClass, Place};
+use crate::contract::{BindingRecord, Bytes, Digest, Incarnation, JobRecord, NodeClass, Place};
 use crate::embedded::bindings::{KeptBinding, OwnedKey};
 use crate::embedded::directory::Occupant;
+use crate::embedded::keys::StoredKey;
 
 /// The first byte of every record.
-const RECORD_VERSION: u8 = 2;
+const RECORD_VERSION: u8 = 3;
 
 /// A change that must survive a restart.
 #[derive(Debug, Clone)]
@@ -24,6 +25,10 @@ pub(in super::super) enum DurableChange {
     JobMoved(StoredJob),
     /// The job is not kept any longer.
     JobDropped(JobId),
+    /// An idempotency key stands for a job.
+    KeyClaimed(StoredKey),
+    /// The key is not kept any longer.
+    KeyDropped(Digest),
     /// A node got a place, or a new epoch in its place.
     NodePlaced(NodeId, Occupant),
     /// A node's place is free; commands to the node are void.
@@ -53,6 +58,7 @@ struct SpecHeader {
     created_ms: u64,
     deadline_ms: Option<u64>,
     recoverable: bool,
+    label: u64,
 }
 
 /// The header of a job's second row; the outcome follows, if there is one.
@@ -101,8 +107,8 @@ impl PlaceHeader {
 }
 
 pub(super) fn write_spec(job: &JobRecord) -> Vec<u8> {
-    let &JobRecord { created_ms, deadline_ms, recoverable, .. } = job;
-    write(&SpecHeader { created_ms, deadline_ms, recoverable }, &job.spec)
+    let &JobRecord { created_ms, deadline_ms, recoverable, label, .. } = job;
+    write(&SpecHeader { created_ms, deadline_ms, recoverable, label }, &job.spec)
 }
 
 pub(super) fn write_step(job: &JobRecord, token: Option<u64>) -> Vec<u8> {
@@ -153,7 +159,7 @@ pub(super) fn read_binding(key: &str, row: &[u8]) -> Option<(OwnedKey, KeptBindi
 
 /// Reads both rows of a job.
 pub(super) fn read_job(id: JobId, spec: &[u8], step: &[u8]) -> Option<StoredJob> {
-    let (SpecHeader { created_ms, deadline_ms, recoverable }, spec) = read(spec)?;
+    let (SpecHeader { created_ms, deadline_ms, recoverable, label }, spec) = read(spec)?;
     let (step, outcome): (StepHeader, _) = read(step)?;
     let grant = match step.grant {
         Some(grant) => {
@@ -173,6 +179,7 @@ pub(super) fn read_job(id: JobId, spec: &[u8], step: &[u8]) -> Option<StoredJob>
         outcome: step.has_outcome.then_some(outcome),
         deadline_ms,
         recoverable,
+        label,
         created_ms,
         updated_ms: step.updated_ms,
     };

@@ -143,7 +143,14 @@ fn owner() -> InstanceId {
 fn job(n: u128) -> NewJob {
     // Some are large, so that the file grows.
     let spec = n.to_le_bytes().repeat(if n.is_multiple_of(4) { 2000 } else { 20 }).into();
-    NewJob { id: JobId::new(n), owner: owner(), spec, deadline_ms: None, recoverable: true }
+    NewJob {
+        id: JobId::new(n),
+        owner: owner(),
+        spec,
+        deadline_ms: None,
+        recoverable: true,
+        label: 0,
+    }
 }
 
 fn cancel(n: u128) -> AdvanceRequest {

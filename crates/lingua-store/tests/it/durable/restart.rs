@@ -5,8 +5,8 @@ use lingua_core::{Attempt, Epoch, Fence, JobId, Rules, Term};
 use lingua_store::conformance::fixture::{instance, key, node, profile};
 use lingua_store::conformance::{START_MS, World};
 use lingua_store::contract::{
-    AdvanceReply, AdvanceRequest, CreateReply, ElectReply, ElectRequest, Incarnation, NodeCommand,
-    Place,
+    AdvanceReply, AdvanceRequest, ClaimKeyReply, ClaimKeyRequest, CreateReply, ElectReply,
+    ElectRequest, Incarnation, KeyRecord, NodeCommand, Place,
 };
 use lingua_store::{Embedded, ManualClock, Store, StoreLimits};
 use tempfile::TempDir;
@@ -50,6 +50,25 @@ async fn every_answered_job_is_there_and_equal() {
     let store = open(dir.path());
     assert_eq!(all_jobs(&store).await, before);
     assert!(matches!(store.create_job(new_job(5)).await, Ok(CreateReply::Exists(_))), "one job");
+}
+
+#[tokio::test]
+async fn a_key_stands_for_its_job_after_a_restart_until_it_is_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let claim = |job| ClaimKeyRequest { key: [1; 32], body: [2; 32], job, replaces: None };
+    let (first, second) = (JobId::new(1), JobId::new(2));
+    let w = life(&dir, START_MS);
+    assert_eq!(w.store.claim_key(claim(first)).await, Ok(ClaimKeyReply::Claimed));
+    drop(w);
+    let w = life(&dir, START_MS + 1_000);
+    let taken = ClaimKeyReply::Taken(KeyRecord { job: first, body: [2; 32] });
+    assert_eq!(w.store.claim_key(claim(second)).await, Ok(taken));
+    w.clock.advance(3_600_000);
+    let third = ClaimKeyRequest { key: [9; 32], ..claim(second) };
+    assert_eq!(w.store.claim_key(third).await, Ok(ClaimKeyReply::Claimed));
+    drop(w);
+    let w = life(&dir, START_MS);
+    assert_eq!(w.store.claim_key(claim(second)).await, Ok(ClaimKeyReply::Claimed), "dropped");
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ pub(super) fn all(golden: &mut Golden) {
         require_tts: Some(true),
         partials: Some(true),
         context: Some(true),
+        vad: Some(true),
         audio: Some(audio),
         preferred_node_id: Some(node("node-123")),
         ..SessionStart::default()
@@ -50,8 +51,12 @@ fn updates(golden: &mut Golden) {
         resume_token: SECRET.into(),
         resume_ms: 60_000,
         resumed: false,
+        received_ms: None,
+        warning: None,
     };
     golden.both("", &started);
+    let (received_ms, warning) = (Some(1_240), Some("no registered node serves zh:ko".to_owned()));
+    golden.both("full", &SessionStarted { resumed: true, received_ms, warning, ..started });
     golden.both("", &JobAccepted { turn: 1, segment: 2, job_id: JOB });
     golden.both("", &SessionPartial { turn: 1, segment: 2, text: "hola a".into() });
     let short = SegmentResult {
