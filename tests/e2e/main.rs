@@ -2,6 +2,7 @@
 
 mod answers;
 mod auth;
+mod bounds;
 mod browsers;
 mod chaos;
 mod cli;
@@ -11,6 +12,7 @@ mod events;
 mod failover;
 mod faults;
 mod foreign_nodes;
+mod formats;
 mod half_open;
 mod http;
 mod idempotency;
@@ -38,6 +40,7 @@ mod session_shared;
 mod session_voice;
 mod shared;
 mod socket;
+mod speech;
 mod tls;
 
 // The servers that the store's own tests start; not all that those need is needed here.

@@ -27,7 +27,7 @@ fn rounds() -> usize {
 }
 
 /// The memory of the process, in KiB.
-fn resident_kib(scheduler: &Scheduler) -> u64 {
+pub(crate) fn resident_kib(scheduler: &Scheduler) -> u64 {
     let pid = scheduler.child.id().expect("the process runs");
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");

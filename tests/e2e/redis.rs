@@ -76,12 +76,24 @@ impl Redis {
         reply
     }
 
+    /// The memory of its data, in bytes.
+    pub(crate) async fn used_memory(&self) -> u64 {
+        let reply = self.reply("INFO memory").await;
+        let line = reply.lines().find_map(|line| line.strip_prefix("used_memory:"));
+        line.and_then(|bytes| bytes.parse().ok()).expect("its memory")
+    }
+
     /// Sends a command and gives the first line of the reply.
     pub(crate) async fn command(&self, command: &str) -> String {
+        self.reply(command).await.lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// Sends a command and gives the first 512 bytes of the reply.
+    async fn reply(&self, command: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.expect("Redis accepts");
         stream.write_all(format!("{command}\r\n").as_bytes()).await.expect("sent");
         let mut reply = vec![0; 512];
         let n = within(stream.read(&mut reply)).await.expect("a reply");
-        String::from_utf8_lossy(&reply[..n]).lines().next().unwrap_or_default().to_owned()
+        String::from_utf8_lossy(&reply[..n]).into_owned()
     }
 }

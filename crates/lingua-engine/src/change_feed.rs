@@ -63,7 +63,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
 
     async fn load_table(&self) -> lingua_store::Result<()> {
         let Some(published) = self.store.table().await? else { return Ok(()) };
-        let mut table = match serde_json::from_slice::<PoolTable>(&published.table) {
+        let mut table = match PoolTable::decode(&published.table) {
             Ok(table) => table,
             Err(error) => {
                 tracing::error!(%error, "cannot read the pool table");

@@ -3,6 +3,8 @@
 use lingua_core::Epoch;
 use lingua_core::job::Refusal;
 
+use crate::byte_budget::OverBudget;
+
 /// Why a job was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
@@ -12,6 +14,9 @@ pub enum SubmitError {
         /// Most open jobs of an instance.
         limit: usize,
     },
+    /// Its jobs hold as many bytes as they may.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
     /// The instance is stopping.
     #[error("this instance is stopping; send the job to another one")]
     Stopping,
@@ -31,6 +36,7 @@ impl SubmitError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Overloaded { .. } => "RATE_LIMITED",
+            Self::OverBudget(error) => error.code(),
             Self::Stopping => "SCHEDULER_DEPENDENCY_DOWN",
             Self::KeyReused => "IDEMPOTENCY_KEY_REUSED",
             Self::Store(error) => error.code(),

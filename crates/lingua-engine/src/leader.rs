@@ -25,9 +25,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
         table.generated_ms = self.now_ms();
         let replaces = self.store.table().await?.map_or(0, |table| table.version);
-        let Ok(json) = serde_json::to_vec(&table) else { return Ok(()) };
         let instance = self.options.instance.clone();
-        let publish = PublishRequest { instance, term, replaces, table: json.into() };
+        let publish = PublishRequest { instance, term, replaces, table: table.encode().into() };
         if let PublishReply::Published(version) = self.store.publish(publish).await? {
             tracing::debug!(version, term = term.0, "published the pool table");
         }

@@ -14,6 +14,8 @@
 //! | `runner` | runs one job: the core's state machine, its effects, its timers |
 //! | `live_jobs` | the jobs that run here: sending them messages, waiting for them |
 //! | `queue` | jobs that wait for a slot |
+//! | [`byte_budget`] | bounds on what is held in memory, in bytes |
+//! | `recent_results` | results with speech, until they were delivered |
 //! | [`routes`] | which cell is asked for a slot |
 //! | `one_way_nodes` | which nodes a two-way job cannot go to |
 //! | [`cost`] | how long a job takes on a node, learned from its reports |
@@ -42,6 +44,7 @@
 //! state is written to the store before it is acted upon.
 
 mod bus;
+pub mod byte_budget;
 mod change_feed;
 mod choice;
 pub mod clock;
@@ -59,6 +62,7 @@ pub mod node;
 mod one_way_nodes;
 pub mod options;
 mod queue;
+mod recent_results;
 mod reconcile;
 pub mod request;
 pub mod routes;

@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
-use crate::request::{AttemptRecord, JobRequest, Progress, ResultJson};
+use crate::request::{AttemptRecord, JobOutput, JobRequest, Progress};
 
 /// Whether a node's report counted.
 pub(crate) type ReportVerdict = Result<(), Refusal>;
@@ -74,7 +74,7 @@ impl NodeReport {
 pub(crate) enum ReportKind {
     Acked,
     Done {
-        result: ResultJson,
+        output: JobOutput,
     },
     Failed {
         reason: String,

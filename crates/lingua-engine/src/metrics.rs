@@ -22,6 +22,9 @@ pub(crate) type Labels = Vec<(&'static str, String)>;
 /// Counters by one label.
 pub(crate) type Counts = ByLabel<Counter>;
 
+/// Gauges by one label.
+pub(crate) type Gauges = ByLabel<Gauge>;
+
 /// Durations by one label.
 pub(crate) type Durations = ByLabel<Histogram>;
 
@@ -60,6 +63,13 @@ impl Counts {
     }
 }
 
+impl<M: Clone + Default> ByLabel<M> {
+    /// The metric of one value.
+    pub(crate) fn of(&self, value: &'static str) -> M {
+        self.get(value).cloned().unwrap_or_default()
+    }
+}
+
 impl Durations {
     pub(crate) fn observe(&self, value: &'static str, seconds: f64) {
         if let Some(histogram) = self.get(value) {
@@ -84,6 +94,8 @@ const OPERATIONS: [&str; 8] = [
     "register",
     "heartbeat",
 ];
+const HELD_KINDS: [&str; 5] = ["open_jobs", "waiting_jobs", "ended_jobs", "audio", "speech"];
+const BUDGET_KINDS: [&str; 3] = ["open_jobs", "waiting_jobs", "audio"];
 const REJECTIONS: [&str; 7] = [
     "stale_attempt",
     "stale_epoch",
@@ -96,6 +108,10 @@ const REJECTIONS: [&str; 7] = [
 
 fn counts(label: &'static str, values: &[&'static str]) -> Counts {
     ByLabel::new(label, values, Counter::default)
+}
+
+fn gauges(label: &'static str, values: &[&'static str]) -> Gauges {
+    ByLabel::new(label, values, Gauge::default)
 }
 
 fn durations(label: &'static str, values: &[&'static str]) -> Durations {
@@ -152,6 +168,13 @@ metrics! {
     store_seconds.family: Durations = "store_seconds", "Time of a call to the store, by operation",
         durations("op", &OPERATIONS);
     queue_jobs: Gauge = "queue_jobs", "Jobs that wait for a slot", Gauge::default();
+    held_bytes.family: Gauges = "held_bytes", "Bytes in memory, by what they belong to",
+        gauges("kind", &HELD_KINDS);
+    bytes_refused.family: Counts = "bytes_refused",
+        "What was refused because its kind holds all bytes that it may",
+        counts("kind", &BUDGET_KINDS);
+    speech_dropped: Counter = "speech_dropped",
+        "Results whose speech was dropped before a client got it", Counter::default();
     node_rejected.family: Counts = "node_rejected", "Refused reports of nodes, by reason",
         counts("reason", &REJECTIONS);
     bus.family: Counts = "bus_messages", "Messages between instances, by outcome",

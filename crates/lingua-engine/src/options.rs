@@ -67,6 +67,8 @@ pub struct Times {
     pub table_ms: u64,
     /// How long a stop waits for running jobs.
     pub drain_ms: u64,
+    /// How long speech that a node gave is kept for a client that has not got it.
+    pub speech_ms: u64,
 }
 
 impl Default for Times {
@@ -83,6 +85,7 @@ impl Default for Times {
             node_record_ms: 3_600_000,
             table_ms: 500,
             drain_ms: 10_000,
+            speech_ms: 60_000,
         }
     }
 }
@@ -92,6 +95,15 @@ impl Default for Times {
 pub struct Bounds {
     /// Most jobs that run or wait at this instance.
     pub live_jobs_max: usize,
+    /// Most bytes of those jobs, without audio.
+    pub open_bytes_max: usize,
+    /// Most bytes of the jobs that wait for a slot, with their audio.
+    pub waiting_bytes_max: usize,
+    /// Most bytes of audio that clients have sent and whose jobs have not ended.
+    pub audio_bytes_max: usize,
+    /// Most bytes of results with speech that are kept until they are delivered; the oldest are
+    /// dropped first.
+    pub speech_bytes_max: usize,
     /// Most messages that wait for one node; with one more the node is disconnected.
     pub outbox_max: usize,
     /// Most messages that wait for one job.
@@ -102,7 +114,16 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { live_jobs_max: 50_000, outbox_max: 256, job_inbox_max: 64, events_max: 1024 }
+        Self {
+            live_jobs_max: 50_000,
+            open_bytes_max: 256 << 20,
+            waiting_bytes_max: 256 << 20,
+            audio_bytes_max: 512 << 20,
+            speech_bytes_max: 256 << 20,
+            outbox_max: 256,
+            job_inbox_max: 64,
+            events_max: 1024,
+        }
     }
 }
 

@@ -224,16 +224,17 @@ impl<S: Store, T: Timer> Engine<S, T> {
             let open_of = Some(self.options.instance.clone());
             let filter = JobFilter { open_of, after, limit: usize::MAX, ..Default::default() };
             let page = self.store.jobs(filter).await?;
-            open.extend(page.jobs);
+            let ids = page.jobs.iter().map(|listed| listed.id);
+            open.extend(ids.filter(|id| self.is_unowned(*id)));
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
-        for listed in open.into_iter().filter(|listed| self.is_unowned(listed.id)) {
+        for id in open {
             // It may have ended since it was listed.
             let now_ms = self.store.now_ms().await?;
-            let record = self.store.job(listed.id).await?;
+            let record = self.store.job(id).await?;
             if let Some(record) = record.filter(|record| self.has_no_runner(record)) {
                 self.adopt(record, now_ms).await;
             }

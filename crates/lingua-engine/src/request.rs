@@ -12,7 +12,11 @@ use lingua_store::contract::Digest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::byte_budget::HeldBytes;
 use crate::speech::Speech;
+
+/// Bytes that an open job counts beside its spec: its task, its progress, its record.
+pub(crate) const OPEN_JOB_BYTES: usize = 4 << 10;
 
 /// A job to be done. Clones share the spec and the speech.
 #[derive(Debug, Clone)]
@@ -25,6 +29,9 @@ pub struct JobRequest {
     pub speech: Option<Arc<Speech>>,
     /// The client's idempotency key, if it sent one.
     pub key: Option<Box<IdempotencyKey>>,
+    /// The bytes that the job, and its inline audio, take of the instance's budgets.
+    pub(crate) held: Option<Arc<HeldBytes>>,
+    pub(crate) held_audio: Option<Arc<HeldBytes>>,
 }
 
 /// The same key and body mean the same job.
@@ -39,7 +46,25 @@ pub struct IdempotencyKey {
 impl JobRequest {
     /// A job whose payload is in its spec.
     pub fn new(id: JobId, spec: JobSpec) -> Self {
-        Self { id, spec: Arc::new(spec), speech: None, key: None }
+        let (speech, key, held, held_audio) = (None, None, None, None);
+        Self { id, spec: Arc::new(spec), speech, key, held, held_audio }
+    }
+
+    /// Bytes that the job holds in memory here, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        let spec = &self.spec;
+        let text = if let Payload::Text(text) = &spec.payload { text.len() } else { 0 };
+        let context: usize = spec.context.iter().map(|text| text.len()).sum();
+        OPEN_JOB_BYTES + text + context + self.audio_bytes()
+    }
+
+    /// Bytes of audio that is in memory here.
+    pub(crate) fn audio_bytes(&self) -> usize {
+        match (&self.speech, &self.spec.payload) {
+            (Some(speech), _) => speech.len(),
+            (None, Payload::Audio { data, .. }) => data.len(),
+            (None, _) => 0,
+        }
     }
 
     /// The audio that is in memory here, as far as it was spoken: format, rate in Hz, and bytes.
@@ -144,7 +169,29 @@ impl PartialEq for ResultJson {
 
 impl Eq for ResultJson {}
 
-/// How a job ended. The store keeps it as JSON.
+/// What a node gave for a job, in two forms.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobOutput {
+    /// What is kept with the job: texts, never audio.
+    pub kept: ResultJson,
+    /// All of it, if that is more: speech, and fields that the scheduler does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<ResultJson>,
+}
+
+impl From<ResultJson> for JobOutput {
+    fn from(kept: ResultJson) -> Self {
+        Self { kept, full: None }
+    }
+}
+
+impl From<String> for JobOutput {
+    fn from(kept: String) -> Self {
+        ResultJson::from(kept).into()
+    }
+}
+
+/// How a job ended. The store keeps it as a version byte and JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobEnd {
     /// The code of its failure.
@@ -153,9 +200,13 @@ pub struct JobEnd {
     /// What went wrong, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// What the node gave.
+    /// What the node gave, as far as it is kept: never audio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ResultJson>,
+    /// The node gave more than is kept; it is in the owner's memory for a while, see
+    /// [`Engine::with_full_result`](crate::Engine::with_full_result).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub had_more: bool,
     /// All attempts, in order.
     pub attempts: Vec<AttemptRecord>,
     /// When the job was accepted.
@@ -167,6 +218,23 @@ pub struct JobEnd {
 }
 
 impl JobEnd {
+    /// The first byte of a stored end; raised with every change of its fields.
+    const VERSION: u8 = 2;
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![Self::VERSION];
+        serde_json::to_writer(&mut bytes, self).expect("texts and numbers can be written");
+        bytes
+    }
+
+    /// Reads a stored end; `None` if another version wrote it, or it is damaged.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first() {
+            Some((&Self::VERSION, json)) => serde_json::from_slice(json).ok(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn fail(&mut self, failure: JobFailure, detail: Option<String>) {
         self.error = Some(failure.code().to_owned());
         self.detail = Some(detail.unwrap_or_else(|| failure.to_string()));

@@ -30,7 +30,7 @@ use tracing::Instrument;
 
 use crate::live_jobs::{JobMessage, LiveJob};
 use crate::node::{Assignment, LocalNode};
-use crate::request::{AttemptRecord, JobEnd, JobRequest};
+use crate::request::{AttemptRecord, JobEnd, JobRequest, ResultJson};
 use crate::{Engine, Timer};
 
 mod effects;
@@ -59,8 +59,8 @@ pub(crate) struct TakenOver {
 
 impl TakenOver {
     pub(crate) fn new(event: JobEvent, record: &JobRecord) -> Self {
-        let outcome = record.outcome.as_deref().map(serde_json::from_slice::<JobEnd>);
-        let mut attempts = outcome.and_then(Result::ok).unwrap_or_default().attempts;
+        let outcome = record.outcome.as_deref().and_then(JobEnd::decode);
+        let mut attempts = outcome.unwrap_or_default().attempts;
         // The first attempt is in the record's grant only.
         let attempt = record.stage.attempt.0;
         let is_known = attempts.iter().any(|known| known.attempt == attempt);
@@ -101,6 +101,8 @@ struct Runner<S, T> {
     end: JobEnd,
     /// The end as it was written, until it is published.
     written_end: Option<Arc<JobEnd>>,
+    /// What the node gave, if that is more than is written.
+    full_result: Option<ResultJson>,
     deadline_ms: u64,
     /// Until then nodes may still be reconnecting, so that finding none says nothing.
     nodes_return_until_ms: u64,
@@ -140,6 +142,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             last_grant: machine.grant().cloned(),
             end: JobEnd { accepted_ms, ..JobEnd::default() },
             written_end: None,
+            full_result: None,
             spec,
             machine,
             live,

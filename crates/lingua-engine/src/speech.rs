@@ -12,6 +12,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use crate::byte_budget::HeldBytes;
+
 /// Most bytes of one segment.
 pub const SPEECH_BYTES_MAX: usize = 2 << 20;
 
@@ -30,6 +32,8 @@ struct SpeechBuffer {
     chunks: Vec<Bytes>,
     bytes: usize,
     is_complete: bool,
+    /// The bytes that it takes of the instance's budget.
+    held: Option<HeldBytes>,
 }
 
 impl Speech {
@@ -49,6 +53,14 @@ impl Speech {
         buffer.bytes = bytes;
         buffer.chunks.extend(chunks.into_iter().filter(|chunk| !chunk.is_empty()));
         true
+    }
+
+    /// Counts bytes of a budget as held by this speech.
+    pub(crate) fn hold(&self, bytes: HeldBytes) {
+        match &mut self.buffer.lock().held {
+            Some(held) => held.absorb(bytes),
+            none => *none = Some(bytes),
+        }
     }
 
     /// Marks the speech as complete.

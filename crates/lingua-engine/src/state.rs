@@ -13,6 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::{Notify, SetOnce, broadcast};
 
 use crate::bus::Bus;
+use crate::byte_budget::ByteBudgets;
 use crate::cost::PairDurations;
 use crate::events::EngineEvent;
 use crate::failover_guard::FailoverGuard;
@@ -21,6 +22,7 @@ use crate::metrics::EngineMetrics;
 use crate::node::Nodes;
 use crate::one_way_nodes::OneWayNodes;
 use crate::queue::Queue;
+use crate::recent_results::RecentResults;
 use crate::reconcile::Reconciler;
 use crate::routes::Routes;
 use crate::table::PoolTable;
@@ -64,6 +66,9 @@ pub struct Engine<S, T> {
     pub(crate) nodes: Nodes,
     pub(crate) live: LiveJobs,
     pub(crate) queue: Arc<Queue>,
+    pub(crate) budgets: ByteBudgets,
+    /// Results with speech that were not delivered yet.
+    pub(crate) recent_results: RecentResults,
     pub(crate) routes: Routes,
     pub(crate) pair_durations: PairDurations,
     /// The usual cost of a job in the fleet.
@@ -117,6 +122,12 @@ impl<S: Store, T: Timer> Engine<S, T> {
             was_away: AtomicBool::new(false),
             led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic),
+            budgets: ByteBudgets::new(&options.bounds, &metrics),
+            recent_results: RecentResults::new(
+                options.bounds.speech_bytes_max,
+                options.times.speech_ms,
+                &metrics,
+            ),
             events: broadcast::channel(options.bounds.events_max).0,
             options,
             store,

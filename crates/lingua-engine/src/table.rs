@@ -63,6 +63,27 @@ pub struct PoolTable {
 }
 
 impl PoolTable {
+    /// The first byte of a published table; raised with every change of its fields.
+    const VERSION: u8 = 1;
+
+    /// The table as it is published.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![Self::VERSION];
+        serde_json::to_writer(&mut bytes, self).expect("names and numbers can be written");
+        bytes
+    }
+
+    /// Reads a published table; says why it cannot.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        match bytes.split_first() {
+            Some((&Self::VERSION, json)) => {
+                serde_json::from_slice(json).map_err(|error| error.to_string())
+            }
+            Some((version, _)) => Err(format!("it has version {version}")),
+            None => Err("it is empty".to_owned()),
+        }
+    }
+
     /// Whether another table of the same instance shows the same pools and nodes.
     pub(crate) fn shows_same(&self, other: &Self) -> bool {
         let is_near = match (self.typical_ms, other.typical_ms) {

@@ -30,6 +30,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
     /// Ends expired leases, removes the records of nodes that are long gone, and lets the first
     /// waiting job of each pool look for a slot again.
     pub(crate) async fn clean_up(&self) -> lingua_store::Result<()> {
+        self.recent_results.expire(self.now_ms());
+        self.metrics.held_bytes.of("ended_jobs").set(self.store.ended_bytes() as i64);
         self.compare_store().await?;
         self.reconcile().await?;
         let cells = self.store.cells().await?;

@@ -1,11 +1,13 @@
 -- Takes or renews the leadership.
 --
--- KEYS     leader feed feed_head
--- ARGV     1 now, 2 instance, 3 incarnation, 4 lease_ms, 5 changes to keep
+-- KEYS     leader feed feed_head format
+-- ARGV     1 now, 2 instance, 3 incarnation, 4 lease_ms, 5 changes to keep, 6 format
 -- RETURNS  {leading (0 1), the leader, term, until_ms}
 -- WHY ATOMIC  a leader whose lease has ended must not renew it after another one was elected
 --
 --   leader  hash: term, instance, incarnation, until; without an instance nobody leads
+-- A server that has lost its data gets its format back.
+call('SETNX', KEYS[4], ARGV[6])
 local known = call('HMGET', KEYS[1], 'term', 'instance', 'incarnation', 'until')
 local term, ends = tonumber(known[1] or '0'), tonumber(known[4] or '0')
 local until_ms = now + tonumber(ARGV[4])

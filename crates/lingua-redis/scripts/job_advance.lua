@@ -3,14 +3,15 @@
 -- KEYS     job all open ended
 -- ARGV     1 now, 2 'owner id', 3 the expected start of the head (stage and owner), 4 the new start
 --          (stage, owner, token), 5 grant or '-', 6 how long an ended job is kept in ms,
---          7 ended jobs at most, or -1 to leave the old ones alone this time, 8 outcome, if any
+--          7 ended jobs at most, or -1 to leave the old ones alone this time, 8 their bytes at
+--          most, 9 outcome, if any
 -- RETURNS  1 if it was moved, 0 if there is no such job, {state, attempt, owner} on a conflict, or
 --          {'drop', id …} if it was moved and these records have to be removed
 -- WHY ATOMIC  no step leads out of an end, so that a job has one end, whatever races
 --
 -- The layout of a head is in prelude/jobs.lua. The expected start ends where the owner ends, so the
 -- other fields are at fixed distances behind it.
-local job, expected, new_start, outcome = KEYS[1], ARGV[3], ARGV[4], ARGV[8]
+local job, expected, new_start, outcome = KEYS[1], ARGV[3], ARGV[4], ARGV[9]
 local head = call('HGET', job, 'h')
 if not head then return 0 end
 local start, owner_at_end = sub(head, 1, #new_start), #expected
@@ -36,18 +37,25 @@ if byte(new_start, 1) < FIRST_END then return 1 end
 local ended = KEYS[4]
 call('PEXPIRE', job, ARGV[6])
 call('ZREM', KEYS[3], ARGV[2])
-call('RPUSH', ended, pack('<d', now) .. sub(ARGV[2], -ID_BYTES))
+local bytes = RECORD_BYTES + call('HSTRLEN', job, 's') + #(outcome or '')
+local before, last = 0, call('LINDEX', ended, -1)
+if last then
+  local _, last_before, last_bytes = unpack_from(ENDED, last)
+  before = last_before + last_bytes
+end
+call('RPUSH', ended, pack(ENDED, now, before, bytes) .. sub(ARGV[2], -ID_BYTES))
 local ended_max = tonumber(ARGV[7])
 if ended_max < 0 then return 1 end
 
--- Removes jobs that are too old or too many from the lists, a few at a time, because a caller
--- waits. The records of those that are too old expire by themselves.
-local oldest = now - tonumber(ARGV[6])
+-- Removes jobs that are too old, too many or too large together from the lists, a few at a time,
+-- because a caller waits. The records of those that are too old expire by themselves.
+local oldest, keep_from = now - tonumber(ARGV[6]), before + bytes - tonumber(ARGV[8])
 local first, excess = call('LRANGE', ended, 0, DROP_BATCH - 1), call('LLEN', ended) - ended_max
 local gone, drop = {}, { 'drop' }
 for i = 1, #first do
-  local is_recent = unpack_from('<d', first[i]) >= oldest
-  if is_recent and i > excess then break end
+  local ended_ms, at = unpack_from(ENDED, first[i])
+  local is_recent = ended_ms >= oldest
+  if is_recent and i > excess and at >= keep_from then break end
   gone[i] = sub(first[i], -ID_BYTES)
   if is_recent then drop[#drop + 1] = gone[i] end
 end

@@ -8,6 +8,7 @@ use lingua_store::contract::{
 };
 use lingua_store::{Result, StoreError};
 
+use crate::format::FORMAT;
 use crate::reply::{ScriptReply, corrupt, parse};
 use crate::script::{ELECT, FEED_ADD, FEED_READ, PUBLISH, RESIGN};
 use crate::store::RedisStore;
@@ -16,9 +17,11 @@ impl RedisStore {
     pub(crate) async fn elect(&self, request: ElectRequest) -> Result<ElectReply> {
         let [feed, head] = self.keys.feed();
         let ElectRequest { instance, incarnation, lease_ms } = request;
-        let args = (instance.as_str(), incarnation.0, lease_ms, self.options.limits.feed_max);
+        let feed_max = self.options.limits.feed_max;
+        let args = (instance.as_str(), incarnation.0, lease_ms, feed_max, FORMAT);
+        let keys = [self.keys.leader(), feed, head, self.keys.format()];
         let (leading, leader, term, until_ms): (bool, String, u64, u64) =
-            self.call(&ELECT, &[self.keys.leader(), feed, head], args).await?;
+            self.call(&ELECT, &keys, args).await?;
         let term = Term(term);
         Ok(match leading {
             true => ElectReply::Leading { term, until_ms },

@@ -19,7 +19,9 @@ use tokio::time::Instant;
 
 use crate::connect::{Purpose, RawConnection};
 use crate::error::{FailureKind, unavailable};
+use crate::format;
 use crate::identity::{self, Servers};
+use crate::keys::Keys;
 use crate::options::RedisOptions;
 use crate::script::Script;
 
@@ -32,6 +34,7 @@ const DOUBLINGS_MAX: u32 = 16;
 /// A connection to the store that is replaced when it breaks.
 pub(crate) struct Connection {
     options: Arc<RedisOptions>,
+    keys: Arc<Keys>,
     state: Mutex<State>,
     /// Held by the caller that is connecting.
     connecting: tokio::sync::Mutex<()>,
@@ -60,9 +63,10 @@ pub(crate) enum Repeat {
 }
 
 impl Connection {
-    pub(crate) fn new(options: Arc<RedisOptions>) -> Self {
+    pub(crate) fn new(options: Arc<RedisOptions>, keys: Arc<Keys>) -> Self {
         Self {
             options,
+            keys,
             state: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             idle: Mutex::default(),
@@ -124,7 +128,10 @@ impl Connection {
             // The server's identity must be known before its first command.
             identity::check(&self.servers, &mut link).await.map(|()| link)
         };
-        let link = connected.await.map_err(|error| self.refuse(unavailable(&error)))?;
+        let mut link = connected.await.map_err(|error| self.refuse(unavailable(&error)))?;
+        let was_ours = self.state.lock().generation > 0;
+        let checked = format::check(&mut link, &self.keys, was_ours).await;
+        checked.map_err(|error| self.refuse(error))?;
         let mut state = self.state.lock();
         state.generation += 1;
         state.failures = 0;

@@ -97,6 +97,8 @@ numbers! {
     /// Bytes of a job's id in the record of an idempotency key.
     KEY_JOB_BYTES = 16;
 
+    /// Bytes that an ended job counts beside its specification and outcome.
+    RECORD_BYTES = lingua_store::contract::JOB_RECORD_BYTES;
     /// Ended jobs that one step drops at most.
     DROP_BATCH = 64;
     /// Changes that one clean-up publishes at most.
@@ -124,6 +126,7 @@ pub(crate) const LEASES_HEAD: &str = "#";
 
 const TEXTS: &[(&str, &str)] = &[
     ("COLD", "'<ddI2I2I2I4BBBBBI4I2'"),
+    ("ENDED", "'<ddI4'"),
     ("LEASE", "'<BBI4d'"),
     ("LEASES_HEAD", "'#'"),
     ("WORDS", "'<I4I4I4I4'"),

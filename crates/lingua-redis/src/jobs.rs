@@ -33,6 +33,9 @@ const DROP_EVERY: u64 = 16;
 /// A shard with a lower limit than this drops at every end, so that it keeps exactly its limit.
 const DROP_ALWAYS_BELOW: i64 = 1024;
 
+/// The same in bytes.
+const DROP_ALWAYS_BELOW_BYTES: usize = 8 << 20;
+
 impl RedisStore {
     pub(crate) async fn create_job(&self, job: NewJob) -> Result<CreateReply> {
         let what = "a job's specification in bytes";
@@ -73,6 +76,7 @@ impl RedisStore {
             head::grant_text(step.grant.as_ref()),
             self.options.limits.job_record_ms,
             self.ended_jobs_max(&step),
+            per_shard(self.options.limits.ended_bytes_max),
             step.outcome.as_deref(),
         );
         match self.call(&JOB_ADVANCE, &[&record, all, open, ended], args).await? {
@@ -94,7 +98,9 @@ impl RedisStore {
     /// How many ended jobs a shard may keep, or -1 if this step drops none.
     fn ended_jobs_max(&self, step: &AdvanceRequest) -> i64 {
         let max = per_shard(self.options.limits.ended_jobs_max) as i64;
-        let drops = max < DROP_ALWAYS_BELOW || step.token.is_multiple_of(DROP_EVERY);
+        let is_small = max < DROP_ALWAYS_BELOW
+            || per_shard(self.options.limits.ended_bytes_max) < DROP_ALWAYS_BELOW_BYTES;
+        let drops = is_small || step.token.is_multiple_of(DROP_EVERY);
         if drops { max } else { -1 }
     }
 

@@ -95,6 +95,11 @@ impl Keys {
         self.cluster("leader")
     }
 
+    /// The format of the data.
+    pub(crate) fn format(&self) -> String {
+        self.cluster("format")
+    }
+
     pub(crate) fn table(&self) -> String {
         self.cluster("table")
     }

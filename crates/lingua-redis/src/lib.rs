@@ -33,6 +33,7 @@ mod connection;
 mod constants;
 mod directory;
 mod error;
+mod format;
 mod idempotency;
 mod identity;
 mod instances;

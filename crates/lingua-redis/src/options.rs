@@ -61,8 +61,11 @@ impl RedisOptions {
     /// The default prefix of every key.
     pub const KEY_PREFIX: &'static str = "lingua:v1:";
 
-    /// The default limit on open jobs and on ended jobs of all instances: about 1.4 GB of either.
+    /// The default limit on open jobs and on ended jobs of all instances.
     pub const JOBS_MAX: usize = 1_000_000;
+
+    /// The default limit on the bytes of ended jobs; Redis needs about twice as many.
+    pub const ENDED_BYTES_MAX: usize = 1 << 30;
 
     /// The store at this URL, with defaults for everything else.
     pub fn new(url: StoreUrl, rules: Rules) -> Self {
@@ -73,6 +76,7 @@ impl RedisOptions {
             limits: StoreLimits {
                 open_jobs_max: Self::JOBS_MAX,
                 ended_jobs_max: Self::JOBS_MAX,
+                ended_bytes_max: Self::ENDED_BYTES_MAX,
                 ..StoreLimits::default()
             },
             timeouts: CallTimeouts::default(),

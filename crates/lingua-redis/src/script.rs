@@ -57,6 +57,7 @@ scripts! {
     JOB_CLAIM "job_claim" + "clock" + "jobs",
     JOB_ORPHANS "job_orphans",
     KEY_CLAIM "key_claim" + "clock",
+    FORMAT "format",
     ELECT "elect" + "clock" + "feed",
     RESIGN "resign" + "clock",
     PUBLISH "publish" + "clock" + "feed",

@@ -39,9 +39,9 @@ impl RedisStore {
     pub fn open(options: RedisOptions) -> std::result::Result<Self, ConnectError> {
         options.check().map_err(|error| ConnectError::Settings(error.to_string()))?;
         let options = Arc::new(options);
-        let connection = Arc::new(Connection::new(Arc::clone(&options)));
-        watch_identity(&connection, options.timeouts.identity);
         let keys = Arc::new(Keys::new(&options.key_prefix));
+        let connection = Arc::new(Connection::new(Arc::clone(&options), Arc::clone(&keys)));
+        watch_identity(&connection, options.timeouts.identity);
         Ok(Self { connection, keys, options, feed_name: Arc::default() })
     }
 

@@ -8,11 +8,11 @@ use std::borrow::Cow;
 use lingua_core::job::{JobSpec, JobState, Payload};
 use lingua_core::{Attempt, JobId, Lang, NodeState, SemanticRule, Service, Source};
 use lingua_engine::node::Assignment;
-use lingua_engine::request::{AttemptRecord, JobRequest, JobStatus, ResultJson};
+use lingua_engine::request::{AttemptRecord, JobOutput, JobRequest, JobStatus, ResultJson};
 use lingua_store::contract as store;
 use lingua_wire::audio::Audio;
 use lingua_wire::client::Dispatch;
-use lingua_wire::node::{JobRef, LanguageLists, ServiceFlags};
+use lingua_wire::node::{JobRef, LanguageLists, ServiceFlags, kept_result};
 use lingua_wire::scheduler::{AssignOptions, Bind, JobAssign};
 use lingua_wire::view::{self, AttemptView, Timings};
 use lingua_wire::{RawJson, RequestError, parse};
@@ -96,11 +96,14 @@ pub(crate) fn job_ref(key: store::LeaseKey) -> JobRef {
 }
 
 /// A node's result, as the engine passes it on.
-pub(crate) fn result(result: Option<RawJson>) -> ResultJson {
-    match result {
-        Some(result) => result.into_raw().into(),
-        None => "{}".to_owned().into(),
-    }
+pub(crate) fn output(result: Option<RawJson>) -> Result<JobOutput, RequestError> {
+    let Some(result) = result else { return Ok("{}".to_owned().into()) };
+    let kept = kept_result(&result)?.map(|kept| ResultJson::from(kept.into_raw()));
+    let full = ResultJson::from(result.into_raw());
+    Ok(match kept {
+        Some(kept) => JobOutput { kept, full: Some(full) },
+        None => full.into(),
+    })
 }
 
 /// A job as people see it.

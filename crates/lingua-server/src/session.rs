@@ -230,15 +230,19 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
 
     async fn on_frame(&mut self, frame: Frame) -> Result<(), Closed> {
         let taken = match frame {
-            Frame::Text(message) => self.on_message(&message),
+            Frame::Text(message) => self.on_message(&message).map(|()| None),
             Frame::Binary(audio) => self.on_audio(audio),
-            Frame::Ping(_) | Frame::Pong(_) => Ok(()),
+            Frame::Ping(_) | Frame::Pong(_) => Ok(None),
             Frame::Close(_) => {
                 close(&mut self.socket, NORMAL, "").await;
                 return Err(Closed);
             }
         };
-        let Err(failed) = taken else { return Ok(()) };
+        let failed = match taken {
+            Ok(None) => return Ok(()),
+            Ok(Some(reply)) => return self.send(reply).await,
+            Err(failed) => failed,
+        };
         if matches!(failed.code(), ErrorCode::RateLimited | ErrorCode::StaleEpoch) {
             close_with(&mut self.socket, &failed).await;
             return Err(Closed);
@@ -246,14 +250,19 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
         self.send(frames::error(&failed, false)).await
     }
 
-    fn on_audio(&mut self, audio: Bytes) -> Result<(), ApiError> {
+    /// Takes a frame of audio. If there is no room for it, the client is told and may go on.
+    fn on_audio(&mut self, audio: Bytes) -> Result<Option<Frame>, ApiError> {
         let (bytes, max) = (audio.len(), self.app.options.session.frame_bytes_max);
         if bytes > max {
             let detail = format!("the frame has {bytes} bytes; send at most {max} per frame");
             return Err(ApiError::new(ErrorCode::PayloadTooLarge, detail));
         }
         let is_speech = self.voice.as_mut().map(|voice| voice.is_speech(&audio));
-        Ok(self.session.audio(audio, is_speech)?)
+        match self.session.audio(audio, is_speech) {
+            Ok(()) => Ok(None),
+            Err(full @ SessionRefusal::NoRoom(_)) => Ok(Some(frames::error(&full.into(), false))),
+            Err(refusal) => Err(refusal.into()),
+        }
     }
 
     fn on_message(&mut self, message: &str) -> Result<(), ApiError> {

@@ -417,8 +417,8 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         report: AttemptReport,
         result: Option<RawJson>,
     ) -> Result<Option<Frame>, ApiError> {
-        let result = convert::result(result);
-        confirm_ended(key, self.app.engine.done(key.job, report, result, false).await)
+        let output = convert::output(result)?;
+        confirm_ended(key, self.app.engine.done(key.job, report, output, false).await)
     }
 }
 

@@ -152,6 +152,11 @@ macro_rules! define_store {
             /// the first reply of the new incarnation is returned. Reading it costs nothing.
             fn identity(&self) -> StoreIdentity;
 
+            /// Bytes of ended jobs that the store holds in the memory of this process.
+            fn ended_bytes(&self) -> usize {
+                0
+            }
+
             /// Whether confirmed writes can be lost. If not, the identity never changes.
             fn may_forget(&self) -> bool {
                 true

@@ -68,8 +68,7 @@ pub struct StoreLimits {
     pub open_jobs_max: usize,
     /// Jobs that have ended; the oldest are dropped first.
     pub ended_jobs_max: usize,
-    /// Bytes of ended jobs in the embedded store; the oldest are dropped first. In a shared store
-    /// the server's own memory limit applies.
+    /// Bytes of ended jobs, specification and outcome; the oldest are dropped first.
     pub ended_bytes_max: usize,
     /// How long an ended job is kept, and an idempotency key after its claim.
     pub job_record_ms: u64,
@@ -242,6 +241,10 @@ impl<C: Clock> Embedded<C> {
 impl<C: Clock> Store for Embedded<C> {
     fn identity(&self) -> StoreIdentity {
         StoreIdentity(self.inner.identity.load(Ordering::SeqCst))
+    }
+
+    fn ended_bytes(&self) -> usize {
+        self.inner.jobs.lock().ended_bytes()
     }
 
     fn may_forget(&self) -> bool {

@@ -26,6 +26,18 @@ pub enum StoreError {
         /// The bound.
         limit: usize,
     },
+    /// Another version of the program wrote the store's data; nothing was changed.
+    #[error(
+        "the store holds data of format {found}, and this program reads format {known}; use \
+         another store.key_prefix, delete the keys with this prefix, or run the version that \
+         wrote them"
+    )]
+    OtherFormat {
+        /// The format of the data; 0 if it is from before formats had numbers.
+        found: u64,
+        /// The format that this program reads.
+        known: u64,
+    },
     /// The store holds a record that cannot be read.
     #[error("the store holds a record that cannot be read: {detail}")]
     Corrupt {
@@ -38,7 +50,9 @@ impl StoreError {
     /// The error code that users see.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Unavailable { .. } | Self::TimedOut { .. } => "SCHEDULER_DEPENDENCY_DOWN",
+            Self::Unavailable { .. } | Self::TimedOut { .. } | Self::OtherFormat { .. } => {
+                "SCHEDULER_DEPENDENCY_DOWN"
+            }
             Self::LimitReached { .. } => "RATE_LIMITED",
             Self::Corrupt { .. } => "INTERNAL",
         }
@@ -48,7 +62,7 @@ impl StoreError {
     /// incarnation, token, term or epoch) except for sending on the bus, whose receivers are. So a
     /// call that timed out may be repeated.
     pub fn is_safe_to_retry(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::TimedOut { .. })
+        matches!(self, Self::Unavailable { .. } | Self::TimedOut { .. } | Self::OtherFormat { .. })
     }
 
     /// Refuses `size` above `limit`.

@@ -1,7 +1,8 @@
 //! Audio inside or beside a message.
 //!
 //! Start at [`Audio`]: the format, and either how many bytes follow in the next binary frame
-//! (`bytes`), or the audio itself as base64 (`data`), or that it is streamed (`stream`).
+//! (`bytes`), or the audio itself as base64 (`data`), or that it is streamed (`stream`). Audio that
+//! is not kept any more is only `gone`.
 
 use std::borrow::Cow;
 
@@ -27,9 +28,10 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// A piece of audio.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("anyOf" = [{"required": ["format"]}, {"required": ["gone"]}]))]
 pub struct Audio<'a> {
     /// `pcm16`, `wav`, `opus`, …
-    #[serde(borrow)]
+    #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
     pub format: Cow<'a, str>,
     /// Samples a second; formats with a header of their own may leave it out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,6 +39,9 @@ pub struct Audio<'a> {
     /// How many bytes the next binary frame has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// There was audio, and it is not kept any more. Only results of the scheduler say so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
     /// The frames follow while it is being spoken, each tagged with the job, until `audio_end`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
@@ -63,12 +68,17 @@ impl<'a> Audio<'a> {
         Self { format: Cow::Borrowed(format), sample_rate, data, ..Self::default() }
     }
 
+    /// Audio that is not kept any more.
+    pub fn gone() -> Self {
+        Self { gone: true, ..Self::default() }
+    }
+
     /// The same, without borrowing from the message.
     pub fn into_owned(self) -> Audio<'static> {
-        let Self { format, sample_rate, bytes, stream, data } = self;
+        let Self { format, sample_rate, bytes, gone, stream, data } = self;
         let format = Cow::Owned(format.into_owned());
         let data = data.map(|data| Cow::Owned(data.into_owned()));
-        Audio { format, sample_rate, bytes, stream, data }
+        Audio { format, sample_rate, bytes, gone, stream, data }
     }
 
     /// How many bytes the next binary frame must have; `None` if no frame follows.

@@ -25,7 +25,7 @@ pub use job::{Bye, JobAck, JobDone, JobFail, JobPartial, JobRef, Offline, OkResp
 pub use register::{
     Heartbeat, HeartbeatResponse, LoadFields, Register, RegisterParts, RegisterResponse,
 };
-pub use result::{JobResult, embed_audio};
+pub use result::{JobResult, embed_audio, kept_result};
 
 frames! {
     /// A frame from a node to the scheduler.

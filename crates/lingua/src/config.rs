@@ -72,6 +72,8 @@ pub(crate) struct StoreConfig {
     pub(crate) reconnect_max_ms: u64,
     /// Most ended jobs to keep; they are deleted after an hour in any case.
     pub(crate) ended_jobs_max: Option<usize>,
+    /// Most bytes of their requests and results.
+    pub(crate) ended_bytes_max: Option<usize>,
     /// Certificates of the authorities to trust (PEM) instead of the system's.
     pub(crate) tls_ca_file: Option<PathBuf>,
 }
@@ -97,6 +99,14 @@ pub(crate) struct SchedulerConfig {
     /// How long a leader, or an instance, counts as alive after its last renewal.
     pub(crate) leader_lease_ms: u64,
     pub(crate) open_jobs_max: usize,
+    /// Most bytes of open jobs, without their audio.
+    pub(crate) open_bytes_max: usize,
+    /// Most bytes of jobs that wait for a slot, with their audio.
+    pub(crate) waiting_bytes_max: usize,
+    /// Most bytes of clients' audio whose jobs have not ended.
+    pub(crate) audio_bytes_max: usize,
+    /// Most bytes of results with speech that wait for their clients; the oldest are dropped.
+    pub(crate) speech_bytes_max: usize,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

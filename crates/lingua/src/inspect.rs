@@ -204,8 +204,9 @@ fn show_job(record: &JobRecord) -> String {
 /// Most characters of a job's content to print.
 const CONTENT_MAX: usize = 2000;
 
+/// The first byte is the version.
 fn content(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
+    let text = String::from_utf8_lossy(bytes.get(1..).unwrap_or_default());
     let shown: String = text.chars().take(CONTENT_MAX).collect();
     match shown.len() < text.len() {
         true => format!("{shown}… ({} bytes)", bytes.len()),

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use clap::Args;
 use lingua_core::InstanceId;
-use lingua_engine::options::{EngineOptions, PoolOptions, Times};
+use lingua_engine::options::{Bounds, EngineOptions, PoolOptions, Times};
 use lingua_engine::{EngineService, TokioTimer};
 use lingua_server::{Server, ServerOptions};
 use lingua_store::Store;
@@ -188,7 +188,14 @@ fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOpti
     options.rules = config.rules()?;
     options.policy = config.policy()?;
     options.max_retry = scheduler.max_retry;
-    options.bounds.live_jobs_max = scheduler.open_jobs_max;
+    options.bounds = Bounds {
+        live_jobs_max: scheduler.open_jobs_max,
+        open_bytes_max: scheduler.open_bytes_max,
+        waiting_bytes_max: scheduler.waiting_bytes_max,
+        audio_bytes_max: scheduler.audio_bytes_max,
+        speech_bytes_max: scheduler.speech_bytes_max,
+        ..options.bounds
+    };
     options.pools = PoolOptions {
         min_nodes_per_pool: config.pools.min_nodes_per_pool,
         max_pools: config.pools.max_pools,
@@ -201,6 +208,7 @@ fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOpti
         run_ms: scheduler.run_timeout_ms,
         drain_ms: scheduler.drain_ms,
         leader_lease_ms: scheduler.leader_lease_ms,
+        speech_ms: config.session.resume_ms,
         leader_renew_ms: (scheduler.leader_lease_ms / 3).max(1),
         ..Times::default()
     };

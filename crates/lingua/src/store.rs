@@ -8,12 +8,18 @@ use std::time::Duration;
 use anyhow::Context;
 use lingua_engine::TokioTimer;
 use lingua_redis::{RedisOptions, RedisStore, StoreUrl};
-use lingua_store::{Embedded, StoreLimits};
+use lingua_store::{Embedded, OpenError, StoreError, StoreLimits};
 
 use crate::config::{BadConfig, Config};
 
 /// The URL of the embedded store.
 pub(crate) const EMBEDDED: &str = "embedded:";
+
+/// How often a store that has data and no format is asked again.
+const FORMAT_ATTEMPTS: u32 = 5;
+
+/// The pause between two of these.
+const FORMAT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The kind of store, for `/v1/cluster`.
 pub(crate) fn kind_name(url: &str) -> &'static str {
@@ -29,13 +35,18 @@ pub(crate) fn embedded(config: &Config, timer: TokioTimer) -> anyhow::Result<Emb
     let mut limits =
         StoreLimits { open_jobs_max: config.scheduler.open_jobs_max, ..StoreLimits::default() };
     limits.ended_jobs_max = config.store.ended_jobs_max.unwrap_or(limits.ended_jobs_max);
+    limits.ended_bytes_max = config.store.ended_bytes_max.unwrap_or(limits.ended_bytes_max);
     let Some(dir) = &config.store.data_dir else {
         tracing::info!(
             "jobs are kept in memory only and are lost when this process ends (see --data-dir)"
         );
         return Ok(Embedded::new(config.rules()?, limits, timer));
     };
-    let store = Embedded::open(config.rules()?, limits, timer, dir)?;
+    let store =
+        Embedded::open(config.rules()?, limits, timer, dir).map_err(|error| match error {
+            OpenError::UnknownVersion { .. } => BadConfig(error.to_string()).into(),
+            error => anyhow::Error::from(error),
+        })?;
     tracing::info!(data_dir = %dir.display(), "jobs and epochs are stored on disk");
     Ok(store)
 }
@@ -44,9 +55,20 @@ pub(crate) async fn shared(config: &Config) -> anyhow::Result<RedisStore> {
     let options = redis_options(config)?;
     let url = options.url.to_string();
     let store = RedisStore::open(options).map_err(|error| BadConfig(format!("store: {error}")))?;
-    match store.ping().await {
-        Ok(()) => tracing::info!(url, "connected to the shared store"),
-        Err(error) => tracing::warn!(url, %error, "the shared store does not answer yet"),
+    for attempt in 1.. {
+        match store.ping().await {
+            Ok(()) => tracing::info!(url, "connected to the shared store"),
+            // A server that has just lost its data gets its format from the instances that run.
+            Err(StoreError::OtherFormat { found: 0, .. }) if attempt < FORMAT_ATTEMPTS => {
+                tokio::time::sleep(FORMAT_PAUSE).await;
+                continue;
+            }
+            Err(error @ StoreError::OtherFormat { .. }) => {
+                return Err(BadConfig(format!("store.url: {error}")).into());
+            }
+            Err(error) => tracing::warn!(url, %error, "the shared store does not answer yet"),
+        }
+        break;
     }
     Ok(store)
 }
@@ -65,6 +87,8 @@ pub(crate) fn redis_options(config: &Config) -> anyhow::Result<RedisOptions> {
     // Each instance bounds its open jobs itself.
     options.limits.ended_jobs_max =
         settings.ended_jobs_max.unwrap_or(options.limits.ended_jobs_max);
+    options.limits.ended_bytes_max =
+        settings.ended_bytes_max.unwrap_or(options.limits.ended_bytes_max);
     let at_least_1_ms = |ms: u64| Duration::from_millis(ms.max(1));
     options.timeouts.reply = at_least_1_ms(settings.timeout_ms);
     options.timeouts.connect = at_least_1_ms(settings.connect_timeout_ms);

@@ -198,6 +198,9 @@ pub enum JobFailure {
     /// Nodes can serve it, but none had a free slot in time.
     #[error("no node had a free slot in time")]
     NoSlot,
+    /// It would have to wait, and the jobs that wait hold too many bytes.
+    #[error("too many jobs wait for a slot")]
+    QueueFull,
     /// The node that the client prefers cannot serve it.
     #[error("the preferred node cannot serve this job")]
     PreferredNotCapable,
@@ -230,6 +233,7 @@ impl JobFailure {
         match self {
             Self::NoCapableNode => "NO_CAPABLE_NODE",
             Self::NoSlot | Self::RetriesExhausted { .. } => "ALL_CANDIDATES_FULL_OR_FAILED",
+            Self::QueueFull => "RATE_LIMITED",
             Self::PreferredNotCapable => "PREFERRED_NODE_NOT_CAPABLE",
             Self::StoreDown => "SCHEDULER_DEPENDENCY_DOWN",
             Self::NotRetryable => "NODE_FAILED",

@@ -70,7 +70,7 @@ pub(super) fn decode(head: &AssignHead, blobs: &[Bytes], now_ms: u64) -> Option<
         job,
         attempt,
         fence: Fence(head.fence),
-        request: JobRequest { id: job, spec: Arc::new(spec), speech, key: None },
+        request: JobRequest { speech, ..JobRequest::new(job, spec) },
         deadline_ms: now_ms.saturating_add(head.left_ms),
         moved: head.moved,
         stream: head.stream,
@@ -96,13 +96,17 @@ impl<S: Store, T: Timer> Engine<S, T> {
     /// Sends an assignment of another instance to a node here.
     pub(super) fn assign_here(&self, owner: InstanceId, head: &AssignHead, blobs: &[Bytes]) {
         let (key, now_ms) = (head.key.lease(), self.now_ms());
-        let Some(assignment) = decode(head, blobs, now_ms) else {
+        let Some(mut assignment) = decode(head, blobs, now_ms) else {
             return self.refuse_assignment(&owner, key);
         };
         let node = self.nodes.get(&head.node.0);
         let Some(node) = node.filter(|node| node.has_epoch(Epoch(head.epoch))) else {
             return self.refuse_assignment(&owner, key);
         };
+        let Ok(held) = self.budgets.audio.take(assignment.request.audio_bytes()) else {
+            return self.refuse_assignment(&owner, key);
+        };
+        assignment.request.held_audio = Some(Arc::new(held));
         let times = self.options.times;
         let keep_ms = times.ack_ms + times.run_ms;
         let job = RemoteJob {

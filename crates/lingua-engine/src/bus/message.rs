@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::events::EngineEvent;
 use crate::live_jobs::ReportKind;
-use crate::request::{AttemptRecord, Progress};
+use crate::request::{AttemptRecord, Progress, ResultJson};
 
 /// Most blobs of one message.
 const BLOBS_MAX: usize = 2;
@@ -49,6 +49,10 @@ pub(crate) enum Head {
     Watch { id: u64, job: Text<JobId>, ended: bool, wait_ms: u64 },
     /// The progress; `None` if the job does not run there.
     Progress { id: u64, progress: Option<RemoteProgress> },
+    /// Asks for all that the node of a job there gave, speech included.
+    FetchResult { id: u64, job: Text<JobId> },
+    /// That result; `None` if it is not in memory any more.
+    FullResult { id: u64, result: Option<ResultJson> },
     /// A client cancels a job there.
     CancelJob { job: Text<JobId> },
     /// Asks for job events, for so long.
@@ -320,21 +324,26 @@ impl BusMessage {
     }
 }
 
-/// Puts messages behind the name of their sender.
+/// The first byte of a batch. Raised when instances of two versions would misunderstand each other;
+/// a new kind of message, or a field with a default, does not do that.
+const BATCH_VERSION: u8 = 2;
+
+/// Puts messages behind the version and the name of their sender.
 pub(crate) fn encode_batch<'a>(
     from: &InstanceId,
     messages: impl Iterator<Item = &'a [u8]>,
 ) -> Bytes {
     let name = from.as_str().as_bytes();
-    let mut out = vec![name.len() as u8];
+    let mut out = vec![BATCH_VERSION, name.len() as u8];
     out.extend(name);
     messages.for_each(|message| out.extend(message));
     out.into()
 }
 
-/// Reads a batch; `None` if it does not name its sender. Messages that cannot be read are skipped.
+/// Reads a batch; `None` if it has another version or does not name its sender. Messages that
+/// cannot be read are skipped.
 pub(crate) fn decode_batch(batch: &[u8]) -> Option<(InstanceId, Vec<BusMessage>)> {
-    let (&name_bytes, rest) = batch.split_first()?;
+    let (&[BATCH_VERSION, name_bytes], rest) = batch.split_first_chunk()? else { return None };
     let (name, mut rest) = rest.split_at_checked(name_bytes.into())?;
     let from = InstanceId::new(std::str::from_utf8(name).ok()?).ok()?;
     let mut messages = vec![];
@@ -403,7 +412,7 @@ mod tests {
             audio: Some(("pcm16".into(), 16_000)),
             stream: false,
         };
-        let done = ReportKind::Done { result: r#"{"text": "你好"}"#.to_owned().into() };
+        let done = ReportKind::Done { output: r#"{"text": "你好"}"#.to_owned().into() };
         let failed = ReportKind::Failed { reason: "MODEL 坏".into(), retryable: true };
         let ended = PeerVerdict::Ended { state: State(JobState::Done) };
         vec![
@@ -423,6 +432,13 @@ mod tests {
     fn a_batch_reads_back_as_it_was_written() {
         let from = InstanceId::new("host:7410").unwrap();
         assert_eq!(decode_batch(&batch(&from, &encoded())), Some((from, some())));
+    }
+
+    #[test]
+    fn a_batch_of_another_version_is_not_read() {
+        let mut bytes = batch(&InstanceId::new("a").unwrap(), &encoded()).to_vec();
+        bytes[0] += 1;
+        assert_eq!(decode_batch(&bytes), None);
     }
 
     #[test]

@@ -101,9 +101,11 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 to_job(job, JobMessage::NotSent(attempt));
             }
             Head::Report { id, source, kind } => self.on_report(from, id, source, kind),
-            Head::Verdict { id, .. } | Head::Progress { id, .. } | Head::PollReply { id, .. } => {
-                self.on_reply(id, head);
-            }
+            Head::Verdict { id, .. }
+            | Head::Progress { id, .. }
+            | Head::FullResult { id, .. }
+            | Head::PollReply { id, .. } => self.on_reply(id, head),
+            Head::FetchResult { id, job } => self.on_fetch_result(from, id, job.0),
             Head::Partial { source, text } => {
                 let (job, report) = source.into_report();
                 to_job(

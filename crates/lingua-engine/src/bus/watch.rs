@@ -11,6 +11,7 @@ use lingua_store::Store;
 use super::message::{Head, JobEventHead, RemoteProgress, Text};
 use crate::events::EngineEvent;
 use crate::live_jobs::Milestone;
+use crate::request::ResultJson;
 use crate::{Engine, Timer};
 
 /// Longest wait of one request: if the owner dies, the next request goes to its successor.
@@ -18,6 +19,9 @@ const WATCH_MS: u64 = 5_000;
 
 /// How much later than asked the owner may answer.
 const LATE_MS: u64 = 500;
+
+/// How long the owner may take to send a result.
+const FETCH_MS: u64 = 2_000;
 
 /// Most instances that get the events of this one.
 const WATCHERS_MAX: usize = 64;
@@ -63,6 +67,19 @@ impl<S: Store, T: Timer> Engine<S, T> {
         });
     }
 
+    /// Asks a job's owner for all that the node gave. It counts as delivered then.
+    pub(crate) async fn full_result_elsewhere(
+        &self,
+        owner: &InstanceId,
+        job: JobId,
+    ) -> Option<ResultJson> {
+        let request = |id| Head::FetchResult { id, job: Text(job) }.into();
+        match self.request(owner, FETCH_MS, request).await? {
+            (Head::FullResult { result, .. }, _) => result,
+            _ => None,
+        }
+    }
+
     /// Tells a job's owner to cancel it; says whether the message is in the owner's inbox.
     pub(crate) async fn cancel_job_elsewhere(&self, owner: &InstanceId, job: JobId) -> bool {
         self.send_and_wait(owner, Head::CancelJob { job: Text(job) }).await
@@ -83,6 +100,12 @@ impl<S: Store, T: Timer> Engine<S, T> {
 }
 
 impl<S: Store, T: Timer> Engine<S, T> {
+    /// Sends the full result of a job here to another instance.
+    pub(super) fn on_fetch_result(&self, to: &InstanceId, id: u64, job: JobId) {
+        let result = self.recent_results.deliver(job);
+        self.send(to, Head::FullResult { id, result });
+    }
+
     /// Another instance wants the events of this one.
     pub(super) fn on_subscribe(&self, who: &InstanceId, for_ms: u64) {
         let until_ms = self.now_ms().saturating_add(for_ms.min(SUBSCRIPTION_MS));

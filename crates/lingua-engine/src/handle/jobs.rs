@@ -13,7 +13,7 @@ use lingua_store::contract::{CreateReply, JobRecord};
 
 use crate::job_spec_codec;
 use crate::live_jobs::{JobMessage, LiveJob, Milestone};
-use crate::request::{JobEnd, JobRequest, JobStatus, Progress};
+use crate::request::{JobEnd, JobRequest, JobStatus, OPEN_JOB_BYTES, Progress};
 use crate::runner::{self, TakenOver};
 use crate::state::timed;
 use crate::{Engine, SubmitError, Timer};
@@ -26,6 +26,9 @@ const RECORD_POLL_MS: u64 = 50;
 
 /// How often the record is read without a pause after the owner said that the job has ended.
 const READS_AT_ONCE: u32 = 3;
+
+/// By how much the clocks of two instances may differ.
+const CLOCKS_DIFFER_MS: u64 = 5_000;
 
 /// A job that was accepted, now or by an earlier request with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +94,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
         // Before old jobs are resumed, new ones could be taken for old ones.
         self.recovered.wait().await;
-        let request = match Box::pin(self.claim_key(request)).await? {
+        let mut request = match Box::pin(self.claim_key(request)).await? {
             ControlFlow::Continue(request) => request,
             ControlFlow::Break(id) => return Ok(Accepted::Existed(id)),
         };
@@ -101,10 +104,11 @@ impl<S: Store, T: Timer> Engine<S, T> {
         if self.live.get(id).is_some() {
             return Ok(Accepted::Existed(id));
         }
+        let new = self.new_job(&request, accepted_ms);
+        self.hold_bytes(&mut request, new.spec.len())?;
         let Some(submission) = self.reconciler.begin_submit(id) else {
             return Ok(Accepted::Existed(id));
         };
-        let new = self.new_job(&request, accepted_ms);
         let created = timed!(self, "create_job", self.store.create_job(new));
         // Only if nobody knows what the store did, the job has to be searched for there.
         if !matches!(created, Err(lingua_store::StoreError::TimedOut { .. })) {
@@ -121,6 +125,15 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 Ok(Accepted::Existed(id))
             }
         }
+    }
+
+    /// Takes what a job needs of the budgets. Speech of a session is counted as it is spoken.
+    fn hold_bytes(&self, request: &mut JobRequest, spec_bytes: usize) -> Result<(), SubmitError> {
+        let audio_bytes = if request.speech.is_some() { 0 } else { request.audio_bytes() };
+        let held = self.budgets.open_jobs.take(OPEN_JOB_BYTES + spec_bytes)?;
+        request.held = Some(Arc::new(held));
+        request.held_audio = Some(Arc::new(self.budgets.audio.take(audio_bytes)?));
+        Ok(())
     }
 
     /// Starts a job that exists already but that nobody runs, because the reply to the first
@@ -272,6 +285,48 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(self.store.job(id).await?.map(status_of_record))
     }
 
+    /// The job with all that its node gave, speech included, if that is still in memory, here or at
+    /// the job's owner. From then on it counts as delivered.
+    pub async fn with_full_result(&self, mut status: JobStatus) -> JobStatus {
+        if self.load_full_result(&status).await {
+            self.deliver_full_result(&mut status);
+        }
+        status
+    }
+
+    /// Gets the full result of a job of another instance into the memory of this one. Says whether
+    /// it is here.
+    pub(crate) async fn load_full_result(&self, status: &JobStatus) -> bool {
+        let Some(ended) = status.progress.ended.as_ref().filter(|ended| ended.had_more) else {
+            return false;
+        };
+        let now_ms = self.now_ms();
+        if self.recent_results.contains(status.id) {
+            return true;
+        }
+        let gone_ms =
+            ended.ended_ms.saturating_add(self.options.times.speech_ms + CLOCKS_DIFFER_MS);
+        if status.owner == self.options.instance || gone_ms < now_ms {
+            return false;
+        }
+        let full = self.full_result_elsewhere(&status.owner, status.id).await;
+        if let Some(full) = full {
+            self.recent_results.put(status.id, full, now_ms);
+        }
+        self.recent_results.contains(status.id)
+    }
+
+    /// Puts the full result into the status, if it is in memory here.
+    pub(crate) fn deliver_full_result(&self, status: &mut JobStatus) {
+        let Some(ended) = status.progress.ended.as_ref().filter(|ended| ended.had_more) else {
+            return;
+        };
+        if let Some(full) = self.recent_results.deliver(status.id) {
+            let ended = JobEnd { result: Some(full), ..JobEnd::clone(ended) };
+            status.progress.ended = Some(Arc::new(ended));
+        }
+    }
+
     /// Cancels a job and waits until it has ended, one way or the other.
     pub async fn cancel(&self, id: JobId) -> Result<Option<JobStatus>, SubmitError> {
         if let Some(live) = self.live.get(id) {
@@ -308,8 +363,7 @@ pub(super) fn status_of_record(record: JobRecord) -> JobStatus {
     let spec = job_spec_codec::decode(&record.spec);
     let warn = |error: &_| tracing::warn!(job_id = %record.id, %error, "cannot read the record");
     let spec = spec.inspect_err(warn).ok().map(Arc::new);
-    let outcome: Option<JobEnd> =
-        record.outcome.as_ref().and_then(|outcome| serde_json::from_slice(outcome).ok());
+    let outcome = record.outcome.as_deref().and_then(JobEnd::decode);
     let mut so_far = vec![];
     let ended = match (outcome, record.stage.state.is_terminal()) {
         (Some(ended), true) => Some(Arc::new(ended)),

@@ -12,7 +12,7 @@ use crate::bus::not_live;
 use crate::live_jobs::{
     InboxError, JobMessage, LiveJob, NodeReport, PartialText, ReportKind, VerdictTo,
 };
-use crate::request::ResultJson;
+use crate::request::JobOutput;
 use crate::{Engine, NodeError, Timer};
 
 /// Pause until a job whose inbox is full may have room.
@@ -37,10 +37,10 @@ impl<S: Store, T: Timer> Engine<S, T> {
         &self,
         job: JobId,
         report: AttemptReport,
-        result: impl Into<ResultJson>,
+        output: impl Into<JobOutput>,
         wait: bool,
     ) -> Result<(), NodeError> {
-        let kind = ReportKind::Done { result: result.into() };
+        let kind = ReportKind::Done { output: output.into() };
         self.report(job, NodeReport { report, kind }, wait).await
     }
 

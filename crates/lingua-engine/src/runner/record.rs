@@ -139,7 +139,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return None;
         }
         let attempts = self.live.edit_attempts(|attempts| attempts.clone());
-        Some(encode_end(&JobEnd { attempts, ..JobEnd::default() }).into())
+        Some(JobEnd { attempts, ..JobEnd::default() }.encode().into())
     }
 
     /// Creates the job again, as it was accepted, because the store has forgotten it.
@@ -155,8 +155,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    /// How the job ended, as the store keeps it. A result that is too large to be kept goes only
-    /// to the client that waits for it.
+    /// How the job ended, as the store keeps it: without audio. A text that is too large to be kept
+    /// goes only to the client that waits for it.
     fn outcome(&mut self, now_ms: u64) -> Bytes {
         let attempts = self.live.edit_attempts(|attempts| {
             if let Some(last) = attempts.last_mut() {
@@ -165,11 +165,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
             attempts.clone()
         });
         let end = JobEnd { attempts, ended_ms: now_ms, ..std::mem::take(&mut self.end) };
-        let mut kept = encode_end(&end);
+        let mut kept = end.encode();
         if kept.len() > JOB_BYTES_MAX {
             let bytes = end.result.as_ref().map_or(0, |result| result.as_str().len());
             let detail = Some(format!("the result has {bytes} bytes, too many to be kept"));
-            kept = encode_end(&JobEnd { detail, result: None, ..end.clone() });
+            kept = JobEnd { detail, result: None, ..end.clone() }.encode();
         }
         self.written_end = Some(Arc::new(end));
         kept.into()
@@ -187,6 +187,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             node: node.clone(),
         });
         let end = self.written_end.take();
+        // Before the clients that wait are woken: they look for it.
+        if let Some(full) = self.full_result.take() {
+            self.engine.recent_results.put(job, full, self.engine.now_ms());
+        }
         self.live.set_progress(|progress| {
             (progress.state, progress.attempt, progress.node) = (state, attempt, node);
             if let Some(end) = end {
@@ -196,8 +200,4 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
         });
     }
-}
-
-fn encode_end(end: &JobEnd) -> Vec<u8> {
-    serde_json::to_vec(end).expect("texts and numbers can be written")
 }

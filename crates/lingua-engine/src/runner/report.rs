@@ -48,8 +48,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     }
                 });
             }
-            ReportKind::Done { result } => {
-                self.end.result = Some(result.clone());
+            ReportKind::Done { output } => {
+                self.end.result = Some(output.kept.clone());
+                self.end.had_more = output.full.is_some();
+                self.full_result.clone_from(&output.full);
                 self.engine.metrics.stage("run", took_ms);
                 // The time of speaking is not the node's.
                 let since_ms = match self.stream.is_on {

@@ -87,6 +87,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     async fn wait_for_slot(&mut self, give_up_ms: u64) -> Result<Found, NoSlot> {
         let engine = Arc::clone(&self.engine);
+        let bytes = self.live.request.bytes();
+        let _held = engine
+            .budgets
+            .waiting_jobs
+            .take(bytes)
+            .map_err(|error| NoSlot::Failed(JobFailure::QueueFull, Some(error.to_string())))?;
         let (want, job) = (self.want(), Arc::clone(&self.live));
         let (ticket, is_first) = engine.queue.park(want, self.spec.priority, job);
         engine.metrics.queue_jobs.set(engine.queue.len() as i64);

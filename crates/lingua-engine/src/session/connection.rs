@@ -182,7 +182,7 @@ impl<S: Store, T: Timer> ClientConnection<S, T> {
         loop {
             let wakeup = self.session.client_wakeup.notified();
             match self.take_next() {
-                NextOutput::Ready(output) => return output,
+                NextOutput::Ready(output) => return self.with_speech(output),
                 NextOutput::InStore(seq, id, job) => {
                     let outcome = self.read_result(job).await;
                     let mut state = self.session.state.lock();
@@ -194,6 +194,16 @@ impl<S: Store, T: Timer> ClientConnection<S, T> {
                 NextOutput::None => wakeup.await,
             }
         }
+    }
+
+    /// Adds the speech to a result, if it is in memory. Only the message to the client holds it.
+    fn with_speech(&self, mut output: SessionOutput) -> SessionOutput {
+        if let SessionOutput::Delivery(Delivery { outcome, .. }) = &mut output
+            && let SegmentOutcome::Result { view, .. } = outcome
+        {
+            self.session.engine().deliver_full_result(Arc::make_mut(view));
+        }
+        output
     }
 
     fn take_next(&self) -> NextOutput {
@@ -250,7 +260,7 @@ impl<S: Store, T: Timer> ClientConnection<S, T> {
         };
         match self.session.engine().job(job).await {
             Ok(Some(view)) if view.progress.ended.as_ref().is_some_and(|e| e.result.is_some()) => {
-                let view = Arc::new(view);
+                let view = Arc::new(self.session.engine().with_full_result(view).await);
                 SegmentOutcome::Result { view, speech_ms: None, delay_ms: None }
             }
             Ok(_) => missing("JOB_NOT_FOUND", "the result is not kept any more"),

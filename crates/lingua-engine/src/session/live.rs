@@ -142,6 +142,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         let rate = self.registry.options.rate_max;
         let taken = state.rate_limit.take(measure.us, now_ms);
         taken.map_err(|wait_ms| SessionRefusal::TooFast { rate, wait_ms })?;
+        let held = self.engine().budgets.audio.take(frame.len())?;
         let outcome = state.segmenter.audio(measure, now_ms);
         if outcome.ended_before.is_some() {
             self.close_segment(&mut state);
@@ -154,6 +155,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         } else if let Some(open) = &state.open_speech
             && open.speech.push(self.node_encoding(frame))
         {
+            open.speech.hold(held);
             self.engine().sound_came(open.job);
         }
         if outcome.ends.is_some() {

@@ -2,6 +2,8 @@
 
 use lingua_core::session::{FrameError, SegmentRules, SessionPlan};
 
+use crate::byte_budget::OverBudget;
+
 /// How sessions are set up; the same for all sessions of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionOptions {
@@ -88,6 +90,9 @@ pub enum SessionRefusal {
         /// When the frame could have been accepted.
         wait_ms: u64,
     },
+    /// There is no room for more audio.
+    #[error("{0}; the frame was dropped")]
+    NoRoom(#[from] OverBudget),
     /// A frame is not valid audio.
     #[error(transparent)]
     BadFrame(#[from] FrameError),
@@ -105,6 +110,7 @@ impl SessionRefusal {
         match self {
             Self::NotFound => "SESSION_NOT_FOUND",
             Self::TooManySessions { .. } | Self::TooFast { .. } => "RATE_LIMITED",
+            Self::NoRoom(error) => error.code(),
             Self::BadFrame(error) => error.code(),
             Self::Superseded => "STALE_EPOCH",
             Self::Store(error) => error.code(),

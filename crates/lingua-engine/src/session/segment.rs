@@ -90,6 +90,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         loop {
             match self.engine().news_of(job, partial.as_ref(), FOLLOW_MS).await {
                 Ok(Waited::Reached(view)) if view.progress.ended.is_some() => {
+                    self.engine().load_full_result(&view).await;
                     return self.end_segment(seq, view);
                 }
                 Ok(Waited::Reached(view)) => {

@@ -61,12 +61,16 @@ pub(super) fn pair_set(src: Lang, tgt: Lang) -> String {
     format!("p:{src}:{tgt}")
 }
 
+/// The first byte of the text; raised with every change of its form.
+const VERSION: char = '2';
+
 /// Facts and the sets that the node is in, separated by spaces; equal profiles give equal texts.
 pub(super) fn encode(profile: &Profile, rule: SemanticRule) -> String {
     let (caps, public) = (profile.capabilities(), profile.accepts_public());
     let services = caps.services();
-    let mut text = String::new();
+    let mut text = String::from(VERSION);
     if public {
+        text.push(' ');
         text.push_str(PUBLIC);
     }
     for service in services.iter() {
@@ -116,6 +120,9 @@ pub(super) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
     let lang = |tag: &str| Lang::new(tag).map_err(|error| wrong(&error.to_string()));
     let (mut asr, mut semantic, mut tts) = (vec![], vec![], vec![]);
     let (mut pairs, mut any) = (vec![], false);
+    if !text.starts_with(VERSION) {
+        return Err(wrong("another version wrote them"));
+    }
     let mut tenant = Tenant::default();
     let (public, services) = facts(text);
     let (_, sets) = text.split_once('|').ok_or_else(|| wrong("no bar"))?;

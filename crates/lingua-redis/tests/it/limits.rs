@@ -70,6 +70,20 @@ async fn the_oldest_ended_jobs_are_forgotten_first() {
 }
 
 #[tokio::test]
+async fn ended_jobs_hold_a_bounded_number_of_bytes() {
+    let ended_bytes_max = 16 * 100_000;
+    let w = world(StoreLimits { ended_bytes_max, ..StoreLimits::default() }).await;
+    for n in 0..50 {
+        w.store.create_job(NewJob { spec: vec![0; 9_000].into(), ..job(n) }).await.unwrap();
+        end(&w, n).await;
+    }
+    let all = JobFilter { limit: 100, ..JobFilter::default() };
+    let kept = w.store.jobs(all).await.unwrap().jobs;
+    let ids: Vec<JobId> = kept.iter().map(|record| record.id).collect();
+    assert_eq!(ids, (40..50).map(|n| job(n).id).collect::<Vec<_>>(), "the newest that fit");
+}
+
+#[tokio::test]
 async fn a_list_continues_over_many_pages() {
     let w = world(StoreLimits::default()).await;
     for n in 0..600 {

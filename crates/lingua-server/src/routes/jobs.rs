@@ -85,8 +85,9 @@ pub(crate) async fn translate<S: Store, T: Timer>(
     let translated = app.engine.translate(job, deadline_ms.saturating_add(END_MS)).await;
     hang_up.app = None;
     let (id, waited) = translated?;
-    let late = format_args!("the job has not ended within {deadline_ms} ms");
-    Ok(json(&convert::job_view(&reached(id, waited, late)?)))
+    let late = format!("the job has not ended within {deadline_ms} ms");
+    let ended = app.engine.with_full_result(reached(id, waited, late)?).await;
+    Ok(json(&convert::job_view(&ended)))
 }
 
 /// Cancels a job when its client hangs up: nobody could ask for its result.
@@ -210,7 +211,10 @@ pub(crate) async fn show<S: Store, T: Timer>(
     let id = parse_id(&id)?;
     let wait_ms = wait.wait_ms.unwrap_or(0).min(WAIT_MS_MAX);
     match app.engine.wait_ended(id, wait_ms).await? {
-        Waited::Reached(view) | Waited::NotYet(view) => Ok(json(&convert::job_view(&view))),
+        Waited::Reached(view) | Waited::NotYet(view) => {
+            let view = app.engine.with_full_result(view).await;
+            Ok(json(&convert::job_view(&view)))
+        }
         Waited::NoSuchJob => Err(no_such_job(id)),
     }
 }

@@ -178,7 +178,7 @@ pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes)
         let what = "HTTP has no binary frames; send the audio as base64 in 'data'";
         return Err(RequestError::invalid("result.tts_audio.bytes", what).into());
     }
-    app.engine.done(done.job_id, report, convert::result(done.result), true).await?;
+    app.engine.done(done.job_id, report, convert::output(done.result)?, true).await?;
     Ok(json(&OkResponse::OK))
 }
 

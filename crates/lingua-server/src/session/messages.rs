@@ -34,7 +34,7 @@ pub(super) fn delivery(delivery: Delivery<SegmentOutcome>) -> String {
     };
     let result = view.progress.ended.as_ref().and_then(|ended| ended.result.as_ref());
     let raw = result.map(|result| RawJson::from(result.raw()));
-    let known = match raw.as_ref().map(JobResult::read) {
+    let known = match raw.as_ref().map(JobResult::read_kept) {
         Some(Ok(known)) => known,
         Some(Err(error)) => {
             let code = ErrorCode::NodeFailed.as_str().to_owned();

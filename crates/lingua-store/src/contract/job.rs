@@ -8,6 +8,9 @@ use super::Bytes;
 /// Most bytes of a job's specification, and of its outcome.
 pub const JOB_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes that an ended job counts beside its specification and outcome: record, ids and lists.
+pub const JOB_RECORD_BYTES: usize = 512;
+
 /// Most jobs on one page.
 pub const JOBS_PAGE_MAX: usize = 1000;
 

@@ -16,17 +16,14 @@ use super::StoreLimits;
 use super::journal::ChangeLog;
 use super::journal::record::{DurableChange, StoredJob};
 use crate::contract::{
-    AdvanceReply, AdvanceRequest, CreateReply, JOB_BYTES_MAX, JOBS_PAGE_MAX, JOBS_SCAN_MAX,
-    JobFilter, JobPage, JobRecord, NewJob,
+    AdvanceReply, AdvanceRequest, CreateReply, JOB_BYTES_MAX, JOB_RECORD_BYTES, JOBS_PAGE_MAX,
+    JOBS_SCAN_MAX, JobFilter, JobPage, JobRecord, NewJob,
 };
 use crate::error::{Result, StoreError};
 
 /// Most dropped jobs that one operation removes from disk: after a busy hour there may be many, and
 /// a caller waits.
 const DISK_REMOVALS_MAX: usize = 64;
-
-/// Bytes that an ended job counts beside its specification and outcome: record, ids and map entry.
-const RECORD_BYTES: usize = 512;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Jobs {
@@ -52,7 +49,7 @@ struct EndedJob {
 impl EndedJob {
     fn new(record: &JobRecord) -> Self {
         let outcome_bytes = record.outcome.as_ref().map_or(0, |outcome| outcome.len());
-        let bytes = RECORD_BYTES + record.spec.len() + outcome_bytes;
+        let bytes = JOB_RECORD_BYTES + record.spec.len() + outcome_bytes;
         Self { id: record.id, ended_ms: record.updated_ms, bytes }
     }
 }
@@ -132,6 +129,10 @@ impl Jobs {
             self.drop_old(now_ms);
         }
         Ok(AdvanceReply::Advanced)
+    }
+
+    pub(super) fn ended_bytes(&self) -> usize {
+        self.ended_bytes
     }
 
     pub(super) fn get(&self, job: JobId, now_ms: u64) -> Option<JobRecord> {

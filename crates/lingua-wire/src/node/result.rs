@@ -1,12 +1,14 @@
 //! The result of a job.
 //!
-//! Start at [`JobResult`]: the fields that the scheduler knows. The result itself is passed on
-//! unchanged, with all further fields; only [`embed_audio`] ever changes it.
+//! Start at [`JobResult`]: the fields that the scheduler knows. The client that waits gets the
+//! result unchanged, with all further fields; only [`embed_audio`] ever changes it. What is kept of
+//! it afterwards is [`kept_result`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -39,11 +41,16 @@ impl<'a> JobResult<'a> {
     /// The names of the known fields.
     pub const FIELDS: [&'static str; 4] = ["text_asr", "text_translated", AUDIO_FIELD, "src_lang"];
 
-    /// Reads the known fields of a result.
+    /// Reads the known fields of a result that a node sent.
     pub fn read(raw: &'a RawJson) -> Result<Self, RequestError> {
-        let result: Self = read_json(raw.as_str()).map_err(in_result)?;
+        let result = Self::read_kept(raw)?;
         result.check()?;
         Ok(result)
+    }
+
+    /// Reads the known fields of a result that was kept: its audio may be gone.
+    pub fn read_kept(raw: &'a RawJson) -> Result<Self, RequestError> {
+        read_json(raw.as_str()).map_err(in_result)
     }
 
     /// Checks the description of the audio.
@@ -79,6 +86,19 @@ pub fn embed_audio(raw: &RawJson, audio: &[u8]) -> Result<RawJson, RequestError>
     let mut fields = fields.map_err(in_result)?;
     fields.insert(Cow::Borrowed(AUDIO_FIELD), &embedded);
     RawJson::of(&fields)
+}
+
+/// What is kept of a result when its job has ended: the known fields, without audio. `None` if that
+/// is all there is.
+pub fn kept_result(raw: &RawJson) -> Result<Option<RawJson>, RequestError> {
+    let known = JobResult::read(raw)?;
+    let fields: BTreeMap<Cow<'_, str>, IgnoredAny> = read_json(raw.as_str()).map_err(in_result)?;
+    let is_known = |name: &Cow<'_, str>| JobResult::FIELDS.contains(&&**name);
+    if known.tts_audio.is_none() && fields.keys().all(is_known) {
+        return Ok(None);
+    }
+    let tts_audio = known.tts_audio.as_ref().map(|_| Audio::gone());
+    RawJson::of(&JobResult { tts_audio, ..known }).map(Some)
 }
 
 fn in_result(error: RequestError) -> RequestError {

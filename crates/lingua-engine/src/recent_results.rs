@@ -1,0 +1,212 @@
+//! Results with speech, until they were delivered.
+//!
+//! Start at [`RecentResults::put`]. The store keeps the texts of a result; speech, and whatever
+//! else a node sent, stays in the memory of the job's owner for a client that has not got it. A
+//! delivered result stays as long as there is room, in case its client asks again.
+//!
+//! Invariant: at most `bytes_max` bytes, of which delivered results have at most an eighth, and
+//! nothing for longer than `keep_ms`. Delivered results go first, then the oldest.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use lingua_core::JobId;
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::metrics::EngineMetrics;
+use crate::request::ResultJson;
+
+/// Delivered results get this part of the room.
+const DELIVERED_PART: usize = 8;
+
+/// Bytes that a result counts beside its JSON.
+const ENTRY_BYTES: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct RecentResults {
+    bytes_max: usize,
+    keep_ms: u64,
+    results: Mutex<Results>,
+    held: Gauge,
+    dropped: Counter,
+}
+
+#[derive(Debug, Default)]
+struct Results {
+    /// Where the result of a job is.
+    by_job: HashMap<JobId, Position>,
+    /// Delivered ones first, then by age: the first one is dropped first.
+    in_order: BTreeMap<Position, RecentResult>,
+    bytes: usize,
+    delivered_bytes: usize,
+    next: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Position {
+    is_undelivered: bool,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct RecentResult {
+    job: JobId,
+    json: ResultJson,
+    until_ms: u64,
+}
+
+impl RecentResult {
+    fn bytes(&self) -> usize {
+        self.json.as_str().len() + ENTRY_BYTES
+    }
+}
+
+impl Results {
+    fn insert(&mut self, position: Position, result: RecentResult) {
+        self.bytes += result.bytes();
+        self.delivered_bytes += if position.is_undelivered { 0 } else { result.bytes() };
+        self.by_job.insert(result.job, position);
+        self.in_order.insert(position, result);
+    }
+
+    fn remove(&mut self, position: Position) -> Option<RecentResult> {
+        let result = self.in_order.remove(&position)?;
+        self.by_job.remove(&result.job);
+        self.bytes -= result.bytes();
+        self.delivered_bytes -= if position.is_undelivered { 0 } else { result.bytes() };
+        Some(result)
+    }
+
+    /// The oldest result of a kind.
+    fn oldest(&self, is_undelivered: bool) -> Option<(Position, u64)> {
+        let of_kind = |number| Position { is_undelivered, number };
+        let mut results = self.in_order.range(of_kind(0)..=of_kind(u64::MAX));
+        results.next().map(|(position, result)| (*position, result.until_ms))
+    }
+}
+
+impl RecentResults {
+    pub(crate) fn new(bytes_max: usize, keep_ms: u64, metrics: &EngineMetrics) -> Self {
+        let (held, dropped) = (metrics.held_bytes.of("speech"), metrics.speech_dropped.clone());
+        Self { bytes_max, keep_ms, results: Mutex::default(), held, dropped }
+    }
+
+    /// Keeps a result for a client that has not got it.
+    pub(crate) fn put(&self, job: JobId, json: ResultJson, now_ms: u64) {
+        let until_ms = now_ms.saturating_add(self.keep_ms);
+        let result = RecentResult { job, json, until_ms };
+        let mut results = self.results.lock();
+        if let Some(&older) = results.by_job.get(&job) {
+            results.remove(older);
+        }
+        if result.bytes() > self.bytes_max {
+            self.dropped.inc();
+            return;
+        }
+        results.next += 1;
+        let position = Position { is_undelivered: true, number: results.next };
+        results.insert(position, result);
+        self.shrink(&mut results, now_ms);
+    }
+
+    pub(crate) fn contains(&self, job: JobId) -> bool {
+        self.results.lock().by_job.contains_key(&job)
+    }
+
+    /// The result of a job, for a client: it counts as delivered.
+    pub(crate) fn deliver(&self, job: JobId) -> Option<ResultJson> {
+        let mut results = self.results.lock();
+        let position = results.by_job.get(&job).copied()?;
+        let result = results.remove(position)?;
+        let json = result.json.clone();
+        results.insert(Position { is_undelivered: false, ..position }, result);
+        self.shrink(&mut results, 0);
+        Some(json)
+    }
+
+    /// Drops results whose time is up.
+    pub(crate) fn expire(&self, now_ms: u64) {
+        self.shrink(&mut self.results.lock(), now_ms);
+    }
+
+    fn shrink(&self, results: &mut Results, now_ms: u64) {
+        while let Some((position, until_ms)) = results.oldest(false) {
+            let is_full = results.delivered_bytes > self.bytes_max / DELIVERED_PART
+                || results.bytes > self.bytes_max;
+            if !is_full && until_ms > now_ms {
+                break;
+            }
+            results.remove(position);
+        }
+        while let Some((position, until_ms)) = results.oldest(true) {
+            if results.bytes <= self.bytes_max && until_ms > now_ms {
+                break;
+            }
+            results.remove(position);
+            self.dropped.inc();
+        }
+        self.held.set(results.bytes as i64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    const KEEP_MS: u64 = 1_000;
+
+    fn results(bytes_max: usize) -> RecentResults {
+        RecentResults::new(bytes_max, KEEP_MS, &EngineMetrics::new(&mut Registry::default()))
+    }
+
+    fn json(bytes: usize) -> ResultJson {
+        format!("\"{}\"", "x".repeat(bytes - ENTRY_BYTES - 2)).into()
+    }
+
+    fn id(number: u128) -> JobId {
+        JobId::new(number)
+    }
+
+    #[test]
+    fn the_oldest_undelivered_result_goes_when_there_is_no_room() {
+        let results = results(3_000);
+        (1..=4).for_each(|n| results.put(id(n), json(1_000), n as u64));
+        assert_eq!([1, 2, 3, 4].map(|n| results.contains(id(n))), [false, true, true, true]);
+        assert_eq!((results.held.get(), results.dropped.get()), (3_000, 1));
+    }
+
+    #[test]
+    fn a_delivered_result_stays_while_there_is_room_and_goes_first() {
+        let results = results(8_000);
+        (1..=3).for_each(|n| results.put(id(n), json(1_000), 0));
+        assert!(results.deliver(id(2)).is_some() && results.deliver(id(2)).is_some());
+        assert!(results.deliver(id(3)).is_some());
+        assert!(results.contains(id(3)), "an eighth is for delivered ones");
+        assert!(!results.contains(id(2)) && results.contains(id(1)), "the older one goes");
+        assert_eq!(results.dropped.get(), 0, "it was delivered");
+    }
+
+    #[test]
+    fn nothing_is_kept_for_longer_than_the_time() {
+        let results = results(100_000);
+        results.put(id(1), json(1_000), 0);
+        results.put(id(2), json(1_000), 500);
+        results.deliver(id(2));
+        results.expire(KEEP_MS);
+        assert!(!results.contains(id(1)) && results.contains(id(2)));
+        results.expire(KEEP_MS + 500);
+        assert_eq!((results.held.get(), results.dropped.get()), (0, 1));
+    }
+
+    #[test]
+    fn a_result_that_is_too_large_displaces_no_others() {
+        let results = results(3_000);
+        results.put(id(1), json(1_000), 0);
+        results.put(id(2), json(3_001), 0);
+        assert!(results.contains(id(1)) && !results.contains(id(2)));
+    }
+}
