@@ -63,6 +63,105 @@ async fn every_published_metric_is_exported() {
     .await;
 }
 
+/// Requirements: OBS-09, OBS-10.
+#[tokio::test]
+async fn a_pool_that_lost_its_last_node_keeps_its_series() {
+    let s = Scheduler::start().await;
+    let node = RawNode::join(&s, "n1", 3).await;
+    let nodes = r#"lingua_pool_nodes{pair="zh:en",state="ready"}"#;
+    let free = r#"lingua_pool_slots{pair="zh:en",state="free"}"#;
+    s.until_reply("/metrics", |reply| reply.text.contains(nodes)).await;
+    s.until_metric(free, 3.0).await;
+    node.close().await;
+    s.until_metric(nodes, 0.0).await;
+    s.until_metric(free, 0.0).await;
+    let nobody = s.post("/v1/dispatch/f2f", job_with(json!({"wait_ms": 0}))).await;
+    assert_eq!(nobody.status, 503);
+    let text = s.get("/metrics").await.text;
+    let failed: f64 = ["NO_CAPABLE_NODE", "ALL_CANDIDATES_FULL_OR_FAILED"]
+        .iter()
+        .filter_map(|reason| {
+            let name = format!("lingua_jobs_failed_total{{reason=\"{reason}\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok())
+        })
+        .sum();
+    assert_eq!(failed, 1.0, "{text}");
+    assert_eq!(s.metric(r#"lingua_pool_empty_total{pair="zh:en"}"#).await, 1.0, "not `other`");
+}
+
+/// Requirements: OBS-18.
+#[tokio::test]
+async fn nodes_that_get_no_jobs_because_of_their_load_are_counted() {
+    let s = Scheduler::start().await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
+    node.heartbeat(json!({"current_load": {"cpu": 0.2, "gpu": 0.95, "memory": 0.1}})).await;
+    assert_eq!(s.metric(r#"lingua_node_overload_total{resource="gpu"}"#).await, 1.0);
+    assert_eq!(s.metric(r#"lingua_node_overload_total{resource="cpu"}"#).await, 0.0);
+    s.until_metric(r#"lingua_nodes_overloaded{resource="gpu"}"#, 1.0).await;
+}
+
+#[tokio::test]
+async fn the_age_of_the_oldest_waiting_job_is_shown() {
+    let s = Scheduler::start().await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
+    s.dispatch(job()).await;
+    let assign = node.expect("job_assign").await;
+    assert_eq!(s.metric("lingua_queue_oldest_seconds").await, 0.0);
+    let client = s.new_client();
+    let waiting = tokio::spawn(async move {
+        client.post("/v1/dispatch/f2f", job_with(json!({"wait_ms": 15_000}))).await.status
+    });
+    s.until_reply("/metrics", |reply| {
+        let name = "lingua_queue_oldest_seconds ";
+        let age = reply.text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
+        age > Some(0.5)
+    })
+    .await;
+    node.ack(&assign).await;
+    node.done(&assign, "hello").await;
+    node.work().await;
+    assert_eq!(waiting.await.expect("a reply"), 200);
+    s.until_metric("lingua_queue_oldest_seconds", 0.0).await;
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_route_and_status_with_bounded_labels() {
+    let s = Scheduler::start().await;
+    s.get("/v1/nodes/nobody").await;
+    for n in 0..5 {
+        s.get(&format!("/nowhere/{n}")).await;
+        s.send(&format!("M{n}"), "/v1/nodes", &[], "").await;
+    }
+    let foreign = [("Origin", "https://evil.example")];
+    s.send("GET", "/v1/nodes", &foreign, "").await;
+    let requests = |route: &str, method: &str, status: &str| {
+        let labels = format!(r#"route="{route}",method="{method}",status="{status}""#);
+        format!("lingua_http_requests_total{{{labels}}}")
+    };
+    assert_eq!(s.metric(&requests("/v1/nodes/{id}", "GET", "404")).await, 1.0);
+    assert_eq!(s.metric(&requests("none", "GET", "404")).await, 5.0);
+    assert_eq!(s.metric(&requests("/v1/nodes", "other", "405")).await, 5.0);
+    assert_eq!(s.metric(&requests("/v1/nodes", "GET", "403")).await, 1.0);
+    assert_eq!(s.metric(r#"lingua_access_refused_total{reason="foreign_origin"}"#).await, 1.0);
+}
+
+#[tokio::test]
+async fn the_process_and_the_build_are_shown() {
+    let s = Scheduler::start().await;
+    for (name, least) in [
+        ("process_cpu_seconds_total", 0.0),
+        ("process_resident_memory_bytes", 1e6),
+        ("process_open_fds", 3.0),
+        ("process_max_fds", 3.0),
+        ("process_start_time_seconds", 1.7e9),
+    ] {
+        assert!(s.metric(name).await >= least, "{name}");
+    }
+    let text = s.get("/metrics").await.text;
+    assert!(text.contains("lingua_build_info{version=\""), "{text}");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+}
+
 #[tokio::test]
 async fn connections_are_counted_by_kind_while_they_are_open() {
     let s = Scheduler::start().await;

@@ -4,8 +4,10 @@
 
 use std::ops::Deref;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -31,6 +33,7 @@ pub(crate) struct Scheduler {
     pub(crate) child: Child,
     pub(crate) address: String,
     http: HttpClient,
+    log: Arc<Mutex<Vec<Value>>>,
 }
 
 /// Requests go over the scheduler's own client.
@@ -86,18 +89,46 @@ impl Scheduler {
         command.envs(settings.iter().map(|(key, value)| (format!("LINGUA_{key}"), value)));
         let mut child = command.spawn().expect("the program starts");
         let mut lines = BufReader::new(child.stderr.take().expect("a log")).lines();
+        let log = Arc::<Mutex<Vec<Value>>>::default();
         let address = loop {
             let line = within(lines.next_line()).await.expect("a readable log");
             let line = line.expect("the program logs its address");
             let line: Value = serde_json::from_str(&line).unwrap_or_default();
+            log.lock().push(line.clone());
             if line["fields"]["message"] == "listening" {
                 break line["fields"]["address"].as_str().expect("an address").to_owned();
             }
         };
         // The process would stop at a full pipe if nobody read its log.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let kept = Arc::clone(&log);
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                kept.lock().push(serde_json::from_str(&line).unwrap_or_default());
+            }
+        });
         let http = HttpClient::new(&address);
-        Self { child, address, http }
+        Self { child, address, http, log }
+    }
+
+    /// The lines of its log so far that have these values among their fields.
+    pub(crate) fn log_lines(&self, fields: &[(&str, &str)]) -> Vec<Value> {
+        let log = self.log.lock();
+        let fits =
+            |line: &&Value| fields.iter().all(|(name, value)| line["fields"][name] == *value);
+        log.iter().filter(fits).cloned().collect()
+    }
+
+    /// Waits for a line of its log that has these values among its fields.
+    pub(crate) async fn until_logged(&self, fields: &[(&str, &str)]) -> Value {
+        within(async {
+            loop {
+                if let Some(line) = self.log_lines(fields).pop() {
+                    return line;
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        })
+        .await
     }
 
     /// A client with connections of its own.

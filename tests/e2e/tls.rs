@@ -171,10 +171,9 @@ async fn first_messages(file: &str, settings: &[(&str, String)]) -> Vec<String> 
 #[tokio::test]
 async fn tokens_without_tls_cause_a_warning() {
     let files = CertFiles::new("clear");
-    let (_, _, config) = run(&["token", "new", "--role", "admin"], &[]).await;
+    let (_, config, _) = run(&["token", "new", "--role", "admin"], &[]).await;
     let file = files.path("lingua.toml");
-    let tokens = &config[config.find("[[auth").expect("a configuration section")..];
-    std::fs::write(&file, tokens).expect("a file");
+    std::fs::write(&file, config).expect("a file");
     let warns =
         |messages: &[String]| messages.iter().any(|message| message.contains("without encryption"));
     assert!(warns(&first_messages(&file, &[]).await));

@@ -1,9 +1,9 @@
-//! Chores of the workspace: `cargo xtask ci`, `tidy`, `sim`, `chaos` and `figures`.
+//! Chores of the workspace: `cargo xtask ci`, `tidy`, `docs`, `sim`, `chaos` and `figures`.
 //!
 //! Start at [`ci`] for the steps that a change has to pass, at [`tidy`] for the rules that the
 //! compiler cannot check.
 //!
-//! Invariant: nothing here changes a source file.
+//! Invariant: nothing here changes a source file; `docs` writes two pages that the program prints.
 
 // The lints keep libraries from printing; printing is what a chore is for.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -32,6 +32,8 @@ enum Chore {
     Ci,
     /// Check sizes, line lengths, type names, crate dependencies, links and requirements.
     Tidy,
+    /// Write docs/configuration.md and docs/metrics.md anew.
+    Docs,
     /// Run seeded worlds under faults: more than the tests do, or one of them again.
     Sim {
         /// `--seeds N`, `--from N`, `--seed N`, `--speakers`, `--planted`.
@@ -59,6 +61,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let passed = match args.chore {
         Chore::Ci => ci::run(&root)?,
         Chore::Tidy => tidy::run(&root)?,
+        Chore::Docs => write_docs(&root)?,
         Chore::Sim { args } => {
             let cargo = Cargo::new("run --quiet --locked --release --package lingua-sim -- world");
             let is_planted = args.iter().any(|arg| arg == "--planted");
@@ -79,6 +82,20 @@ fn main() -> anyhow::Result<ExitCode> {
         }
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Writes the pages that the program prints; the end-to-end tests compare them.
+fn write_docs(root: &Path) -> anyhow::Result<bool> {
+    for (command, page) in [("config", "configuration.md"), ("metrics", "metrics.md")] {
+        let run = ["run", "--quiet", "--locked", "--package", "lingua", "--", command, "docs"];
+        let printed =
+            Command::new("cargo").args(run).current_dir(root).output().context("cargo")?;
+        if !printed.status.success() {
+            anyhow::bail!("{}", String::from_utf8_lossy(&printed.stderr));
+        }
+        std::fs::write(root.join("docs").join(page), printed.stdout).context(page)?;
+    }
+    Ok(true)
 }
 
 /// A call of cargo.

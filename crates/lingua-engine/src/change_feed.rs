@@ -31,7 +31,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 Ok(next) => next,
                 Err(error) => {
                     self.metrics.store_up.set(0);
-                    tracing::warn!(%error, "cannot read the change feed; trying again");
+                    self.log_store_down(&error, "change feed");
                     self.timer.sleep(PAUSE_MS).await;
                     // After a failover the numbers mean something else.
                     None
@@ -61,7 +61,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(head)
     }
 
-    async fn load_table(&self) -> lingua_store::Result<()> {
+    pub(crate) async fn load_table(&self) -> lingua_store::Result<()> {
         let Some(published) = self.store.table().await? else { return Ok(()) };
         let mut table = match PoolTable::decode(&published.table) {
             Ok(table) => table,

@@ -24,7 +24,7 @@ pub use heartbeats::{HeartbeatResult, NodeHeartbeat};
 pub(crate) use job_list::label_of;
 pub use jobs::{Submitted, Waited};
 pub use nodes::NodeRegistration;
-pub use operators::Cluster;
+pub use operators::{Cluster, Known};
 pub use reports::PARTIAL_BYTES_MAX;
 
 /// An instance, as the server sees it. Clones are the same instance.

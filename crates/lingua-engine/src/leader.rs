@@ -2,11 +2,14 @@
 //!
 //! Start at [`Engine::lead`].
 
+use std::sync::Arc;
+
 use lingua_core::Term;
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{ElectReply, ElectRequest, PublishReply, PublishRequest};
 
+use crate::last_seen::SeenNodes;
 use crate::table;
 use crate::{Engine, Timer};
 
@@ -15,15 +18,17 @@ impl<S: Store, T: Timer> Engine<S, T> {
     /// it has changed.
     pub(crate) async fn lead(&self) -> lingua_store::Result<()> {
         let Some(term) = self.elect().await? else { return Ok(()) };
-        let mut table =
-            table::make(&self.cells().await?, self.options.rules.semantic, self.options.pools);
+        let cells = self.cells().await?;
+        let (rules, pools) = (self.options.rules, self.options.pools);
+        let (before, now_ms) = (self.table.lock().clone(), self.now_ms());
+        let mut table = table::make(&cells, rules, pools, before.as_deref(), now_ms);
+        self.last_seen.keep_nodes(&Arc::new(SeenNodes::of(cells, now_ms)));
         self.metrics.show_fleet(&table);
         table.generated_by = self.options.instance.to_string();
-        let before = self.table.lock().clone();
         if before.is_some_and(|before| before.term == term.0 && before.shows_same(&table)) {
             return Ok(());
         }
-        table.generated_ms = self.now_ms();
+        table.generated_ms = now_ms;
         let replaces = self.store.table().await?.map_or(0, |table| table.version);
         let instance = self.options.instance.clone();
         let publish = PublishRequest { instance, term, replaces, table: table.encode().into() };

@@ -35,6 +35,8 @@
 //! | [`speech`] | audio of a speaker who still speaks |
 //! | **watching** | |
 //! | [`events`], [`metrics`] | events and metrics |
+//! | [`last_seen`] | what stays readable while the store does not answer |
+//! | [`log_limit`] | keeps one cause from filling the log |
 //!
 //! Start at [`Engine::submit`], then `runner`. What happens when a node dies is in
 //! [`Engine::disconnect`] (its connection closed) and `upkeep` (its heartbeats stopped).
@@ -54,8 +56,10 @@ pub mod events;
 mod failover_guard;
 pub mod handle;
 mod job_spec_codec;
+pub mod last_seen;
 mod leader;
 mod live_jobs;
+pub mod log_limit;
 mod mailbox;
 pub mod metrics;
 pub mod node;

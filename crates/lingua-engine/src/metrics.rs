@@ -5,13 +5,15 @@
 use std::sync::atomic::AtomicU64;
 
 use lingua_core::job::{Cause, JobState};
+use lingua_core::node::Resource;
+use lingua_core::{Load, Thresholds};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::table::PoolTable;
+use crate::table::{Pool, PoolTable};
 
 /// One label with a value from a fixed list.
 pub type Label = [(&'static str, &'static str); 1];
@@ -79,6 +81,18 @@ impl Durations {
 }
 
 const ENDS: [JobState; 3] = [JobState::Done, JobState::Failed, JobState::Cancelled];
+
+/// The codes of [`JobFailure`](lingua_core::job::JobFailure).
+const FAILURES: [&str; 8] = [
+    "NO_CAPABLE_NODE",
+    "ALL_CANDIDATES_FULL_OR_FAILED",
+    "PREFERRED_NODE_NOT_CAPABLE",
+    "SCHEDULER_DEPENDENCY_DOWN",
+    "NODE_FAILED",
+    "DEADLINE_EXCEEDED",
+    "INSTANCE_LOST",
+    "INTERNAL",
+];
 
 const RESERVE_OUTCOMES: [&str; 6] = ["granted", "duplicate", "stale", "full", "none", "pin_lost"];
 const DISPATCH_OUTCOMES: [&str; 2] = ["sent", "send_failed"];
@@ -157,12 +171,24 @@ metrics! {
         counts("reason", &Cause::ALL.map(Cause::as_str));
     jobs.family: Counts = "jobs", "Ended jobs, by state",
         counts("state", &ENDS.map(JobState::as_str));
+    jobs_failed.family: Counts = "jobs_failed", "Failed jobs, by reason",
+        counts("reason", &FAILURES);
     job_seconds.family: Durations = "job_seconds", "Time of a job, by stage",
         durations("stage", &STAGES);
     pool_empty: Family<Labels, Counter> = "pool_empty", "Jobs without a capable node, by pair",
         Family::default();
     pool_nodes: Family<Labels, Gauge> = "pool_nodes", "Nodes of a pool, by state",
         Family::default();
+    pool_slots: Family<Labels, Gauge> = "pool_slots",
+        "Slots of the ready nodes of a pool, all and free", Family::default();
+    pools_left_out: Gauge = "pools_left_out",
+        "Exact pools that the table leaves out because they are too small or too many",
+        Gauge::default();
+    overload.family: Counts = "node_overload",
+        "Heartbeats of nodes that get no jobs because of their load, by resource",
+        counts("resource", &Resource::ALL.map(Resource::as_str));
+    overloaded: Family<Label, Gauge> = "nodes_overloaded",
+        "Ready nodes that get no jobs because of their load, by resource", Family::default();
     table_lag_seconds: Gauge<f64, AtomicU64> = "pool_table_lag_seconds",
         "Age of the pool table when it was loaded here", Gauge::default();
     store_seconds.family: Durations = "store_seconds", "Time of a call to the store, by operation",
@@ -175,6 +201,8 @@ metrics! {
         counts("kind", &BUDGET_KINDS);
     speech_dropped: Counter = "speech_dropped",
         "Results whose speech was dropped before a client got it", Counter::default();
+    queue_oldest_seconds: Gauge<f64, AtomicU64> = "queue_oldest_seconds",
+        "Age of the oldest job that waits for a slot", Gauge::default();
     node_rejected.family: Counts = "node_rejected", "Refused reports of nodes, by reason",
         counts("reason", &REJECTIONS);
     bus.family: Counts = "bus_messages", "Messages between instances, by outcome",
@@ -208,15 +236,43 @@ impl EngineMetrics {
         self.job_seconds.observe(stage, ms as f64 / 1000.0);
     }
 
-    /// Shows one gauge for each pool of the table, and none for pools that are gone from it.
+    /// Shows each pool of the table. A pool that lost its last node shows zeros for an hour.
     pub(crate) fn show_pools(&self, table: &PoolTable) {
         self.pool_nodes.clear();
-        for pool in &table.pools {
-            for (state, count) in [("all", pool.nodes), ("ready", pool.ready)] {
+        self.pool_slots.clear();
+        let empty = table.empty.iter();
+        let empty: Vec<Pool> =
+            empty.map(|pool| Pool { pair: pool.pair.clone(), ..Pool::default() }).collect();
+        for pool in table.pools.iter().chain(&empty) {
+            for (family, state, count) in [
+                (&self.pool_nodes, "all", pool.nodes),
+                (&self.pool_nodes, "ready", pool.ready),
+                (&self.pool_slots, "all", pool.slots),
+                (&self.pool_slots, "free", pool.free),
+            ] {
                 let labels = vec![("pair", pool.pair.clone()), ("state", state.to_owned())];
-                self.pool_nodes.get_or_create(&labels).set(count.into());
+                family.get_or_create(&labels).set(count.into());
             }
         }
+        self.pools_left_out.set(table.left_out.into());
+    }
+
+    /// Counts a heartbeat whose load keeps jobs away from the node.
+    pub(crate) fn count_overload(&self, load: Load, thresholds: Thresholds) {
+        for resource in Resource::ALL {
+            if thresholds.exceeded(load, resource) {
+                self.overload.count(resource.as_str());
+            }
+        }
+    }
+
+    /// Fills the metrics whose labels are made at run time with an example, for their reference.
+    pub fn show_example(&self) {
+        let pool = Pool { pair: "zh:en".to_owned(), ..Pool::default() };
+        let table = PoolTable { pools: vec![pool], ..PoolTable::default() };
+        self.show_pools(&table);
+        self.show_fleet(&table);
+        drop(self.pool_empty.get_or_create(&vec![("pair", "zh:en".to_owned())]));
     }
 
     /// Shows the nodes and slots of the fleet.
@@ -224,6 +280,10 @@ impl EngineMetrics {
         for state in ["registering", "ready", "degraded", "draining", "offline", "stale"] {
             let count = table.nodes.get(state).copied().unwrap_or(0);
             self.nodes.get_or_create(&[("state", state)]).set(count.into());
+        }
+        for resource in Resource::ALL.map(Resource::as_str) {
+            let count = table.overloaded.get(resource).copied().unwrap_or(0);
+            self.overloaded.get_or_create(&[("resource", resource)]).set(count.into());
         }
         self.used_slots.set(table.used.into());
         self.max_slots.set(table.slots.into());

@@ -65,6 +65,8 @@ pub struct Times {
     pub node_record_ms: u64,
     /// How soon changes appear in the pool table.
     pub table_ms: u64,
+    /// How often the table and the nodes are read even if the change feed said nothing.
+    pub look_ms: u64,
     /// How long a stop waits for running jobs.
     pub drain_ms: u64,
     /// How long speech that a node gave is kept for a client that has not got it.
@@ -84,6 +86,7 @@ impl Default for Times {
             upkeep_ms: 250,
             node_record_ms: 3_600_000,
             table_ms: 500,
+            look_ms: 10_000,
             drain_ms: 10_000,
             speech_ms: 60_000,
         }
@@ -130,6 +133,10 @@ impl Default for Bounds {
 /// Limits of the pool table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolOptions {
+    /// Whether the table has pools at all; without them it only counts nodes and slots.
+    pub generate: bool,
+    /// Whether it has the mixed pools.
+    pub mixed: bool,
     /// Exact pools with fewer nodes are left out.
     pub min_nodes_per_pool: usize,
     /// Most exact pools, the largest first.
@@ -138,6 +145,6 @@ pub struct PoolOptions {
 
 impl Default for PoolOptions {
     fn default() -> Self {
-        Self { min_nodes_per_pool: 1, max_pools: 50 }
+        Self { generate: true, mixed: true, min_nodes_per_pool: 1, max_pools: 50 }
     }
 }

@@ -106,6 +106,13 @@ impl Queue {
         self.queues.lock().waiting
     }
 
+    /// When the job that has been here longest was accepted.
+    pub(crate) fn oldest_ms(&self) -> Option<u64> {
+        let queues = self.queues.lock();
+        let waiters = queues.by_pair.values().flat_map(|queue| queue.waiters.values());
+        waiters.map(|waiter| waiter.job.accepted_ms).min()
+    }
+
     /// Whether a new job would overtake a waiting one of the same pair.
     pub(crate) fn has_waiter_ahead(&self, want: &Want, priority: i32) -> bool {
         let queues = self.queues.lock();

@@ -3,13 +3,28 @@
 use std::future::Future;
 use std::sync::atomic::Ordering;
 
-use lingua_core::Term;
+use lingua_core::{InstanceId, Term};
 use lingua_store::Store;
+use lingua_store::contract::AnnounceReply;
 use prometheus_client::registry::Registry;
 
 use crate::metrics::EngineMetrics;
 use crate::node::ToNode;
 use crate::{Engine, EngineOptions, Handle, Timer};
+
+/// How often an instance that waits for its name asks for it.
+const CLAIM_PAUSE_MS: u64 = 250;
+
+/// Another living process has the name of this instance.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "another running process is instance {instance}; give this one another --instance-id, or \
+     stop that process"
+)]
+pub struct NameTaken {
+    /// The name.
+    pub instance: InstanceId,
+}
 
 /// An instance that is ready to run.
 #[derive(Debug)]
@@ -29,6 +44,33 @@ impl<S: Store, T: Timer> EngineService<S, T> {
         self.engine.clone()
     }
 
+    /// Takes the name of this instance. If another process has it, waits until that one renews it,
+    /// which is an error, or until its lease ends: then it is dead. Without an answer of the store
+    /// the instance starts anyway and finds out later.
+    pub async fn claim_name(&self) -> Result<(), NameTaken> {
+        let (engine, instance) = (&self.engine, &self.engine.options.instance);
+        let mut first_until_ms = None;
+        loop {
+            let until_ms = match engine.store.announce(engine.presence()).await {
+                Ok(AnnounceReply::Present) | Err(_) => return Ok(()),
+                Ok(AnnounceReply::NameTaken { until_ms }) => until_ms,
+            };
+            let first_ms = *first_until_ms.get_or_insert_with(|| {
+                let wait_ms = engine.options.times.leader_lease_ms;
+                tracing::warn!(
+                    %instance,
+                    wait_ms,
+                    "another process has the name of this instance; waiting until its lease ends"
+                );
+                until_ms
+            });
+            if until_ms > first_ms {
+                return Err(NameTaken { instance: instance.clone() });
+            }
+            engine.timer.sleep(CLAIM_PAUSE_MS).await;
+        }
+    }
+
     /// Does the background work until `shutdown`. Then waits for the running jobs, at most as long
     /// as the options allow, and withdraws the instance.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
@@ -43,6 +85,7 @@ impl<S: Store, T: Timer> EngineService<S, T> {
                 () = engine.follow_changes() => {}
                 () = self.repeat(times.upkeep_ms, "clean-up", || engine.clean_up()) => {}
                 () = self.leading() => {}
+                () = self.repeat(times.look_ms, "looking around", || engine.look_around()) => {}
                 () = engine.subscribe_elsewhere() => {}
             }
             self.leave().await;
@@ -61,7 +104,7 @@ impl<S: Store, T: Timer> EngineService<S, T> {
     async fn recover(&self) {
         let engine = &self.engine;
         if let Err(error) = self.engine.resume_own_jobs().await {
-            tracing::warn!(%error, "cannot look for jobs of the last run; trying again later");
+            engine.log_store_down(&error, "looking for jobs of the last run");
             engine.reconciler.request_scan();
         }
         engine.recovered.set(()).ok();
@@ -78,7 +121,7 @@ impl<S: Store, T: Timer> EngineService<S, T> {
             let done = run().await;
             engine.metrics.store_up.set(i64::from(done.is_ok()));
             if let Err(error) = done {
-                tracing::warn!(%error, task, "the store did not answer");
+                engine.log_store_down(&error, task);
             }
             engine.timer.sleep(every_ms).await;
         }
@@ -90,7 +133,7 @@ impl<S: Store, T: Timer> EngineService<S, T> {
         let times = engine.options.times;
         loop {
             if let Err(error) = self.engine.lead().await {
-                tracing::warn!(%error, task = "leading", "the store did not answer");
+                engine.log_store_down(&error, "leading");
             }
             tokio::select! {
                 biased;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use lingua_core::node::COST_MS_UNKNOWN;
 use lingua_core::{Epoch, InstanceId, NodeId, Term};
-use lingua_store::Store;
 use lingua_store::contract::{Incarnation, NodeCommand, NodeCommandReply, Place, StoreIdentity};
+use lingua_store::{Store, StoreError};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -17,7 +17,9 @@ use crate::byte_budget::ByteBudgets;
 use crate::cost::PairDurations;
 use crate::events::EngineEvent;
 use crate::failover_guard::FailoverGuard;
+use crate::last_seen::LastSeen;
 use crate::live_jobs::LiveJobs;
+use crate::log_limit::LogLimit;
 use crate::metrics::EngineMetrics;
 use crate::node::Nodes;
 use crate::one_way_nodes::OneWayNodes;
@@ -27,6 +29,12 @@ use crate::reconcile::Reconciler;
 use crate::routes::Routes;
 use crate::table::PoolTable;
 use crate::{EngineOptions, Handle, NodeError, Timer};
+
+/// Most lines about failed jobs in a second, for each reason.
+const REFUSED_LINES_MAX: u32 = 10;
+
+/// While the store does not answer, one line is written in this time.
+const STORE_LOG_MS: u64 = 5_000;
 
 /// Waits for a call to the store and records its duration. A reply
 /// that is there at once, as the embedded store's nearly always is, counts as no time: reading the
@@ -89,6 +97,10 @@ pub struct Engine<S, T> {
     pub(crate) alive: Mutex<Vec<InstanceId>>,
     /// When the presence of this instance was last written to the store.
     pub(crate) present_ms: AtomicU64,
+    /// Until when another process has the name of this instance; 0 if none has.
+    pub(crate) rival_until_ms: AtomicU64,
+    /// Set when another living process has the name.
+    pub(crate) name_lost: SetOnce<()>,
     /// Whether others may have taken this instance for dead since.
     pub(crate) was_away: AtomicBool,
     /// How many rounds of clean-up there were.
@@ -98,6 +110,12 @@ pub struct Engine<S, T> {
     /// Set when the jobs of an earlier incarnation are resumed.
     pub(crate) recovered: SetOnce<()>,
     pub(crate) stopping: AtomicBool,
+    /// Limits the lines about failed jobs.
+    pub(crate) refused_log: LogLimit,
+    /// Limits the lines about a store that does not answer.
+    store_log: LogLimit,
+    /// What operators saw last, for the time in which the store does not answer.
+    pub(crate) last_seen: LastSeen,
     rng: Mutex<ChaCha8Rng>,
 }
 
@@ -119,6 +137,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
             alive: Mutex::default(),
             rounds: AtomicUsize::new(0),
             present_ms: AtomicU64::new(0),
+            rival_until_ms: AtomicU64::new(0),
+            name_lost: SetOnce::new(),
             was_away: AtomicBool::new(false),
             led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic),
@@ -145,6 +165,9 @@ impl<S: Store, T: Timer> Engine<S, T> {
             incarnation,
             recovered: SetOnce::new(),
             stopping: AtomicBool::new(false),
+            refused_log: LogLimit::new(REFUSED_LINES_MAX, 1_000),
+            store_log: LogLimit::new(1, STORE_LOG_MS),
+            last_seen: LastSeen::default(),
             rng: Mutex::new(rng),
         })
     }
@@ -166,6 +189,13 @@ impl<S: Store, T: Timer> Engine<S, T> {
     pub(crate) fn note_call(&self, operation: &'static str, seconds: f64, is_ok: bool) {
         self.metrics.store_seconds.observe(operation, seconds);
         self.metrics.store_up.set(i64::from(is_ok));
+    }
+
+    /// Logs that the store did not answer; one line in a few seconds, whichever task finds out.
+    pub(crate) fn log_store_down(&self, error: &StoreError, task: &'static str) {
+        if let Some(left_out) = self.store_log.admit("store", self.now_ms()) {
+            tracing::warn!(reason = %error, task, left_out, "the store did not answer");
+        }
     }
 
     /// Publishes an event here. An event that nobody watches is not even made.

@@ -6,7 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use lingua_core::{Capabilities, Lang, LangPair, Needs, Nmt, NodeState, Profile, SemanticRule};
+use lingua_core::node::Resource;
+use lingua_core::{
+    Capabilities, Lang, LangPair, Needs, Nmt, NodeState, Profile, Rules, SemanticRule, Source,
+};
 use lingua_store::contract::CellRecord;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +37,21 @@ pub struct Pool {
     pub slots: u32,
 }
 
+/// A pool that had nodes within the last hour and has none now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EmptyPool {
+    /// `zh:en`, or `*:en` for the mixed pool.
+    pub pair: String,
+    /// When a table first lacked it, in milliseconds since the epoch.
+    pub since_ms: u64,
+}
+
+/// How long a pool without nodes is remembered.
+const EMPTY_POOL_MS: u64 = 3_600_000;
+
+/// Most pools without nodes that are remembered.
+const EMPTY_POOLS_MAX: usize = 200;
+
 /// The pools of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct PoolTable {
@@ -43,8 +61,14 @@ pub struct PoolTable {
     pub generated_ms: u64,
     /// The exact pools, the largest first, then the mixed ones.
     pub pools: Vec<Pool>,
-    /// How many exact pools were left out because there are too many.
+    /// How many exact pools were left out because they are too small or too many.
     pub left_out: u32,
+    /// Pools that had nodes within the last hour and have none now.
+    #[serde(default)]
+    pub empty: Vec<EmptyPool>,
+    /// How many ready nodes get no jobs because of their load, by resource.
+    #[serde(default)]
+    pub overloaded: BTreeMap<String, u32>,
     /// How many nodes are in each state.
     pub nodes: BTreeMap<String, u32>,
     /// Slots that are taken in the fleet.
@@ -93,6 +117,20 @@ impl PoolTable {
         is_near
             && (&self.pools, &self.nodes, &self.generated_by, self.left_out)
                 == (&other.pools, &other.nodes, &other.generated_by, other.left_out)
+            && (&self.empty, &self.overloaded) == (&other.empty, &other.overloaded)
+    }
+
+    /// Whether a pair has nodes, or had some within the last hour.
+    pub(crate) fn knows(&self, pair: &str) -> bool {
+        self.pools.iter().any(|pool| pool.pair == pair)
+            || self.empty.iter().any(|pool| pool.pair == pair)
+    }
+
+    /// How many nodes are alive.
+    pub(crate) fn nodes_alive(&self) -> u64 {
+        let gone = [NodeState::Offline.as_str(), "stale"];
+        let alive = self.nodes.iter().filter(|(state, _)| !gone.contains(&state.as_str()));
+        alive.map(|(_, count)| u64::from(*count)).sum()
     }
 }
 
@@ -111,13 +149,35 @@ impl Pool {
     }
 }
 
+/// The pools of the last table that no node serves now, with those that it remembered.
+fn emptied(last: &PoolTable, now_ms: u64, is_served: impl Fn(&str) -> bool) -> Vec<EmptyPool> {
+    let remembered = last.empty.iter().cloned();
+    let lost =
+        last.pools.iter().map(|pool| EmptyPool { pair: pool.pair.clone(), since_ms: now_ms });
+    let mut empty: Vec<EmptyPool> = remembered
+        .chain(lost)
+        .filter(|pool| now_ms.saturating_sub(pool.since_ms) < EMPTY_POOL_MS)
+        .filter(|pool| !is_served(&pool.pair))
+        .collect();
+    // The newest are kept if there are too many.
+    let surplus = empty.len().saturating_sub(EMPTY_POOLS_MAX);
+    empty.drain(..surplus);
+    empty
+}
+
 /// Makes the table. Nodes with the same capabilities are counted together: there are many nodes and
 /// few kinds.
-pub(crate) fn make(cells: &[CellRecord], rule: SemanticRule, options: PoolOptions) -> PoolTable {
+pub(crate) fn make(
+    cells: &[CellRecord],
+    rules: Rules,
+    options: PoolOptions,
+    last: Option<&PoolTable>,
+    now_ms: u64,
+) -> PoolTable {
     let mut kinds: Vec<(Arc<Profile>, Pool)> = vec![];
     let mut table = PoolTable::default();
-    for (now_ms, node) in cells.iter().flat_map(|c| c.nodes.iter().map(|node| (c.now_ms, node))) {
-        let is_stale = node.fresh_until_ms < now_ms;
+    for (time_ms, node) in cells.iter().flat_map(|c| c.nodes.iter().map(|node| (c.now_ms, node))) {
+        let is_stale = node.fresh_until_ms < time_ms;
         let state = if is_stale { "stale" } else { node.state.as_str() };
         *table.nodes.entry(state.to_owned()).or_default() += 1;
         if is_stale || node.state == NodeState::Offline {
@@ -130,6 +190,11 @@ pub(crate) fn make(cells: &[CellRecord], rule: SemanticRule, options: PoolOption
         if node.state == NodeState::Ready {
             let free = slots.saturating_sub(node.used).into();
             count = Pool { ready: 1, free, slots: slots.into(), ..count };
+            for resource in Resource::ALL {
+                if rules.thresholds.exceeded(node.load, resource) {
+                    *table.overloaded.entry(resource.as_str().to_owned()).or_default() += 1;
+                }
+            }
         }
         let is_same = |kind: &Arc<Profile>| {
             Arc::ptr_eq(kind, &node.profile) || kind.capabilities() == node.profile.capabilities()
@@ -142,16 +207,32 @@ pub(crate) fn make(cells: &[CellRecord], rule: SemanticRule, options: PoolOption
     let nodes = cells.iter().flat_map(|cell| &cell.nodes);
     let known = nodes.filter(|node| node.speed.jobs > 0 && node.state != NodeState::Offline);
     table.typical_ms = median_ms(known.map(|node| node.speed.learned_ms).collect());
-    fill(&mut table, &kinds, rule, options);
+    if options.generate {
+        let pools = pools_of(&kinds, rules.semantic);
+        if let Some(last) = last {
+            table.empty = emptied(last, now_ms, |pair| pools.serves(pair));
+        }
+        fill(&mut table, pools, options);
+    }
     table
 }
 
-fn fill(
-    table: &mut PoolTable,
-    kinds: &[(Arc<Profile>, Pool)],
-    rule: SemanticRule,
-    options: PoolOptions,
-) {
+/// All pools, before some are left out.
+struct Pools {
+    exact: BTreeMap<LangPair, Pool>,
+    mixed: BTreeMap<Lang, Pool>,
+}
+
+impl Pools {
+    fn serves(&self, pair: &str) -> bool {
+        pair.parse::<LangPair>().is_ok_and(|pair| match pair.src {
+            Source::Auto => self.mixed.contains_key(&pair.tgt),
+            Source::Known(_) => self.exact.contains_key(&pair),
+        })
+    }
+}
+
+fn pools_of(kinds: &[(Arc<Profile>, Pool)], rule: SemanticRule) -> Pools {
     let mut exact: BTreeMap<LangPair, Pool> = BTreeMap::new();
     let mut mixed: BTreeMap<Lang, Pool> = BTreeMap::new();
     let spoken: BTreeSet<Lang> =
@@ -172,11 +253,19 @@ fn fill(
             mixed.entry(target).or_default().add(&count.speaking(speaks));
         }
     }
+    Pools { exact, mixed }
+}
+
+fn fill(table: &mut PoolTable, Pools { exact, mut mixed }: Pools, options: PoolOptions) {
     let mut exact: Vec<(LangPair, Pool)> = exact.into_iter().collect();
+    let all = exact.len();
     exact.retain(|(_, count)| count.nodes as usize >= options.min_nodes_per_pool);
     exact.sort_by_key(|(pair, count)| (std::cmp::Reverse(count.nodes), *pair));
-    table.left_out = exact.len().saturating_sub(options.max_pools) as u32;
     exact.truncate(options.max_pools);
+    table.left_out = (all - exact.len()) as u32;
+    if !options.mixed {
+        mixed.clear();
+    }
     let mixed = mixed.into_iter().map(|(target, count)| (LangPair::auto(target), count));
     let named = |(pair, pool): (LangPair, Pool)| Pool { pair: pair.to_string(), ..pool };
     table.pools = exact.into_iter().chain(mixed).map(named).collect();

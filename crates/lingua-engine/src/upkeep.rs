@@ -9,7 +9,9 @@ use lingua_core::CellId;
 use lingua_core::job::{JobEvent, JobMachine, JobState, Stage};
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
-use lingua_store::contract::{AdvanceRequest, AnnounceRequest, JobRecord, NodeCommand};
+use lingua_store::contract::{
+    AdvanceRequest, AnnounceReply, AnnounceRequest, JobRecord, NodeCommand,
+};
 
 use crate::job_spec_codec;
 use crate::live_jobs::JobMessage;
@@ -48,8 +50,15 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
         self.refresh_typical();
         self.queue.wake_heads();
-        self.metrics.queue_jobs.set(self.queue.len() as i64);
+        self.show_queue();
         Ok(())
+    }
+
+    /// Shows how many jobs wait, and how long the oldest has waited.
+    pub(crate) fn show_queue(&self) {
+        self.metrics.queue_jobs.set(self.queue.len() as i64);
+        let oldest_ms = self.queue.oldest_ms().map(|at_ms| self.now_ms().saturating_sub(at_ms));
+        self.metrics.queue_oldest_seconds.set(oldest_ms.unwrap_or(0) as f64 / 1000.0);
     }
 
     /// The cells that this instance cleans up: its share of them, and now and then all, because two
@@ -67,21 +76,45 @@ impl<S: Store, T: Timer> Engine<S, T> {
     /// Reads which instances are alive.
     pub(crate) async fn refresh_instances(&self) -> lingua_store::Result<()> {
         let known = self.store.instances().await?;
+        self.last_seen.keep_instances(&known, self.now_ms());
         let alive = known.into_iter().filter(|known| known.alive).map(|known| known.instance);
         *self.alive.lock() = alive.collect();
         Ok(())
     }
 
-    /// Renews this instance's record.
-    pub(crate) async fn announce_presence(&self) -> lingua_store::Result<()> {
-        let lease_ms = self.options.times.leader_lease_ms;
-        let presence = AnnounceRequest {
+    pub(crate) fn presence(&self) -> AnnounceRequest {
+        AnnounceRequest {
             instance: self.options.instance.clone(),
             incarnation: self.incarnation,
             address: self.options.address.clone(),
-            lease_ms,
-        };
-        self.store.announce(presence).await?;
+            lease_ms: self.options.times.leader_lease_ms,
+        }
+    }
+
+    /// Notes that another process has this instance's name until then. If it renews the name it is
+    /// alive: two cannot go on under one name. If it does not, it is dead, perhaps this instance
+    /// before a restart.
+    fn note_rival(&self, until_ms: u64) {
+        let before_ms = self.rival_until_ms.swap(until_ms, Ordering::Relaxed);
+        let instance = &self.options.instance;
+        tracing::warn!(%instance, until_ms, "another process has the name of this instance");
+        if before_ms > 0 && until_ms > before_ms {
+            self.name_lost.set(()).ok();
+        }
+    }
+
+    /// Waits until a living process with the name of this instance makes it impossible to go on.
+    pub async fn name_lost(&self) {
+        self.name_lost.wait().await;
+    }
+
+    /// Renews this instance's record.
+    pub(crate) async fn announce_presence(&self) -> lingua_store::Result<()> {
+        let lease_ms = self.options.times.leader_lease_ms;
+        match self.store.announce(self.presence()).await? {
+            AnnounceReply::Present => self.rival_until_ms.store(0, Ordering::Relaxed),
+            AnnounceReply::NameTaken { until_ms } => self.note_rival(until_ms),
+        }
         let now_ms = self.now_ms();
         let before_ms = self.present_ms.swap(now_ms, Ordering::Relaxed);
         if before_ms > 0 && now_ms.saturating_sub(before_ms) > lease_ms {

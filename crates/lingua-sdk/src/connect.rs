@@ -141,10 +141,18 @@ impl SchedulerEndpoint {
         ConnectionError::BadUrl { url: self.url.clone(), detail }
     }
 
+    /// The address; one without a path gets that of the route.
+    fn full_url(&self) -> String {
+        let host = self.url.split_once("://").map_or("", |(_, rest)| rest.trim_end_matches('/'));
+        match host.contains(['/', '?']) || host.is_empty() {
+            true => self.url.clone(),
+            false => format!("{}{}", self.url.trim_end_matches('/'), self.route),
+        }
+    }
+
     fn request(&self) -> Result<Request, ConnectionError> {
         let mut request = self
-            .url
-            .as_str()
+            .full_url()
             .into_client_request()
             .map_err(|error| self.bad_url(&error.to_string()))?;
         if !matches!(request.uri().scheme_str(), Some("ws" | "wss")) {
@@ -166,6 +174,10 @@ impl SchedulerEndpoint {
                 let code = match status {
                     401 => ErrorCode::Unauthorized,
                     403 => ErrorCode::Forbidden,
+                    404 => {
+                        let detail = format!("it has no such route; the path is {}", self.route);
+                        return self.unreachable(detail);
+                    }
                     _ => return self.unreachable(format!("it answered with status {status}")),
                 };
                 let detail = format!("{} answered with status {status}; check the token", self.url);
@@ -176,7 +188,10 @@ impl SchedulerEndpoint {
                 Some(why) => self.unreachable(format!(
                     "its certificate is not trusted: {why}; give the certificate that signed it"
                 )),
-                None => self.unreachable(error.to_string()),
+                None => match tls::mix_up(&error, self.url.starts_with("wss:")) {
+                    Some(advice) => self.unreachable(advice),
+                    None => self.unreachable(error.to_string()),
+                },
             },
         }
     }

@@ -11,6 +11,7 @@ use axum::http::{StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use lingua_core::JobId;
+use lingua_engine::log_limit::LogLimit;
 use lingua_engine::session::{JobIdSource, SessionOptions, Sessions};
 use lingua_engine::{Handle, Timer};
 use lingua_store::Store;
@@ -27,6 +28,7 @@ use crate::limit::Limiter;
 use crate::listen::{self, ConnLimits};
 use crate::metrics::ServerMetrics;
 use crate::options::{InsecureListen, ServerOptions};
+use crate::process;
 use crate::reply::ApiError;
 use crate::request::request_scope;
 use crate::route_table::{self, ROUTES};
@@ -47,12 +49,19 @@ pub(crate) struct AppState<S, T> {
     pub(crate) engine: Handle<S, T>,
     pub(crate) options: ServerOptions,
     pub(crate) registry: Registry,
+    /// The metrics of the process, whose names have no prefix.
+    pub(crate) process: Registry,
+    /// Limits the lines about refused requests.
+    pub(crate) refused_log: LogLimit,
     pub(crate) metrics: ServerMetrics,
     pub(crate) sessions: Sessions<S, T>,
     pub(crate) limiter: Option<Limiter>,
     /// Tells the sockets that the server stops.
     pub(crate) stop: watch::Sender<bool>,
 }
+
+/// Most lines about refused requests in a second, for each reason.
+const REFUSED_LINES_MAX: u32 = 10;
 
 /// The argument through which a route gets the app.
 pub(crate) type Shared<S, T> = State<App<S, T>>;
@@ -68,7 +77,19 @@ impl<S: Store, T: Timer> Server<S, T> {
         let rules = SessionOptions { wait_ms: options.default_wait_ms, ..options.session.rules };
         let sessions = Sessions::new(engine.clone(), rules, job_ids, metrics.sessions.clone());
         let stop = watch::Sender::new(false);
-        let state = AppState { engine, options, registry, metrics, sessions, limiter, stop };
+        let process = process::registry();
+        let refused_log = LogLimit::new(REFUSED_LINES_MAX, 1_000);
+        let state = AppState {
+            engine,
+            options,
+            registry,
+            process,
+            refused_log,
+            metrics,
+            sessions,
+            limiter,
+            stop,
+        };
         Self { app: Arc::new(state) }
     }
 

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use lingua_core::job::{JobSpec, JobState, Payload};
-use lingua_core::{Attempt, JobId, Lang, NodeState, SemanticRule, Service, Source};
+use lingua_core::{Attempt, JobId, Lang, LangPair, NodeState, SemanticRule, Service, Source};
 use lingua_engine::node::Assignment;
 use lingua_engine::request::{AttemptRecord, JobOutput, JobRequest, JobStatus, ResultJson};
 use lingua_store::contract as store;
@@ -192,5 +192,19 @@ pub(crate) fn node_view(n: &store::NodeRecord, now_ms: u64, rule: SemanticRule) 
         last_heartbeat_ms: n.heartbeat_ms,
         silent_ms: (!fresh || n.state == NodeState::Offline)
             .then(|| now_ms.saturating_sub(n.heartbeat_ms)),
+        pools: None,
+        stale: false,
+        as_of_ms: None,
     }
+}
+
+/// The pools of a node: those of a known source language, then the mixed ones.
+pub(crate) fn pools_of(n: &store::NodeRecord, rule: SemanticRule) -> Vec<LangPair> {
+    let mut pools: Vec<LangPair> = n.profile.capabilities().pairs(rule).collect();
+    let mut targets: Vec<Lang> = pools.iter().map(|pair| pair.tgt).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    pools.extend(targets.into_iter().map(LangPair::auto));
+    pools.truncate(view::NODE_POOLS_MAX);
+    pools
 }

@@ -16,6 +16,7 @@ use lingua_wire::ErrorCode;
 use crate::app::App;
 use crate::auth::{AccessError, Role, Sender, shown_token};
 use crate::limit::Caller;
+use crate::metrics::Refused;
 use crate::reply::ApiError;
 
 /// Runs a request if its caller may use the routes of this role.
@@ -56,15 +57,17 @@ fn check<S: Store, T: Timer>(
         }
     }
     let sender = tokens.allow(shown, role).map_err(|error| {
-        let code = match error {
-            AccessError::UnknownToken => ErrorCode::Unauthorized,
-            AccessError::WrongRole { .. } => ErrorCode::Forbidden,
+        let (code, reason) = match error {
+            AccessError::UnknownToken => (ErrorCode::Unauthorized, Refused::UnknownToken),
+            AccessError::WrongRole { .. } => (ErrorCode::Forbidden, Refused::WrongRole),
         };
+        app.metrics.count_refused(reason);
         ApiError::new(code, error.to_string())
     })?;
     match foreign_origin(headers, &app.options.allowed_origins) {
         None => Ok(sender),
         Some(origin) => {
+            app.metrics.count_refused(Refused::ForeignOrigin);
             let detail = format!(
                 "pages of {origin} may not call this server; add it to server.allowed_origins"
             );

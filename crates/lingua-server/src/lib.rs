@@ -19,7 +19,7 @@
 //! | `socket` | the node WebSocket |
 //! | `session` | the session WebSocket |
 //! | `convert` | between wire and engine types |
-//! | `metrics` | the metrics of the server |
+//! | `metrics`, `process` | the metrics of the server and of its process |
 //!
 //! Start at [`Server::serve`], then `app`.
 //!
@@ -34,9 +34,10 @@ mod guard;
 pub mod limit;
 mod linger;
 mod listen;
-mod metrics;
+pub mod metrics;
 mod openapi;
 pub mod options;
+mod process;
 mod reply;
 mod request;
 mod route_table;

@@ -2,10 +2,17 @@
 //!
 //! Invariant: a connection is counted for exactly as long as its [`ConnectionCount`] lives.
 
+use axum::http::{Method, StatusCode};
+use lingua_engine::metrics::EngineMetrics;
+use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+
+use crate::process;
+use crate::route_table::ROUTES;
 
 /// The first four are `lingua_connections`, by `kind`.
 #[derive(Debug)]
@@ -20,6 +27,31 @@ pub(crate) struct ServerMetrics {
     pub(crate) event_streams: Gauge,
     pub(crate) sessions: Gauge,
     pub(crate) rate_limited: Counter,
+    requests: Family<[(&'static str, &'static str); 3], Counter>,
+    refused: Family<[(&'static str, &'static str); 1], Counter>,
+}
+
+/// Why a caller was refused: the label `reason` of `lingua_access_refused_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// No token, or one that is not known: 401.
+    UnknownToken,
+    /// A token of another role: 403.
+    WrongRole,
+    /// A web page of an origin that is not allowed: 403.
+    ForeignOrigin,
+}
+
+impl Refused {
+    const ALL: [Self; 3] = [Self::UnknownToken, Self::WrongRole, Self::ForeignOrigin];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownToken => "unknown_token",
+            Self::WrongRole => "wrong_role",
+            Self::ForeignOrigin => "foreign_origin",
+        }
+    }
 }
 
 impl ServerMetrics {
@@ -34,7 +66,18 @@ impl ServerMetrics {
             event_streams: of_kind("events"),
             sessions: Gauge::default(),
             rate_limited: Counter::default(),
+            requests: Family::default(),
+            refused: Family::default(),
         };
+        for reason in Refused::ALL {
+            metrics.refused.get_or_create_owned(&[("reason", reason.as_str())]);
+        }
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version of the program", version);
+        let help = "HTTP requests, by route, method and status";
+        registry.register("http_requests", help, metrics.requests.clone());
+        let help = "Requests refused because of their token or origin, by reason";
+        registry.register("access_refused", help, metrics.refused.clone());
         registry.register("connections", "Open connections, by kind", connections);
         let help = "Sessions, connected or waiting to be resumed";
         registry.register("sessions", help, metrics.sessions.clone());
@@ -42,6 +85,71 @@ impl ServerMetrics {
         registry.register("rate_limited", help, metrics.rate_limited.clone());
         metrics
     }
+
+    /// Counts an answered request. Routes that do not exist are counted together.
+    pub(crate) fn count_request(&self, route: Option<&str>, method: &Method, status: StatusCode) {
+        let known = |path: &str| ROUTES.iter().find(|known| known.path == path);
+        let route = match route {
+            None => "none",
+            Some(path) => known(path).map_or("/docs", |known| known.path),
+        };
+        let labels =
+            [("route", route), ("method", method_name(method)), ("status", status_name(status))];
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts a request that was refused because of its token or origin.
+    pub(crate) fn count_refused(&self, reason: Refused) {
+        self.refused.get_or_create(&[("reason", reason.as_str())]).inc();
+    }
+}
+
+/// Clients can send any method; only those that are common get a label of their own.
+fn method_name(method: &Method) -> &'static str {
+    const METHODS: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
+    METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or("other")
+}
+
+/// The statuses that this server sends.
+fn status_name(status: StatusCode) -> &'static str {
+    const STATUSES: [(u16, &str); 21] = [
+        (200, "200"),
+        (101, "101"),
+        (204, "204"),
+        (304, "304"),
+        (307, "307"),
+        (400, "400"),
+        (401, "401"),
+        (403, "403"),
+        (404, "404"),
+        (405, "405"),
+        (408, "408"),
+        (409, "409"),
+        (413, "413"),
+        (415, "415"),
+        (422, "422"),
+        (426, "426"),
+        (429, "429"),
+        (500, "500"),
+        (503, "503"),
+        (504, "504"),
+        (502, "502"),
+    ];
+    let known = STATUSES.iter().find(|(code, _)| *code == status.as_u16());
+    known.map_or("other", |(_, name)| name)
+}
+
+/// What `/metrics` shows of a new server, with an example for each label that is made at run time;
+/// for the reference.
+pub fn example() -> Result<String, std::fmt::Error> {
+    let mut registry = Registry::with_prefix("lingua");
+    EngineMetrics::new(&mut registry).show_example();
+    let server = ServerMetrics::new(&mut registry);
+    server.count_request(Some("/v1/translate"), &Method::POST, StatusCode::OK);
+    let mut out = String::new();
+    encode_registry(&mut out, &registry)?;
+    encode_registry(&mut out, &process::registry())?;
+    Ok(out)
 }
 
 /// Counts a connection until it is dropped.

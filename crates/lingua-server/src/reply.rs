@@ -1,5 +1,7 @@
 //! Responses and errors.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -69,6 +71,15 @@ impl ApiError {
     }
 }
 
+/// Why a request was refused, for the log.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestRefusal {
+    pub(crate) reason: &'static str,
+    pub(crate) detail: Arc<str>,
+    /// Whether a job was accepted first.
+    pub(crate) has_job: bool,
+}
+
 impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> Self {
         Self::with_body(error.code, error.into())
@@ -94,6 +105,12 @@ impl IntoResponse for ApiError {
             let scheme = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
         }
+        let refusal = RequestRefusal {
+            reason: self.code.as_str(),
+            detail: self.body.detail.as_str().into(),
+            has_job: self.body.job_id.is_some(),
+        };
+        response.extensions_mut().insert(refusal);
         if let Some(ms) = self.body.retry_after_ms {
             response.headers_mut().insert(header::RETRY_AFTER, ms.div_ceil(1000).into());
         }

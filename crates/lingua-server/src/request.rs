@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::app::App;
-use crate::reply::ApiError;
+use crate::reply::{ApiError, RequestRefusal};
 use crate::routes::jobs::new_number;
 
 const REQUEST_ID: &str = "x-request-id";
@@ -63,9 +63,10 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
 ) -> Response {
     let started = Instant::now();
     let id = RequestId::of(request.headers(), app.engine.now_ms());
-    let route = route.as_ref().map_or("none", MatchedPath::as_str);
-    let span =
-        tracing::info_span!("request", request_id = &*id.0, method = %request.method(), route);
+    let path = route.as_ref().map(MatchedPath::as_str);
+    let route = path.unwrap_or("none");
+    let method = request.method().clone();
+    let span = tracing::info_span!("request", request_id = &*id.0, %method, route);
     let bytes_max = app.options.body_bytes_max;
     request.extensions_mut().insert(id.clone());
     async move {
@@ -77,10 +78,25 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
         response.headers_mut().insert(REQUEST_ID, name);
         let elapsed_ms = started.elapsed().as_millis() as u64;
         tracing::debug!(status = response.status().as_u16(), elapsed_ms, "request done");
+        app.metrics.count_request(path, &method, response.status());
+        log_refused_job(&app, route, &response);
         response
     }
     .instrument(span)
     .await
+}
+
+/// Logs why a job was not accepted. A job that was accepted and failed has a line of its own.
+fn log_refused_job<S: Store, T: Timer>(app: &App<S, T>, route: &str, response: &Response) {
+    const JOB_ROUTES: [&str; 2] = ["/v1/dispatch/f2f", "/v1/translate"];
+    let Some(refusal) = response.extensions().get::<RequestRefusal>() else { return };
+    if !JOB_ROUTES.contains(&route) || refusal.has_job {
+        return;
+    }
+    let RequestRefusal { reason, detail, .. } = refusal;
+    if let Some(left_out) = app.refused_log.admit(reason, app.engine.now_ms()) {
+        tracing::info!(reason, %detail, left_out, "the job was refused");
+    }
 }
 
 fn announced_bytes(headers: &HeaderMap) -> Option<u64> {

@@ -190,6 +190,9 @@ routes! {
             "Metrics, for Prometheus.";
     }
     open {
+        get "/" routes::operators::front_page, -,
+            - => "text/html",
+            "A page that links to the API reference.";
         get "/healthz" routes::operators::healthz, -,
             - => "text/plain",
             "Check that the process responds.";

@@ -24,6 +24,7 @@ use lingua_wire::scheduler::{
 };
 use lingua_wire::{ErrorCode, RawJson, RequestError};
 use tokio::sync::mpsc;
+use tracing::Instrument;
 
 use crate::app::{App, Shared};
 use crate::convert;
@@ -32,7 +33,7 @@ use crate::frames::{
 };
 use crate::metrics::ConnectionCount;
 use crate::reply::ApiError;
-use crate::routes::nodes::{log_registered, pass_heartbeat, read_registration};
+use crate::routes::nodes::{RegistrationLog, pass_heartbeat};
 
 /// A node that sends nothing for this many heartbeat intervals, not even a pong, is disconnected.
 const SILENT_HEARTBEATS: u32 = 3;
@@ -50,17 +51,26 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
 ) -> Response {
     let max = app.options.frame_bytes_max;
     let app = app.0;
-    limited(ws, max).max_write_buffer_size(2 * max).on_upgrade(move |socket| async move {
-        let counted = ConnectionCount::new(&app.metrics.nodes);
-        serve(&app, socket).await;
-        drop(counted);
+    // The lines about the node name the request that opened its socket.
+    let span = tracing::Span::current();
+    limited(ws, max).max_write_buffer_size(2 * max).on_upgrade(move |socket| {
+        let served = async move {
+            let counted = ConnectionCount::new(&app.metrics.nodes);
+            serve(&app, socket).await;
+            drop(counted);
+        };
+        served.instrument(span)
     })
 }
 
 async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket) {
-    let (node, registered, channel) = match register(app, &mut socket).await {
+    let mut log = RegistrationLog::start();
+    let (node, registered, channel) = match register(app, &mut socket, &mut log).await {
         Ok(registered) => registered,
-        Err(error) => return close_with(&mut socket, &error).await,
+        Err(error) => {
+            log.refused(app, &error);
+            return close_with(&mut socket, &error).await;
+        }
     };
     let epoch = registered.place.epoch;
     let (outbox, inbox) = channel;
@@ -120,6 +130,7 @@ fn registered_frame(node: &NodeId, registered: &RegisteredNode) -> Frame {
 async fn register<S: Store, T: Timer>(
     app: &App<S, T>,
     socket: &mut WebSocket,
+    log: &mut RegistrationLog,
 ) -> Result<(NodeId, RegisteredNode, Channel), ApiError> {
     let first = first_text(socket, app.options.first_message_ms, "`register` message").await?;
     let NodeMessage::Register(register) = NodeMessage::parse(&first)? else {
@@ -128,10 +139,10 @@ async fn register<S: Store, T: Timer>(
     };
     let (outbox, inbox) = mpsc::channel(app.engine.options().bounds.outbox_max);
     let weak = outbox.downgrade();
-    let registration = read_registration(register, outbox)?;
+    let registration = log.check(register, outbox)?;
     let node = registration.node.clone();
     let registered = app.engine.register(registration).await?;
-    log_registered(&node, &registered);
+    log.complete(&node, &registered);
     Ok((node, registered, (weak, inbox)))
 }
 
@@ -364,9 +375,10 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
                 self.is_own(register.node_id.as_ref())?;
                 register.node_id = Some(self.node.clone());
                 let outbox = self.outbox.upgrade().ok_or(NodeError::NotRegistered)?;
-                let registration = read_registration(register, outbox)?;
+                let mut log = RegistrationLog::start();
+                let registration = log.check(register, outbox)?;
                 let registered = engine.register_again(registration).await?;
-                log_registered(&self.node, &registered);
+                log.complete(&self.node, &registered);
                 self.is_renewed = true;
                 Ok(Some(registered_frame(&self.node, &registered)))
             }

@@ -14,8 +14,8 @@ mod job;
 mod update;
 
 pub use cluster::{
-    ClusterView, ExplainResponse, ExplainedNode, InstanceView, LoadView, NodeList, NodeView,
-    PoolList, PoolView, StoreView,
+    ClusterView, ExplainResponse, ExplainedNode, InstanceView, LoadView, NODE_POOLS_MAX, NodeList,
+    NodeView, PoolCell, PoolList, PoolView, StoreView,
 };
 pub use job::{AttemptView, JobList, JobView, Timings};
 pub use update::{JobUpdate, JobUpdateKind, LeaderUpdate, NodeUpdate, PoolUpdate};

@@ -1,10 +1,12 @@
-//! `lingua drain`, `lingua resume` and `lingua cancel`.
+//! `lingua drain`, `lingua resume`, `lingua offline` and `lingua cancel`.
 
 use bytes::Bytes;
 use clap::Args;
 use lingua_core::job::JobState;
 use lingua_core::{JobId, NodeId, NodeState};
 use lingua_wire::client::CancelResponse;
+use lingua_wire::node::{Offline, OkResponse};
+use lingua_wire::to_json;
 use lingua_wire::view::NodeView;
 
 use crate::api::TargetArgs;
@@ -46,6 +48,14 @@ pub(crate) async fn resume(NodeAdminArgs { node, target }: NodeAdminArgs) -> any
         }
     };
     target.post(&format!("/v1/nodes/{node}/resume"), Bytes::new(), text).await
+}
+
+pub(crate) async fn offline(NodeAdminArgs { node, target }: NodeAdminArgs) -> anyhow::Result<()> {
+    let text = |_: &OkResponse| {
+        format!("{node} is offline; its jobs are retried on other nodes. It may register again.")
+    };
+    let body = to_json(&Offline { node_id: node.clone() });
+    target.post("/v1/node/offline", body.into(), text).await
 }
 
 pub(crate) async fn cancel(CancelArgs { job, target }: CancelArgs) -> anyhow::Result<()> {

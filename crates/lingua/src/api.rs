@@ -34,7 +34,7 @@ pub(crate) struct SchedulerArgs {
 impl SchedulerArgs {
     /// A client of the scheduler; it connects with the first request.
     pub(crate) fn client(&self) -> Result<Client, ClientError> {
-        let mut client = Client::new(&self.url)?;
+        let mut client = Client::new(&http_url(&self.url))?;
         if let Some(token) = &self.token {
             client = client.with_token(token)?;
         }
@@ -46,7 +46,7 @@ impl SchedulerArgs {
 
     /// Options of a node of the scheduler, without languages yet.
     pub(crate) fn node_options(&self) -> Result<NodeOptions, ConnectionError> {
-        let mut options = NodeOptions::new(socket_url(&self.url, NODE_SOCKET));
+        let mut options = NodeOptions::new(self.node_url());
         if let Some(token) = &self.token {
             options = options.token(token);
         }
@@ -54,6 +54,11 @@ impl SchedulerArgs {
             Some(ca) => options.ca(ca),
             None => Ok(options),
         }
+    }
+
+    /// The address that nodes connect to.
+    pub(crate) fn node_url(&self) -> String {
+        socket_url(&self.url, NODE_SOCKET)
     }
 
     /// Settings of a session with the scheduler.
@@ -72,11 +77,26 @@ impl SchedulerArgs {
 pub(crate) const NODE_SOCKET: &str = "/v1/node/ws";
 pub(crate) const SESSION_SOCKET: &str = "/v1/session/ws";
 
-/// The address of a socket for a scheduler's HTTP address; socket addresses stay as they are.
+/// The address of a socket, from an HTTP address or from a socket address with or without a path.
 pub(crate) fn socket_url(url: &str, path: &str) -> String {
+    let url = http_url(url);
     match url.split_once("://") {
         Some(("http", host)) => format!("ws://{}{path}", host.trim_end_matches('/')),
         Some(("https", host)) => format!("wss://{}{path}", host.trim_end_matches('/')),
+        _ => url,
+    }
+}
+
+/// The HTTP address of a scheduler, from that or from the address of one of its sockets.
+fn http_url(url: &str) -> String {
+    let host = |rest: &str| {
+        let sockets = [NODE_SOCKET, SESSION_SOCKET];
+        let host = sockets.iter().find_map(|path| rest.strip_suffix(path)).unwrap_or(rest);
+        host.trim_end_matches('/').to_owned()
+    };
+    match url.split_once("://") {
+        Some(("ws" | "http", rest)) => format!("http://{}", host(rest)),
+        Some(("wss" | "https", rest)) => format!("https://{}", host(rest)),
         _ => url.to_owned(),
     }
 }
@@ -181,7 +201,7 @@ mod tests {
     #[test]
     fn the_error_for_a_bad_address_shows_a_good_one() {
         assert!(client("http://127.0.0.1:7410/", None).is_ok());
-        for url in ["ftp://example.org", "ws://127.0.0.1:7410", "127.0.0.1:7410", "http://a b"] {
+        for url in ["ftp://example.org", "127.0.0.1:7410", "http://a b"] {
             let error = client(url, None).unwrap_err();
             assert!(error.to_string().contains("http://127.0.0.1:7410"), "{error}");
         }
@@ -199,6 +219,10 @@ mod tests {
         let socket = "ws://127.0.0.1:7410/v1/node/ws";
         assert_eq!(socket_url("http://127.0.0.1:7410/", NODE_SOCKET), socket);
         assert_eq!(socket_url(socket, NODE_SOCKET), socket);
+        assert_eq!(socket_url("ws://127.0.0.1:7410", NODE_SOCKET), socket);
+        assert_eq!(socket_url("ws://127.0.0.1:7410/v1/session/ws", NODE_SOCKET), socket);
+        assert_eq!(http_url(socket), "http://127.0.0.1:7410");
+        assert_eq!(http_url("wss://h/"), "https://h");
         assert_eq!(socket_url("https://h", NODE_SOCKET), "wss://h/v1/node/ws");
     }
 }

@@ -60,10 +60,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     slots: u16,
     /// Source language of the jobs [default: one for private use].
-    #[arg(long, default_value = SRC, hide_default_value = true)]
+    #[arg(long, visible_alias = "from", default_value = SRC, hide_default_value = true)]
     src: String,
     /// Target language of the jobs [default: one for private use].
-    #[arg(long, default_value = TGT, hide_default_value = true)]
+    #[arg(long, visible_alias = "to", default_value = TGT, hide_default_value = true)]
     tgt: String,
     #[command(flatten)]
     target: TargetArgs,

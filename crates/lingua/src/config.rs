@@ -1,21 +1,25 @@
 //! Configuration: defaults < file < environment < flags.
 //!
 //! Start at [`Config::load`]. Unknown keys are errors, so that a typo does not silently leave a
-//! default in force. `LINGUA_SERVER__LISTEN=…` sets `server.listen`.
+//! default in force; so are values out of range (`keys.rs`). `LINGUA_SERVER__LISTEN=…` sets
+//! `server.listen`.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Subcommand;
-use lingua_core::{Policy, Rules, SemanticRule, Tenant, Thresholds};
+use lingua_core::{InstanceId, Policy, Rules, SemanticRule, Tenant, Thresholds};
 use lingua_server::auth::{KnownToken, Role, TokenHash, Tokens};
 use lingua_server::limit::RateLimit;
 use lingua_server::tls::Tls;
 use serde::{Deserialize, Serialize};
 
+use crate::screen::print_text;
 use crate::store;
 
+mod hints;
+mod keys;
+mod print;
 mod session;
 mod variables;
 
@@ -123,6 +127,8 @@ pub(crate) struct SelectionConfig {
 #[serde(deny_unknown_fields)]
 pub(crate) struct PoolsConfig {
     pub(crate) semantic_rule: String,
+    pub(crate) generate: bool,
+    pub(crate) mixed: bool,
     pub(crate) min_nodes_per_pool: usize,
     pub(crate) max_pools: usize,
 }
@@ -170,7 +176,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads the defaults, the file and the environment, and checks the result.
+    /// Reads the defaults, the file and the environment.
     pub(crate) fn load(file: Option<&Path>) -> anyhow::Result<Self> {
         let defaults = config::File::from_str(DEFAULTS, config::FileFormat::Toml);
         let file = file.map(|file| config::File::from(file).format(config::FileFormat::Toml));
@@ -181,23 +187,63 @@ impl Config {
             .separator("__")
             .source(Some(sectioned))
             .try_parsing(true);
-        let loaded = config::Config::builder()
+        let bad = |error: config::ConfigError| {
+            BadConfig(format!("{error}; 'lingua config dump' lists all keys"))
+        };
+        let merged = config::Config::builder()
             .add_source(defaults)
             .add_source(Vec::from_iter(file))
             .add_source(environment)
             .build()
-            .and_then(config::Config::try_deserialize::<Self>)
-            .map_err(|error| BadConfig(format!("{error}; 'lingua config dump' lists all keys")))?;
-        loaded.rules()?;
-        loaded.policy()?;
-        loaded.tokens()?;
-        loaded.check_origins()?;
-        if loaded.store.url != store::EMBEDDED {
-            store::redis_options(&loaded)?;
+            .map_err(bad)?;
+        let unknown = hints::unknown_keys(&merged.cache);
+        if !unknown.is_empty() {
+            let lines = unknown.join("\n  ");
+            let all = "'lingua config dump' lists all keys";
+            return Err(BadConfig(format!("unknown keys:\n  {lines}\n{all}")).into());
         }
-        loaded.tls()?;
-        loaded.session.settings()?;
-        Ok(loaded)
+        Ok(merged.try_deserialize::<Self>().map_err(bad)?)
+    }
+
+    /// Refuses settings with which the program would not work.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let table = print::table_of(self)?;
+        let refused = keys::KEYS.iter().filter_map(|key| key.refuse(key.value(&table)?));
+        let mut wrong: Vec<String> = refused.collect();
+        let scheduler = &self.scheduler;
+        let interval_ms = scheduler.heartbeat_interval_ms;
+        for (name, ms) in [
+            ("heartbeat_stale_ms", scheduler.heartbeat_stale_ms),
+            ("run_lease_ms", scheduler.run_lease_ms),
+        ] {
+            if ms <= interval_ms {
+                wrong.push(format!(
+                    "scheduler.{name} is {ms}, which ends before the next heartbeat; give more \
+                     than scheduler.heartbeat_interval_ms ({interval_ms})"
+                ));
+            }
+        }
+        let listen = &self.server.listen;
+        if listen.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+            wrong.push(format!("server.listen is {listen:?}; use host:port, as in 127.0.0.1:7410"));
+        }
+        if let Some(id) = self.instance.id.as_deref()
+            && let Err(error) = InstanceId::new(id)
+        {
+            wrong.push(format!("instance.id is {id:?}: {error}"));
+        }
+        if !wrong.is_empty() {
+            return Err(BadConfig(wrong.join("\n  ")).into());
+        }
+        self.rules()?;
+        self.policy()?;
+        self.tokens()?;
+        self.check_origins()?;
+        if self.store.url != store::EMBEDDED {
+            store::redis_options(self)?;
+        }
+        self.tls()?;
+        Ok(())
     }
 
     pub(crate) fn rules(&self) -> Result<Rules, BadConfig> {
@@ -292,20 +338,23 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         config: Option<PathBuf>,
     },
+    /// Print the reference of all keys: default, values, meaning (Markdown).
+    Docs,
 }
 
 pub(crate) fn run(command: ConfigCommand) -> anyhow::Result<()> {
     for warning in ignored_variables() {
         eprintln!("lingua: {warning}");
     }
-    let (ConfigCommand::Check { config } | ConfigCommand::Dump { config }) = &command;
+    let (ConfigCommand::Check { config } | ConfigCommand::Dump { config }) = &command else {
+        print_text(&print::docs()?);
+        return Ok(());
+    };
     let loaded = Config::load(config.as_deref())?;
+    loaded.check()?;
     match command {
-        ConfigCommand::Check { .. } => println!("ok"),
-        ConfigCommand::Dump { .. } => {
-            let text = toml::to_string_pretty(&loaded).context("cannot write the configuration")?;
-            print!("{text}");
-        }
+        ConfigCommand::Dump { .. } => print_text(&print::dump(&loaded)?),
+        _ => print_text("ok\n"),
     }
     Ok(())
 }

@@ -144,7 +144,7 @@ async fn read_view(
     url: String,
     start: Instant,
 ) -> anyhow::Result<DemoView> {
-    let NodeList { nodes } = client.nodes().await?;
+    let NodeList { nodes, .. } = client.nodes().await?;
     let metrics = client.metrics().await?;
     let mut stats = stats.lock();
     let rate = stats.rate(Instant::now(), start.elapsed());

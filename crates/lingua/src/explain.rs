@@ -13,10 +13,10 @@ use crate::screen::{TextTable, cell, colours, number, or_dash, state};
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     /// Source language, or auto.
-    #[arg(long)]
+    #[arg(long, visible_alias = "from")]
     src: String,
     /// Target language.
-    #[arg(long)]
+    #[arg(long, visible_alias = "to")]
     tgt: String,
     /// The translation has to be spoken.
     #[arg(long)]

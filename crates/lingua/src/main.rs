@@ -23,6 +23,7 @@ mod explain;
 mod inspect;
 mod instances;
 mod jobs;
+mod metrics;
 mod node;
 mod nodes;
 mod pools;
@@ -68,6 +69,8 @@ enum Command {
     Drain(admin::NodeAdminArgs),
     /// Give a drained node jobs again.
     Resume(admin::NodeAdminArgs),
+    /// Take a node offline; its running jobs are retried on other nodes at once.
+    Offline(admin::NodeAdminArgs),
     /// Cancel a job.
     Cancel(admin::CancelArgs),
     /// Show why each node would or would not get a job now.
@@ -82,6 +85,9 @@ enum Command {
     /// Check or print the configuration.
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Print the reference of the metrics.
+    #[command(subcommand)]
+    Metrics(metrics::MetricsCommand),
     /// Print a script for command completion in a shell.
     Completions {
         /// The shell.
@@ -116,12 +122,14 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Instances(args) => block_on("off", instances::run(args)),
         Command::Drain(args) => block_on("off", admin::drain(args)),
         Command::Resume(args) => block_on("off", admin::resume(args)),
+        Command::Offline(args) => block_on("off", admin::offline(args)),
         Command::Cancel(args) => block_on("off", admin::cancel(args)),
         Command::Explain(args) => block_on("off", explain::run(args)),
         Command::Inspect(args) => block_on("off", inspect::run(args)),
         Command::Bench(args) => block_on("error", bench::run(args)),
         Command::Token(command) => token::run(command),
         Command::Config(command) => config::run(command),
+        Command::Metrics(command) => metrics::run(command),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "lingua", &mut script);

@@ -14,6 +14,9 @@ use crate::screen::{print_line, print_over};
 use crate::serve::stop_signal;
 use crate::simulated::{SimulatedHandler, StopSwitch};
 
+/// How often to look at the nodes.
+const TICK: Duration = Duration::from_millis(200);
+
 /// How long running jobs may go on after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -93,12 +96,27 @@ pub(crate) async fn run(args: NodeArgs) -> anyhow::Result<()> {
         nodes.spawn(node.run(stop.wait()));
     }
     let is_terminal = std::io::stdout().is_terminal();
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let url = args.scheduler.node_url();
+    let mut connected = 0;
+    let mut tick = tokio::time::interval(TICK);
     let ended = loop {
         tokio::select! {
             () = stop_signal() => break Ok(()),
             Some(ended) = nodes.join_next() => break outcome(ended),
-            _ = tick.tick(), if is_terminal => print_over(&NodeCounts::of(&all).line()),
+            _ = tick.tick() => {
+                let counts = NodeCounts::of(&all);
+                if counts.connected != connected {
+                    connected = counts.connected;
+                    let line = format!("{connected} of {} connected to {url}", all.len());
+                    match is_terminal {
+                        true => print_over(&(line + "\n")),
+                        false => print_line(line),
+                    }
+                }
+                if is_terminal {
+                    print_over(&counts.line());
+                }
+            }
         }
     };
     stop.trigger();

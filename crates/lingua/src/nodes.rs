@@ -6,14 +6,17 @@ use lingua_wire::view::{LoadView, NodeList, NodeView};
 
 use crate::api::{ListArgs, ListCommand};
 use crate::screen::{
-    self, TextTable, ago, cell, colours, field_list, number, or_dash, words, yes_no,
+    self, TextTable, ago, cell, colours, field_list, number, or_dash, stale_note, words, yes_no,
 };
 use crate::serve::wall_ms;
 
 pub(crate) async fn run(ListArgs { command, target }: ListArgs<NodeId>) -> anyhow::Result<()> {
     match command {
         None | Some(ListCommand::Ls) => {
-            let text = |list: &NodeList| table(&list.nodes, wall_ms(), colours());
+            let text = |list: &NodeList| {
+                let note = stale_note(list.as_of_ms, wall_ms());
+                table(&list.nodes, wall_ms(), colours()) + &note
+            };
             target.show("/v1/nodes", text).await
         }
         Some(ListCommand::Show { id }) => {
@@ -69,12 +72,13 @@ fn show(node: &NodeView, now_ms: u64) -> String {
         ("speaks", words(tts_languages.iter().flatten())),
         ("translates", pairs),
         ("exact pools", node.pairs.to_string()),
+        ("pools", words(node.pools.iter().flatten())),
         ("services", services(node.services)),
         ("public jobs", yes_no(node.accept_public_jobs).to_owned()),
         ("epoch", node.epoch.to_string()),
         ("cell / slot", format!("{} / {}", node.cell, node.slot)),
         ("version", or_dash(node.version.as_ref())),
-    ])
+    ]) + &stale_note(node.as_of_ms, now_ms)
 }
 
 fn load(load: LoadView) -> String {

@@ -1,20 +1,31 @@
 //! `lingua pools`: the language pairs that nodes serve, and their free slots.
 
-use lingua_wire::view::{PoolList, PoolView};
+use lingua_wire::view::{PoolCell, PoolList, PoolView};
 
 use crate::api::{ListArgs, ListCommand};
-use crate::screen::{TextTable, cell, colours, field_list, number, words};
+use crate::screen::{TextTable, cell, colours, field_list, number, stale_note, words};
+use crate::serve::wall_ms;
 
 pub(crate) async fn run(ListArgs { command, target }: ListArgs<String>) -> anyhow::Result<()> {
     match command {
         None | Some(ListCommand::Ls) => {
-            target.show("/v1/pools", |list: &PoolList| table(&list.pools, colours())).await
+            target.show("/v1/pools", |list: &PoolList| list_text(list, colours())).await
         }
         Some(ListCommand::Show { id }) => {
             let pair = lingua_wire::lang::pool("pool", &id)?;
             target.show(&format!("/v1/pools/{pair}"), show).await
         }
     }
+}
+
+fn list_text(list: &PoolList, colours: bool) -> String {
+    let mut text = table(&list.pools, colours);
+    if list.left_out > 0 {
+        let left_out = list.left_out;
+        text += &format!("\n{left_out} more are left out: see pools.max_pools and ");
+        text += "pools.min_nodes_per_pool; their jobs are served all the same.";
+    }
+    text + &stale_note(list.as_of_ms, wall_ms())
 }
 
 fn table(pools: &[PoolView], colours: bool) -> String {
@@ -32,8 +43,18 @@ fn show(pool: &PoolView) -> String {
         ("nodes", pool.nodes.to_string()),
         ("ready", pool.ready.to_string()),
         ("free / slots", format!("{} / {}", pool.free, pool.slots)),
+        ("cells", cells(pool.cells.iter().flatten())),
         ("node ids", words(pool.node_ids.iter().flatten())),
-    ])
+    ]) + &stale_note(pool.as_of_ms, wall_ms())
+}
+
+/// Each cell with its ready nodes and free slots.
+fn cells<'a>(cells: impl Iterator<Item = &'a PoolCell>) -> String {
+    let text = |c: &PoolCell| {
+        let PoolCell { cell, nodes, ready, free, slots } = c;
+        format!("c{cell}: {ready} of {nodes} nodes ready, {free} of {slots} slots free")
+    };
+    cells.map(text).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

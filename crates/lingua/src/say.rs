@@ -43,10 +43,10 @@ pub(crate) struct SayArgs {
     #[arg(long)]
     text: Vec<String>,
     /// The spoken language, or `auto`.
-    #[arg(long, value_name = "LANG")]
+    #[arg(long, visible_alias = "src", value_name = "LANG")]
     from: String,
     /// The language of the translation.
-    #[arg(long, value_name = "LANG")]
+    #[arg(long, visible_alias = "tgt", value_name = "LANG")]
     to: String,
     /// Save the translated speech here.
     #[arg(long, value_name = "OUT.wav")]
@@ -183,8 +183,16 @@ impl Printer {
     }
 
     fn timings(&self) -> String {
-        let headings =
-            ["SEGMENT", ">SPEECH", ">DELAY", ">QUEUE", ">DISPATCH", ">ACK", ">RUN", ">TOTAL"];
+        let headings = [
+            "SEGMENT",
+            ">SPEECH MS",
+            ">DELAY MS",
+            ">QUEUE MS",
+            ">DISPATCH MS",
+            ">ACK MS",
+            ">RUN MS",
+            ">TOTAL MS",
+        ];
         let mut sheet = TextTable::new(&headings, colours());
         for result in &self.results {
             let (timings, job) = (&result.timings, &result.timings.job);

@@ -143,6 +143,12 @@ pub(crate) fn ago(then_ms: u64, now_ms: u64) -> String {
     format!("{} ago", age(now_ms.saturating_sub(then_ms)))
 }
 
+/// A line that says so if the scheduler showed what it saw last, while its store was away.
+pub(crate) fn stale_note(as_of_ms: Option<u64>, now_ms: u64) -> String {
+    let seen = as_of_ms.map(|then_ms| ago(then_ms, now_ms));
+    seen.map_or(String::new(), |seen| format!("\n(The store does not answer; seen {seen}.)"))
+}
+
 pub(crate) fn or_dash<T: Display>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }

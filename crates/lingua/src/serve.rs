@@ -2,12 +2,15 @@
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::Args;
 use lingua_core::InstanceId;
 use lingua_engine::options::{Bounds, EngineOptions, PoolOptions, Times};
+use lingua_engine::service::NameTaken;
 use lingua_engine::{EngineService, TokioTimer};
 use lingua_server::{Server, ServerOptions};
 use lingua_store::Store;
@@ -52,6 +55,7 @@ impl ServeArgs {
         config.store.url = self.store.unwrap_or(config.store.url);
         config.store.data_dir = self.data_dir.or(config.store.data_dir);
         config.instance.id = self.instance_id.or(config.instance.id);
+        config.check()?;
         Ok(config)
     }
 }
@@ -62,8 +66,10 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     for warning in crate::config::ignored_variables() {
         tracing::warn!("{warning}");
     }
+    let is_tls = config.server.tls_cert.is_some();
     runtime(config.server.threads)?.block_on(serve(config, stop_signal(), |address| {
-        tracing::info!(%address, "listening");
+        let scheme = if is_tls { "https" } else { "http" };
+        tracing::info!(%address, url = %format!("{scheme}://{address}"), "listening");
     }))
 }
 
@@ -126,7 +132,18 @@ async fn serve_on<S: Store>(
             "tokens are sent without encryption: set server.tls_cert and server.tls_key"
         );
     }
-    let server = Server::new(service.handle(), server_options, registry);
+    service.claim_name().await?;
+    let handle = service.handle();
+    let server = Server::new(handle.clone(), server_options, registry);
+    let name_taken = NameTaken { instance: handle.options().instance.clone() };
+    let (lost, name_was_lost) = (Arc::new(AtomicBool::new(false)), handle);
+    let is_lost = Arc::clone(&lost);
+    let stop = async move {
+        tokio::select! {
+            () = stop => {}
+            () = name_was_lost.name_lost() => is_lost.store(true, Ordering::Relaxed),
+        }
+    };
 
     // Jobs end first, then connections, so that clients get their replies.
     let (jobs_ended, ended) = oneshot::channel::<()>();
@@ -137,6 +154,9 @@ async fn serve_on<S: Store>(
     listening(address);
     server.serve(listener, async { drop(ended.await) }).await?;
     engine.await.context("the engine failed")?;
+    if lost.load(Ordering::Relaxed) {
+        return Err(name_taken.into());
+    }
     tracing::info!("stopped");
     Ok(())
 }
@@ -197,6 +217,8 @@ fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOpti
         ..options.bounds
     };
     options.pools = PoolOptions {
+        generate: config.pools.generate,
+        mixed: config.pools.mixed,
         min_nodes_per_pool: config.pools.min_nodes_per_pool,
         max_pools: config.pools.max_pools,
     };
@@ -227,7 +249,7 @@ fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
         store_kind: store::kind_name(&config.store.url).to_owned(),
         rate_limit: config.rate_limit(),
         tls: config.tls()?,
-        session: config.session.settings()?,
+        session: config.session.settings(),
         ..ServerOptions::default()
     })
 }

@@ -26,8 +26,11 @@ const FAILURE_REASON: &str = "SIMULATED_FAILURE";
 /// A streaming node sends a partial text after this much audio: half a second at 16 kHz.
 const PARTIAL_BYTES: usize = 16_000;
 
-/// Length of the synthesised speech: a quarter of a second of silence.
-const TTS_BYTES: usize = 8_000;
+/// The synthesised speech: a tone of a quarter of a second.
+const TTS_RATE: u32 = 16_000;
+const TTS_SAMPLES: u32 = 4_000;
+const TTS_HERTZ: f64 = 440.0;
+const TTS_VOLUME: f64 = 8_000.0;
 
 /// How long nodes may take to be registered, and how often to look.
 const REGISTERED_MAX: Duration = Duration::from_secs(10);
@@ -81,11 +84,22 @@ impl Handler for SimulatedHandler {
             (None, None) => "some speech".to_owned(),
         };
         let output = Output::translated(format!("[{}] {source}", job.tgt_lang)).with_asr(source);
-        Ok(match job.options.require_tts && audio_bytes > 0 {
-            true => output.with_speech(Sound::pcm16(16_000, vec![0; TTS_BYTES])),
+        Ok(match job.options.require_tts {
+            true => output.with_speech(Sound::pcm16(TTS_RATE, tone())),
             false => output,
         })
     }
+}
+
+/// A tone that rises and falls, so that it begins and ends without a click.
+fn tone() -> Vec<u8> {
+    let sample = |n: u32| {
+        let seconds = f64::from(n) / f64::from(TTS_RATE);
+        let fade = (std::f64::consts::PI * f64::from(n) / f64::from(TTS_SAMPLES)).sin();
+        let wave = (std::f64::consts::TAU * TTS_HERTZ * seconds).sin();
+        (TTS_VOLUME * fade * wave) as i16
+    };
+    (0..TTS_SAMPLES).flat_map(|n| sample(n).to_le_bytes()).collect()
 }
 
 /// Reads the audio stream, and sends a partial text now and then.
@@ -150,7 +164,7 @@ pub(crate) async fn until_registered(
 ) -> anyhow::Result<()> {
     let waiting = async {
         loop {
-            let NodeList { nodes } = client.nodes().await?;
+            let NodeList { nodes, .. } = client.nodes().await?;
             let ready = nodes.iter().filter(|node| node.fresh && is_ours(node.node_id.as_str()));
             if ready.count() >= count {
                 return Ok(());

@@ -31,6 +31,15 @@ pub(crate) fn kind_name(url: &str) -> &'static str {
     }
 }
 
+/// The URL of a store as it may be shown. A URL that cannot be read may have a password anywhere.
+pub(crate) fn without_password(url: &str) -> String {
+    match url.parse::<StoreUrl>() {
+        _ if url == EMBEDDED => url.to_owned(),
+        Ok(url) => url.to_string(),
+        Err(_) => "unreadable".to_owned(),
+    }
+}
+
 pub(crate) fn embedded(config: &Config, timer: TokioTimer) -> anyhow::Result<Embedded<TokioTimer>> {
     let mut limits =
         StoreLimits { open_jobs_max: config.scheduler.open_jobs_max, ..StoreLimits::default() };

@@ -6,7 +6,7 @@ use lingua_server::auth::{TokenHash, new_token};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token and print its entry for the configuration.
+    /// Make a token: its entry for the configuration goes to stdout, the secret to stderr.
     New {
         /// What the token allows.
         #[arg(long, value_parser = ["node", "client", "admin"])]
@@ -24,12 +24,12 @@ pub(crate) fn run(command: TokenCommand) -> anyhow::Result<()> {
     let TokenCommand::New { role, name, tenant } = command;
     let token = new_token();
     let hash = TokenHash::of(&token);
-    println!("{token}");
-    eprintln!("\nThe token is shown only once. Add its hash to the configuration:\n");
-    eprintln!("[[auth.tokens]]\nname = {name:?}\nrole = \"{role}\"");
-    if let Some(tenant) = tenant {
-        eprintln!("tenant = \"{tenant}\"");
-    }
-    eprintln!("sha256 = \"{hash}\"");
+    let tenant = tenant.map_or(String::new(), |tenant| format!("tenant = \"{tenant}\"\n"));
+    // What `>> lingua.toml` stores must be the entry, and not the secret.
+    println!("\n[[auth.tokens]]\nname = {name:?}\nrole = \"{role}\"\n{tenant}sha256 = \"{hash}\"");
+    eprintln!(
+        "\nThe entry above goes into the configuration: `lingua token new … >> lingua.toml`."
+    );
+    eprintln!("This is the token for LINGUA_TOKEN or --token. It is shown only once:\n\n{token}");
     Ok(())
 }

@@ -280,6 +280,9 @@ impl<S: Store, T: Timer> Engine<S, T> {
             fresh_ms: self.options.times.stale_ms,
             lease_ms: self.options.times.run_lease_ms,
         };
+        if let Some(load) = request.load {
+            self.metrics.count_overload(load, self.options.rules.thresholds);
+        }
         let (drain, unknown) = match timed!(self, "heartbeat", self.store.heartbeat(request))? {
             HeartbeatReply::Accepted { drain, unknown } => (drain, unknown),
             HeartbeatReply::Reregister => return Err(NodeError::NotRegistered),

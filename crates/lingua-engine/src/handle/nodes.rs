@@ -20,6 +20,9 @@ use crate::node::{Assignment, LocalNode, Outbox, RegisteredNode, ToNode};
 use crate::state::timed;
 use crate::{Engine, NodeError, Timer};
 
+/// A fleet is told to send at most so many heartbeats in a second.
+const HEARTBEATS_PER_SECOND_MAX: u64 = 1000;
+
 /// A node that connects.
 #[derive(Debug, Clone)]
 pub struct NodeRegistration {
@@ -83,6 +86,15 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(self.registered_node(place, &profile))
     }
 
+    /// The interval that a node is told: longer in a large fleet, so that heartbeats stay below
+    /// [`HEARTBEATS_PER_SECOND_MAX`], but never so long that a single lost one makes it stale.
+    fn heartbeat_ms(&self) -> u64 {
+        let nodes = self.pools().map_or(0, |table| table.nodes_alive());
+        let (least_ms, stale_ms) = (self.options.times.heartbeat_ms, self.options.times.stale_ms);
+        let spread_ms = nodes * 1000 / HEARTBEATS_PER_SECOND_MAX;
+        spread_ms.min(stale_ms / 2).max(least_ms)
+    }
+
     /// Gives a node its place, with a new epoch.
     pub(super) async fn assign(
         &self,
@@ -119,7 +131,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
 
     pub(super) fn registered_node(&self, place: Place, profile: &Profile) -> RegisteredNode {
         let pairs = profile.capabilities().pair_count(self.options.rules.semantic);
-        RegisteredNode { place, pairs, heartbeat_ms: self.options.times.heartbeat_ms }
+        RegisteredNode { place, pairs, heartbeat_ms: self.heartbeat_ms() }
     }
 
     /// Registers a node in the store; gives what is known there of its speed.

@@ -6,11 +6,21 @@ use lingua_core::{InstanceId, LangPair, Needs, NodeId, NodeState, Term};
 use lingua_store::Store;
 use lingua_store::contract::{CellRecord, InstanceRecord, NodeRecord};
 
+use crate::last_seen::{SeenInstances, SeenNodes};
 use crate::table::PoolTable;
 use crate::{Engine, SubmitError, Timer};
 
 /// Most cells that are searched for a node that serves a pair.
 const SEARCHED_CELLS_MAX: usize = 32;
+
+/// Something as it is now, or as it was seen last while the store does not answer.
+#[derive(Debug, Clone)]
+pub struct Known<V> {
+    /// When it was seen, if the store does not answer now.
+    pub stale_since_ms: Option<u64>,
+    /// What is known.
+    pub value: V,
+}
 
 /// The instances and their leader.
 #[derive(Debug, Clone)]
@@ -36,15 +46,35 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 
     /// All registered nodes, and the store's time.
-    pub async fn nodes(&self) -> Result<(u64, Vec<NodeRecord>), SubmitError> {
-        let cells = self.cells().await?;
-        let now_ms = cells.first().map_or(self.now_ms(), |cell| cell.now_ms);
-        Ok((now_ms, cells.into_iter().flat_map(|cell| cell.nodes).collect()))
+    pub async fn nodes(&self) -> Result<Arc<SeenNodes>, SubmitError> {
+        Ok(self.read_nodes().await?)
     }
 
-    /// One node, and the store's time; `None` if it is not registered.
-    pub async fn node(&self, node: &NodeId) -> Result<Option<(u64, NodeRecord)>, SubmitError> {
-        Ok(self.timed_record_of(node).await?)
+    /// All registered nodes, or those that were seen last if the store does not answer.
+    pub async fn known_nodes(&self) -> Result<Known<Arc<SeenNodes>>, SubmitError> {
+        match self.read_nodes().await {
+            Ok(seen) => Ok(Known { stale_since_ms: None, value: seen }),
+            Err(error) => match self.last_seen.nodes() {
+                Some(seen) => Ok(Known { stale_since_ms: Some(seen.as_of_ms), value: seen }),
+                None => Err(error.into()),
+            },
+        }
+    }
+
+    /// One node and the store's time, as last seen if the store does not answer; `None` if it is
+    /// not registered.
+    pub async fn node(
+        &self,
+        node: &NodeId,
+    ) -> Result<Known<Option<(u64, NodeRecord)>>, SubmitError> {
+        let error = match self.timed_record_of(node).await {
+            Ok(value) => return Ok(Known { stale_since_ms: None, value }),
+            Err(error) => error,
+        };
+        let seen = self.last_seen.nodes().ok_or(error)?;
+        let found = seen.nodes.iter().find(|known| known.node == *node).cloned();
+        let value = found.map(|found| (seen.as_of_ms, found));
+        Ok(Known { stale_since_ms: Some(seen.as_of_ms), value })
     }
 
     pub(super) async fn timed_record_of(
@@ -84,11 +114,29 @@ impl<S: Store, T: Timer> Engine<S, T> {
         self.table.lock().clone()
     }
 
-    /// The instances and their leader.
-    pub async fn cluster(&self) -> Result<Cluster, SubmitError> {
-        let instances = self.store.instances().await?;
-        let table = self.store.table().await?.map(|table| (table.version, table.term));
-        let leader = self.pools().map(|table| table.generated_by.clone());
-        Ok(Cluster { instance: self.options.instance.clone(), instances, table, leader })
+    /// The instances and their leader, as last seen if the store does not answer.
+    pub async fn cluster(&self) -> Known<Cluster> {
+        let (instance, shown) = (self.options.instance.clone(), self.pools());
+        let leader = shown.as_ref().map(|table| table.generated_by.clone());
+        let asked = async { Ok((self.store.instances().await?, self.store.table().await?)) };
+        let asked: lingua_store::Result<_> = asked.await;
+        match asked {
+            Ok((instances, table)) => {
+                let table = table.map(|table| (table.version, table.term));
+                let value = Cluster { instance, instances, table, leader };
+                Known { stale_since_ms: None, value }
+            }
+            Err(_) => {
+                let SeenInstances { as_of_ms, instances } = self.last_seen.instances();
+                let table = shown.map(|table| (table.version, Term(table.term)));
+                let value = Cluster { instance, instances, table, leader };
+                Known { stale_since_ms: Some(as_of_ms), value }
+            }
+        }
+    }
+
+    /// When the store last answered, if it does not answer now.
+    pub fn store_away_since_ms(&self) -> Option<u64> {
+        (self.metrics.store_up.get() == 0).then(|| self.last_seen.instances().as_of_ms)
     }
 }

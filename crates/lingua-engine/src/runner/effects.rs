@@ -41,12 +41,25 @@ impl<S: Store, T: Timer> Runner<S, T> {
         effects
     }
 
+    /// Logs why the job failed; its id is in the span.
+    fn log_failed(&self, reason: &'static str) {
+        let Some(left_out) = self.engine.refused_log.admit(reason, self.engine.now_ms()) else {
+            return;
+        };
+        let (pair, attempt_id) = (self.spec.pair, self.machine.stage().attempt.0);
+        let node_id = self.machine.grant().map(|grant| grant.node.as_str());
+        let detail = self.end.detail.as_deref();
+        tracing::info!(reason, detail, %pair, node_id, attempt_id, left_out, "the job failed");
+    }
+
     /// Notes what belongs into the job's record, before that is written.
     fn note(&mut self, effect: &Effect) {
         match effect {
             Effect::Fail(failure) => {
                 let detail = self.end.detail.take();
                 self.end.fail(*failure, detail);
+                self.engine.metrics.jobs_failed.count(failure.code());
+                self.log_failed(failure.code());
             }
             Effect::ConfirmCancel => self.end.detail = Some("cancelled".to_owned()),
             Effect::Retry { cause } => self.note_retry(*cause),

@@ -333,11 +333,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    /// Clients can ask for any pair: only pairs of the pool table get a label of their own.
+    /// Clients can ask for any pair: only pairs that the pool table knows get a label of their own.
     fn count_empty_pool(&self) {
         let pair = self.spec.pair.to_string();
         let table = self.engine.table.lock().clone();
-        let known = table.is_some_and(|table| table.pools.iter().any(|pool| pool.pair == pair));
+        let known = table.is_some_and(|table| table.knows(&pair));
         let label = if known { pair } else { "other".to_owned() };
         self.engine.metrics.pool_empty.get_or_create(&vec![("pair", label)]).inc();
     }

@@ -172,10 +172,10 @@ async fn a_node_that_stays_away_is_forgotten_after_an_hour() {
     let node = Node::works(&world, "a", 1, 10).await;
     node.falls_silent();
     tokio::time::sleep(Duration::from_secs(3_000)).await;
-    assert_eq!(world.engine.nodes().await.unwrap().1.len(), 1, "people still see it");
+    assert_eq!(world.engine.nodes().await.unwrap().nodes.len(), 1, "people still see it");
     assert_eq!(error_of(&world.translate(job(1, "zh:en")).await), "NO_CAPABLE_NODE");
     tokio::time::sleep(Duration::from_secs(700)).await;
-    assert!(world.engine.nodes().await.unwrap().1.is_empty());
+    assert!(world.engine.nodes().await.unwrap().nodes.is_empty());
     assert_eq!(world.engine.connected_nodes(), 0);
 }
 
@@ -199,7 +199,7 @@ async fn turns_of_a_session_spread_over_nodes() {
 async fn a_degraded_node_that_changes_what_it_can_do_stays_degraded() {
     let world = World::new();
     let node = Node::works(&world, "a", 1, 10).await;
-    let state = async || world.engine.node(&node.id).await.unwrap().expect("known").1.state;
+    let state = async || world.engine.node(&node.id).await.unwrap().value.expect("known").1.state;
     let degraded = NodeHeartbeat { health: Some(Health::Degraded), ..beat(&node) };
     world.engine.heartbeat(degraded).await.unwrap();
     assert_eq!(state().await, NodeState::Degraded);

@@ -27,7 +27,7 @@ async fn the_pool_table_follows_the_nodes_within_a_second() {
     tokio::time::sleep(Duration::from_millis(1_000)).await;
     let table = world.engine.pools().expect("a table");
     assert!(table.pools.iter().all(|pool| pool.pair != "ja:en"));
-    let cluster = world.engine.cluster().await.unwrap();
+    let cluster = world.engine.cluster().await.value;
     assert_eq!(cluster.leader.as_deref(), Some("instance-1"));
     assert_eq!(cluster.instances.len(), 1);
     assert!(cluster.table.is_some_and(|(version, _)| version >= 2));

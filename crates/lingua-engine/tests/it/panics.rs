@@ -71,7 +71,7 @@ async fn a_runner_that_panics_fails_its_job_and_releases_the_slot() {
         assert_eq!(error_of(&status), "INTERNAL");
         tokio::task::yield_now().await;
         assert_eq!(engine.open_jobs(), 0, "it is no longer a live job");
-        let (_, nodes) = engine.nodes().await.unwrap();
+        let nodes = &engine.nodes().await.unwrap().nodes;
         assert!(nodes.iter().all(|node| node.used == 0), "its slot is free");
         if is_sent {
             assert!(matches!(inbox.recv().await, Some(ToNode::Cancel { .. })));

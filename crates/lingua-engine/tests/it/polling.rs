@@ -65,7 +65,7 @@ async fn a_change_of_capabilities_at_another_instance_keeps_everything_else() {
     let node = register(&two, "n", Health::Degraded).await;
     let record = |world: &World| {
         let (engine, node) = (world.engine.clone(), node.clone());
-        async move { engine.node(&node).await.expect("a reply").expect("the node").1 }
+        async move { engine.node(&node).await.expect("a reply").value.expect("the node").1 }
     };
     let before = record(&one).await;
     let japanese = profile("ja en", 2);

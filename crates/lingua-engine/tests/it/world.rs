@@ -94,7 +94,7 @@ impl World {
     }
 
     pub(crate) async fn used(&self) -> u32 {
-        let (_, nodes) = self.engine.nodes().await.expect("nodes");
+        let nodes = &self.engine.nodes().await.expect("nodes").nodes;
         nodes.iter().map(|node| u32::from(node.used)).sum()
     }
 }

@@ -96,7 +96,10 @@ impl Transport {
         let response =
             self.http.request(request).await.map_err(|error| match tls::distrust(&error) {
                 Some(detail) => ClientError::Untrusted { url: self.base_url.clone(), detail },
-                None => self.unreachable(innermost(&error)),
+                None => match tls::mix_up(&error, self.base_url.starts_with("https:")) {
+                    Some(advice) => self.unreachable(advice.to_owned()),
+                    None => self.unreachable(innermost(&error)),
+                },
             })?;
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;

@@ -17,6 +17,7 @@ use lingua_wire::{ErrorCode, RequestError, parse};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::app::{App, Shared};
 use crate::convert;
@@ -26,37 +27,74 @@ use crate::request::BodyBytes;
 /// How long a long poll waits if the node does not say.
 const POLL_MS: u64 = 30_000;
 
-/// Checks a `register` message and logs the first steps of the registration.
-pub(crate) fn read_registration(
-    register: Register,
-    outbox: Outbox,
-) -> Result<NodeRegistration, ApiError> {
-    let RegisterParts { node, profile, health, version, running } = register.into_parts()?;
-    tracing::info!(step = "register_start", "a node registers");
-    let is_named = node.is_some();
-    let node = node.unwrap_or_else(new_node_id);
-    tracing::info!(step = "register_id_generated", node_id = %node, "node has its id");
-    let caps = profile.capabilities();
-    tracing::info!(
-        step = "register_langs_validated",
-        node_id = %node,
-        asr = ?caps.asr().as_slice(),
-        semantic = ?caps.semantic().as_slice(),
-        tts = ?caps.tts().as_slice(),
-        "languages are valid"
-    );
-    tracing::info!(step = "register_store_write", node_id = %node, "writing to the store");
-    let (profile, version) = (Arc::new(profile), version.map(Into::into));
-    let running = running.into_iter().map(convert::lease_key).collect();
-    Ok(NodeRegistration { node, is_named, profile, health, version, running, outbox })
+/// A registration on its way, for the log: one line when it is complete or refused, with the time
+/// of each step; the steps themselves at DEBUG.
+pub(crate) struct RegistrationLog {
+    started: Instant,
+    checked_ms: u64,
+    node: Option<NodeId>,
 }
 
-/// Logs the last steps of a registration.
-pub(crate) fn log_registered(node: &NodeId, registered: &RegisteredNode) {
-    tracing::info!(step = "register_store_success", node_id = %node, "written to the store");
-    tracing::info!(step = "register_connection_registered", node_id = %node, "node is reachable");
-    let (epoch, pairs) = (registered.place.epoch.0, registered.pairs);
-    tracing::info!(step = "register_complete", node_id = %node, epoch, pairs, "registered");
+impl RegistrationLog {
+    pub(crate) fn start() -> Self {
+        Self { started: Instant::now(), checked_ms: 0, node: None }
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// Checks a `register` message.
+    pub(crate) fn check(
+        &mut self,
+        register: Register,
+        outbox: Outbox,
+    ) -> Result<NodeRegistration, ApiError> {
+        tracing::debug!(step = "register_start", "a node registers");
+        self.node.clone_from(&register.node_id);
+        let RegisterParts { node, profile, health, version, running } = register.into_parts()?;
+        let is_named = node.is_some();
+        let node = node.unwrap_or_else(new_node_id);
+        tracing::debug!(step = "register_id_generated", node_id = %node, "node has its id");
+        let caps = profile.capabilities();
+        tracing::debug!(
+            step = "register_langs_validated",
+            node_id = %node,
+            asr = ?caps.asr().as_slice(),
+            semantic = ?caps.semantic().as_slice(),
+            tts = ?caps.tts().as_slice(),
+            "languages are valid"
+        );
+        tracing::debug!(step = "register_store_write", node_id = %node, "writing to the store");
+        self.checked_ms = self.elapsed_ms();
+        self.node = Some(node.clone());
+        let (profile, version) = (Arc::new(profile), version.map(Into::into));
+        let running = running.into_iter().map(convert::lease_key).collect();
+        Ok(NodeRegistration { node, is_named, profile, health, version, running, outbox })
+    }
+
+    /// The node is in the store and can be reached.
+    pub(crate) fn complete(&self, node: &NodeId, registered: &RegisteredNode) {
+        tracing::debug!(step = "register_store_success", node_id = %node, "written to the store");
+        let step = "register_connection_registered";
+        tracing::debug!(step, node_id = %node, "node is reachable");
+        let (epoch, pairs) = (registered.place.epoch.0, registered.pairs);
+        let (checked_ms, elapsed_ms) = (self.checked_ms, self.elapsed_ms());
+        let stored_ms = elapsed_ms - checked_ms;
+        let step = "register_complete";
+        tracing::info!(
+            step, node_id = %node, epoch, pairs, checked_ms, stored_ms, elapsed_ms, "registered"
+        );
+    }
+
+    /// The registration was refused.
+    pub(crate) fn refused<S: Store, T: Timer>(&self, app: &App<S, T>, error: &ApiError) {
+        let reason = error.code().as_str();
+        let Some(left_out) = app.refused_log.admit(reason, app.engine.now_ms()) else { return };
+        let node_id = self.node.as_ref().map(NodeId::as_str);
+        let (step, detail) = ("register_refused", error.detail());
+        tracing::info!(step, reason, detail, node_id, left_out, "the registration was refused");
+    }
 }
 
 /// `node-` and eight hexadecimal digits.
@@ -72,20 +110,30 @@ pub(crate) fn node_id(text: &str) -> Result<NodeId, ApiError> {
 
 /// `POST /v1/node/register`
 pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+    let mut log = RegistrationLog::start();
+    let registered = register_polling(&app, &body.0, &mut log).await;
+    registered.inspect_err(|error| log.refused(&app, error)).map(|registered| json(&registered))
+}
+
+async fn register_polling<S: Store, T: Timer>(
+    app: &App<S, T>,
+    body: &[u8],
+    log: &mut RegistrationLog,
+) -> Result<RegisterResponse, ApiError> {
     // The engine makes an outbox of its own.
     let (outbox, _) = mpsc::channel(1);
-    let registration = read_registration(parse(&body.0)?, outbox)?;
+    let registration = log.check(parse(body)?, outbox)?;
     let (node, health) = (registration.node.clone(), registration.health);
     let registered = app.engine.register_polling(registration).await?;
-    log_registered(&node, &registered);
-    Ok(json(&RegisterResponse {
+    log.complete(&node, &registered);
+    Ok(RegisterResponse {
         ok: true,
         node_id: node,
         epoch: registered.place.epoch,
         status: NodeState::of(health, false),
         pairs: registered.pairs as u64,
         heartbeat_interval_ms: registered.heartbeat_ms,
-    }))
+    })
 }
 
 /// `POST /v1/node/heartbeat`

@@ -10,15 +10,18 @@ use futures_util::StreamExt;
 use lingua_core::{InstanceId, LangPair, Needs, NodeId, NodeState, Term};
 use lingua_engine::Timer;
 use lingua_engine::events::EngineEvent;
+use lingua_engine::handle::Known;
 use lingua_engine::table::Pool;
 use lingua_store::Store;
 use lingua_store::contract::NodeRecord;
 use lingua_wire::client::Dispatch;
 use lingua_wire::view::{
     ClusterView, ExplainResponse, ExplainedNode, InstanceView, JobUpdate, JobUpdateKind,
-    LeaderUpdate, NodeList, NodeUpdate, PoolList, PoolUpdate, PoolView, StoreView,
+    LeaderUpdate, NodeList, NodeUpdate, NodeView, PoolCell, PoolList, PoolUpdate, PoolView,
+    StoreView,
 };
 use lingua_wire::{ErrorCode, Message, parse, to_json};
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use serde::Serialize;
 use tokio_stream::wrappers::BroadcastStream;
 
@@ -42,10 +45,11 @@ fn free_slots(node: &NodeRecord) -> u64 {
 
 /// `GET /v1/nodes`
 pub(crate) async fn nodes<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
-    let (now_ms, nodes) = app.engine.nodes().await?;
+    let Known { stale_since_ms: as_of_ms, value: seen } = app.engine.known_nodes().await?;
     let rule = app.engine.options().rules.semantic;
-    let nodes = nodes.iter().map(|node| convert::node_view(node, now_ms, rule)).collect();
-    Ok(json(&NodeList { nodes }))
+    let view = |node| convert::node_view(node, seen.as_of_ms, rule);
+    let nodes = seen.nodes.iter().map(view).collect();
+    Ok(json(&NodeList { nodes, stale: as_of_ms.is_some(), as_of_ms }))
 }
 
 /// `GET /v1/nodes/{id}`
@@ -55,10 +59,14 @@ pub(crate) async fn node<S: Store, T: Timer>(
 ) -> HttpReply {
     let id = node_id(&id)?;
     let rule = app.engine.options().rules.semantic;
-    match app.engine.node(&id).await? {
-        Some((now_ms, node)) => Ok(json(&convert::node_view(&node, now_ms, rule))),
-        None => Err(no_such_node(&id)),
-    }
+    let Known { stale_since_ms: as_of_ms, value } = app.engine.node(&id).await?;
+    let (now_ms, node) = value.ok_or_else(|| no_such_node(&id))?;
+    Ok(json(&NodeView {
+        pools: Some(convert::pools_of(&node, rule)),
+        stale: as_of_ms.is_some(),
+        as_of_ms,
+        ..convert::node_view(&node, now_ms, rule)
+    }))
 }
 
 /// `POST /v1/nodes/{id}/drain`
@@ -92,10 +100,27 @@ fn pool_view(pool: &Pool) -> Option<PoolView> {
 
 /// `GET /v1/pools`
 pub(crate) async fn pools<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
-    let table = app.engine.pools();
-    let pools = table.iter().flat_map(|table| &table.pools).filter_map(pool_view).collect();
-    let version = app.engine.cluster().await?.table.map_or(0, |(version, _)| version);
-    Ok(json(&PoolList { table_version: version, pools }))
+    let table = app.engine.pools().unwrap_or_default();
+    let as_of_ms = app.engine.store_away_since_ms();
+    Ok(json(&PoolList {
+        table_version: table.version,
+        pools: table.pools.iter().filter_map(pool_view).collect(),
+        left_out: table.left_out.into(),
+        stale: as_of_ms.is_some(),
+        as_of_ms,
+    }))
+}
+
+/// The nodes of a pool in one cell, or in all of them.
+fn count(cell: u32, nodes: &[&NodeRecord]) -> PoolCell {
+    let ready = nodes.iter().filter(|node| node.state == NodeState::Ready);
+    PoolCell {
+        cell,
+        nodes: nodes.len() as u64,
+        ready: ready.clone().count() as u64,
+        free: ready.clone().map(|node| free_slots(node)).sum(),
+        slots: ready.map(|node| u64::from(node.profile.slots_max())).sum(),
+    }
 }
 
 /// `GET /v1/pools/{src}:{tgt}`: counts the pool now, also if the pool table omits it.
@@ -104,33 +129,43 @@ pub(crate) async fn pool<S: Store, T: Timer>(
     Path(pair): Path<String>,
 ) -> HttpReply {
     let pair = lingua_wire::lang::pool("pair", &pair)?;
-    let (now_ms, nodes) = app.engine.nodes().await?;
+    let Known { stale_since_ms: as_of_ms, value: seen } = app.engine.known_nodes().await?;
     let rule = app.engine.options().rules.semantic;
     let missing = |node: &NodeRecord, needs| node.profile.capabilities().missing(pair, needs, rule);
     let serves = |node: &NodeRecord| {
-        let present = now_ms <= node.fresh_until_ms && node.state != NodeState::Offline;
+        let is_fresh = seen.as_of_ms <= node.fresh_until_ms;
+        let present = is_fresh && node.state != NodeState::Offline;
         present && missing(node, Needs::SPEECH_TO_TEXT).is_none()
     };
-    let nodes: Vec<NodeRecord> = nodes.into_iter().filter(serves).collect();
+    let mut nodes: Vec<&NodeRecord> = seen.nodes.iter().filter(|node| serves(node)).collect();
     if nodes.is_empty() {
         return Err(ApiError::new(ErrorCode::PoolNotFound, format!("no node serves {pair}")));
     }
-    let ready = nodes.iter().filter(|node| node.state == NodeState::Ready);
-    let speaks = |node: &&NodeRecord| missing(node, Needs::SPEECH_TO_SPEECH).is_none();
+    let speaks = |node: &&&NodeRecord| missing(node, Needs::SPEECH_TO_SPEECH).is_none();
+    let speech = nodes.iter().filter(speaks).count() as u64;
+    let PoolCell { nodes: all, ready, free, slots, .. } = count(0, &nodes);
+    let node_ids = Some(nodes.iter().map(|node| node.node.clone()).collect());
+    let cell_of = |node: &NodeRecord| node.place.cell.index() as u32;
+    nodes.sort_by_key(|node| cell_of(node));
+    let by_cell = nodes.chunk_by(|a, b| cell_of(a) == cell_of(b));
+    let cells = Some(by_cell.map(|nodes| count(cell_of(nodes[0]), nodes)).collect());
     Ok(json(&PoolView {
-        nodes: nodes.len() as u64,
-        speech: nodes.iter().filter(speaks).count() as u64,
-        ready: ready.clone().count() as u64,
-        free: ready.clone().map(free_slots).sum(),
-        slots: ready.map(|node| u64::from(node.profile.slots_max())).sum(),
-        node_ids: Some(nodes.iter().map(|node| node.node.clone()).collect()),
+        nodes: all,
+        speech,
+        ready,
+        free,
+        slots,
+        node_ids,
+        cells,
+        stale: as_of_ms.is_some(),
+        as_of_ms,
         ..PoolView::new(pair)
     }))
 }
 
 /// `GET /v1/cluster`
 pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
-    let cluster = app.engine.cluster().await?;
+    let Known { stale_since_ms: as_of_ms, value: cluster } = app.engine.cluster().await;
     let leader = cluster.leader.as_deref().and_then(|name| InstanceId::new(name).ok());
     let table = app.engine.pools();
     let instances = cluster.instances.into_iter().map(|i| InstanceView {
@@ -153,7 +188,9 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply 
         table_version,
         table_published_ms: table.map(|table| table.generated_ms),
         nodes,
-        store: StoreView { kind: app.options.store_kind.clone(), up: true },
+        store: StoreView { kind: app.options.store_kind.clone(), up: as_of_ms.is_none() },
+        stale: as_of_ms.is_some(),
+        as_of_ms,
     }))
 }
 
@@ -223,7 +260,9 @@ fn sse_of<M: Message + Serialize>(event: &M) -> SseEvent {
 /// `GET /metrics`
 pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
     let mut out = String::new();
-    prometheus_client::encoding::text::encode(&mut out, &app.registry)
+    encode_registry(&mut out, &app.registry)
+        .and_then(|()| encode_registry(&mut out, &app.process))
+        .and_then(|()| encode_eof(&mut out))
         .map_err(|_| ApiError::new(ErrorCode::Internal, "cannot encode the metrics"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(text(StatusCode::OK, kind, out))
@@ -232,6 +271,11 @@ pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply 
 /// `GET /openapi.json`
 pub(crate) async fn openapi() -> Response {
     text(StatusCode::OK, "application/json", format!("{}\n", openapi::document()))
+}
+
+/// `GET /`: where to go from here.
+pub(crate) async fn front_page() -> Response {
+    text(StatusCode::OK, "text/html; charset=utf-8", include_str!("front_page.html"))
 }
 
 /// `GET /healthz`

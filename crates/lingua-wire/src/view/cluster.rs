@@ -19,6 +19,14 @@ use crate::node::{LanguageLists, ServiceFlags};
 /// Most nodes that there can be.
 const NODES_MAX: usize = CELLS_MAX * CELL_NODES_MAX;
 
+/// Most pools that the view of a node lists.
+pub const NODE_POOLS_MAX: usize = 1000;
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 /// All instances and what they share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterView {
@@ -45,6 +53,12 @@ pub struct ClusterView {
     pub nodes: BTreeMap<String, u64>,
     /// The store that the instances share.
     pub store: StoreView,
+    /// Whether this is what was seen last, because the store does not answer.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stale: bool,
+    /// When it was seen, if it is stale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of_ms: Option<u64>,
 }
 
 /// One scheduler process.
@@ -119,6 +133,19 @@ pub struct NodeView {
     /// For how long there was none, if the node is offline or silent for too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
+    /// The pools that it belongs to, at most 1000; only in the response for a single node.
+    #[serde(
+        default,
+        with = "BoundedList::<LangPair, NODE_POOLS_MAX>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub pools: Option<Vec<LangPair>>,
+    /// Whether this is what was seen last, because the store does not answer.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stale: bool,
+    /// When it was seen, if it is stale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of_ms: Option<u64>,
 }
 
 /// How busy a node is, as fractions of one.
@@ -148,6 +175,12 @@ impl From<Load> for LoadView {
 pub struct NodeList {
     /// All nodes.
     pub nodes: Vec<NodeView>,
+    /// Whether this is what was seen last, because the store does not answer.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stale: bool,
+    /// When it was seen, if it is stale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of_ms: Option<u64>,
 }
 
 /// The nodes that can serve a directed pair of languages.
@@ -180,14 +213,50 @@ pub struct PoolView {
         skip_serializing_if = "Option::is_none"
     )]
     pub node_ids: Option<Vec<NodeId>>,
+    /// The pool by cell; only in the response for a single pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cells: Option<Vec<PoolCell>>,
+    /// Whether this is what was seen last, because the store does not answer.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stale: bool,
+    /// When it was seen, if it is stale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of_ms: Option<u64>,
+}
+
+/// The part of a pool that is in one cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolCell {
+    /// Number of the cell.
+    pub cell: u32,
+    /// How many of its nodes serve the pair.
+    pub nodes: u64,
+    /// How many of them accept jobs.
+    pub ready: u64,
+    /// Free slots of the nodes that accept jobs.
+    pub free: u64,
+    /// All slots of the nodes that accept jobs.
+    pub slots: u64,
 }
 
 impl PoolView {
     /// A pool without nodes.
     pub fn new(pool: LangPair) -> Self {
         let (src_lang, tgt_lang) = (pool.src, pool.tgt);
-        let (nodes, speech, ready, free, slots) = (0, 0, 0, 0, 0);
-        Self { pool, src_lang, tgt_lang, nodes, speech, ready, free, slots, node_ids: None }
+        Self {
+            pool,
+            src_lang,
+            tgt_lang,
+            nodes: 0,
+            speech: 0,
+            ready: 0,
+            free: 0,
+            slots: 0,
+            node_ids: None,
+            cells: None,
+            stale: false,
+            as_of_ms: None,
+        }
     }
 }
 
@@ -198,6 +267,15 @@ pub struct PoolList {
     pub table_version: u64,
     /// All pools that a node serves.
     pub pools: Vec<PoolView>,
+    /// How many exact pools are left out because they are too small or too many.
+    #[serde(default)]
+    pub left_out: u64,
+    /// Whether this is what was seen last, because the store does not answer.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stale: bool,
+    /// When it was seen, if it is stale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of_ms: Option<u64>,
 }
 
 /// The response of `POST /v1/explain`.

@@ -4,8 +4,6 @@ use lingua_engine::session::SessionOptions;
 use lingua_server::options::SessionSocketOptions;
 use serde::{Deserialize, Serialize};
 
-use super::BadConfig;
-
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionConfig {
@@ -41,22 +39,8 @@ pub(crate) struct SessionConfig {
 }
 
 impl SessionConfig {
-    /// The settings for the server; an error if one of them makes sessions useless.
-    pub(crate) fn settings(&self) -> Result<SessionSocketOptions, BadConfig> {
-        let positive = [
-            ("pause_ms", self.pause_ms),
-            ("segment_max_ms", self.segment_max_ms),
-            ("silence_ms", self.silence_ms),
-            ("deadline_ms", self.deadline_ms),
-            ("idle_ms", self.idle_ms),
-            ("rate_max", self.rate_max),
-            ("rate_window_ms", self.rate_window_ms),
-            ("write_ms", self.write_ms),
-            ("open_segments_max", self.open_segments_max as u64),
-        ];
-        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
-            return Err(BadConfig(format!("session.{name} is 0; give at least 1")));
-        }
+    /// The settings for the server.
+    pub(crate) fn settings(&self) -> SessionSocketOptions {
         let mut rules = SessionOptions {
             deadline_ms: self.deadline_ms,
             resume_ms: self.resume_ms,
@@ -73,7 +57,7 @@ impl SessionConfig {
         rules.segments.segment_max_ms = self.segment_max_ms;
         rules.segments.silence_ms = self.vad.then_some(self.silence_ms);
         let Self { frame_bytes_max, write_ms, .. } = *self;
-        Ok(SessionSocketOptions { rules, frame_bytes_max, write_ms })
+        SessionSocketOptions { rules, frame_bytes_max, write_ms }
     }
 }
 
@@ -83,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_those_of_the_server() {
-        let settings = super::super::Config::default().session.settings().unwrap();
+        let settings = super::super::Config::default().session.settings();
         assert_eq!(settings, SessionSocketOptions::default());
     }
 }

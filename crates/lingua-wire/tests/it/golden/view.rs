@@ -9,8 +9,8 @@ use lingua_core::{
 use lingua_wire::ErrorCode;
 use lingua_wire::view::{
     AttemptView, ClusterView, ExplainResponse, ExplainedNode, InstanceView, JobList, JobUpdate,
-    JobUpdateKind, JobView, LeaderUpdate, NodeList, NodeUpdate, NodeView, PoolList, PoolUpdate,
-    PoolView, StoreView, Timings,
+    JobUpdateKind, JobView, LeaderUpdate, NodeList, NodeUpdate, NodeView, PoolCell, PoolList,
+    PoolUpdate, PoolView, StoreView, Timings,
 };
 
 use super::Golden;
@@ -128,9 +128,15 @@ fn nodes(golden: &mut Golden) {
         version: Some("3.0".to_owned()),
         last_heartbeat_ms: NOW_MS + 4000,
         silent_ms: None,
+        pools: None,
+        stale: false,
+        as_of_ms: None,
     };
-    golden.both("", &view);
-    golden.both("", &NodeList { nodes: vec![view] });
+    let pools = ["zh:en", "en:zh", "*:en", "*:zh"].map(|pair| pair.parse().expect("a pair"));
+    golden.both("", &NodeView { pools: Some(pools.to_vec()), ..view.clone() });
+    golden.both("", &NodeList { nodes: vec![view.clone()], ..NodeList::default() });
+    let stale = NodeList { nodes: vec![view], stale: true, as_of_ms: Some(NOW_MS) };
+    golden.both("stale", &stale);
 
     let mixed = PoolView::new(LangPair::auto(lang("en")));
     let exact = PoolView {
@@ -141,8 +147,11 @@ fn nodes(golden: &mut Golden) {
         slots: 8,
         ..PoolView::new(LangPair::known(lang("zh"), lang("en")))
     };
-    golden.both("", &PoolView { node_ids: Some(vec![node("node-123")]), ..exact.clone() });
-    golden.both("", &PoolList { table_version: 17, pools: vec![exact, mixed] });
+    let cell = PoolCell { cell: 7, nodes: 3, ready: 2, free: 5, slots: 8 };
+    let (node_ids, cells) = (Some(vec![node("node-123")]), Some(vec![cell]));
+    golden.both("", &PoolView { node_ids, cells, ..exact.clone() });
+    let pools = vec![exact, mixed];
+    golden.both("", &PoolList { table_version: 17, pools, ..PoolList::default() });
 }
 
 fn cluster(golden: &mut Golden) {
@@ -165,6 +174,8 @@ fn cluster(golden: &mut Golden) {
             table_published_ms: Some(NOW_MS),
             nodes: [("ready".to_owned(), 12), ("draining".to_owned(), 1)].into(),
             store: StoreView { kind: "embedded".to_owned(), up: true },
+            stale: false,
+            as_of_ms: None,
         },
     );
 }
