@@ -128,6 +128,12 @@ impl Keys {
         format!("{}{{s:{}}}:session", self.prefix, id.replace(['{', '}'], "_"))
     }
 
+    /// The idempotency keys of a shard, and the order of their claims.
+    pub(crate) fn idempotency(&self, key: &Digest) -> [String; 2] {
+        let shard = u32::from(key[0]) % SHARDS;
+        ["keys", "claims"].map(|name| format!("{}{{k{shard}}}:{name}", self.prefix))
+    }
+
     /// A binding. The tenant has no slash, so that the two parts cannot be confused.
     pub(crate) fn binding(&self, tenant: Tenant, key: &str) -> String {
         let bytes = tenant.as_str().bytes().chain(key.bytes());
@@ -135,12 +141,6 @@ impl Keys {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
         });
         format!("{}{{b{}}}:bind:{tenant}/{key}", self.prefix, hash % BINDING_SHARDS)
-    }
-
-    /// The idempotency keys of a shard, and the order of their claims.
-    pub(crate) fn idempotency(&self, key: &Digest) -> [String; 2] {
-        let shard = u32::from(key[0]) % SHARDS;
-        ["keys", "claims"].map(|name| format!("{}{{k{shard}}}:{name}", self.prefix))
     }
 
     pub(crate) fn job(&self, job: JobId) -> Vec<u8> {

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::ws::{Message as Frame, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
@@ -27,6 +28,7 @@ use tokio::sync::mpsc;
 use tracing::Instrument;
 
 use crate::app::{App, Shared};
+use crate::auth::Sender;
 use crate::convert;
 use crate::frames::{
     self, Closed, GOING_AWAY, NORMAL, close, close_with, first_text, limited, text,
@@ -47,6 +49,7 @@ const BATCH: usize = 64;
 /// `GET /v1/node/ws`
 pub(crate) async fn upgrade<S: Store, T: Timer>(
     app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
     ws: WebSocketUpgrade,
 ) -> Response {
     let max = app.options.frame_bytes_max;
@@ -56,16 +59,16 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
     limited(ws, max).max_write_buffer_size(2 * max).on_upgrade(move |socket| {
         let served = async move {
             let counted = ConnectionCount::new(&app.metrics.nodes);
-            serve(&app, socket).await;
+            serve(&app, socket, &sender).await;
             drop(counted);
         };
         served.instrument(span)
     })
 }
 
-async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket) {
+async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, sender: &Sender) {
     let mut log = RegistrationLog::start();
-    let (node, registered, channel) = match register(app, &mut socket, &mut log).await {
+    let (node, registered, channel) = match register(app, &mut socket, sender, &mut log).await {
         Ok(registered) => registered,
         Err(error) => {
             log.refused(app, &error);
@@ -78,6 +81,7 @@ async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket) {
         Ok(()) => {
             let connection = NodeConnection {
                 app,
+                sender,
                 node: node.clone(),
                 outbox,
                 socket: &mut socket,
@@ -130,6 +134,7 @@ fn registered_frame(node: &NodeId, registered: &RegisteredNode) -> Frame {
 async fn register<S: Store, T: Timer>(
     app: &App<S, T>,
     socket: &mut WebSocket,
+    sender: &Sender,
     log: &mut RegistrationLog,
 ) -> Result<(NodeId, RegisteredNode, Channel), ApiError> {
     let first = first_text(socket, app.options.first_message_ms, "`register` message").await?;
@@ -139,7 +144,7 @@ async fn register<S: Store, T: Timer>(
     };
     let (outbox, inbox) = mpsc::channel(app.engine.options().bounds.outbox_max);
     let weak = outbox.downgrade();
-    let registration = log.check(register, outbox)?;
+    let registration = log.check(register, sender, outbox)?;
     let node = registration.node.clone();
     let registered = app.engine.register(registration).await?;
     log.complete(&node, &registered);
@@ -154,6 +159,7 @@ async fn in_time<E: From<Closed>>(writing: impl Future<Output = Result<(), E>>) 
 /// The socket of a registered node.
 struct NodeConnection<'a, S, T> {
     app: &'a App<S, T>,
+    sender: &'a Sender,
     node: NodeId,
     /// Not a sender of its own: when the engine drops the node, the inbox ends.
     outbox: mpsc::WeakSender<ToNode>,
@@ -376,7 +382,7 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
                 register.node_id = Some(self.node.clone());
                 let outbox = self.outbox.upgrade().ok_or(NodeError::NotRegistered)?;
                 let mut log = RegistrationLog::start();
-                let registration = log.check(register, outbox)?;
+                let registration = log.check(register, self.sender, outbox)?;
                 let registered = engine.register_again(registration).await?;
                 log.complete(&self.node, &registered);
                 self.is_renewed = true;

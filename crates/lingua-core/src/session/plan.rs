@@ -106,8 +106,8 @@ mod tests {
 
     fn plan(direction: Direction) -> SessionPlan {
         let audio = AudioEncoding::Opus;
-        let (require_tts, partials, context, preferred) = (false, false, false, None);
-        SessionPlan { direction, require_tts, partials, context, vad: None, audio, preferred }
+        let (require_tts, partials, context, vad, preferred) = (false, false, false, None, None);
+        SessionPlan { direction, require_tts, partials, context, vad, audio, preferred }
     }
 
     #[test]

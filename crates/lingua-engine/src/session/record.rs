@@ -21,7 +21,7 @@ use super::registry::{NewSession, SecretHash};
 use crate::clock::Timer;
 
 /// The first byte of a record: the version of what follows, JSON.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// How often to write a record whose version in the store is not the expected one.
 const WRITE_ATTEMPTS: u32 = 3;

@@ -71,6 +71,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         let (asr, tts) = (speech.is_some(), plan.require_tts);
         let spec = JobSpec {
             session: Arc::clone(&self.info.id),
+            tenant: self.info.tenant,
             trace: String::from_utf8_lossy(&hex(job.number())).into(),
             two_way,
             needs: Needs { asr, tts, extra: ServiceSet::EMPTY },

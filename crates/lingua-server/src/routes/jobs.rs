@@ -123,6 +123,7 @@ fn job_request<S: Store, T: Timer>(
     let id = JobId::new(new_number(app.engine.now_ms()));
     let trace = request.trace(headers);
     let mut job = convert::job_request(id, &body, app.options.default_wait_ms, trace)?;
+    Arc::make_mut(&mut job.spec).tenant = sender.tenant;
     if let Some(key) = headers.get(KEY_HEADER) {
         job.key = Some(Box::new(idempotency_key(sender, key, &body)?));
     }

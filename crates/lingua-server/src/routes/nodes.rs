@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Path, Query};
 use lingua_core::{NodeId, NodeState};
 use lingua_engine::Timer;
@@ -20,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::app::{App, Shared};
+use crate::auth::Sender;
 use crate::convert;
 use crate::reply::{ApiError, HttpReply, json};
 use crate::request::BodyBytes;
@@ -48,6 +50,7 @@ impl RegistrationLog {
     pub(crate) fn check(
         &mut self,
         register: Register,
+        sender: &Sender,
         outbox: Outbox,
     ) -> Result<NodeRegistration, ApiError> {
         tracing::debug!(step = "register_start", "a node registers");
@@ -68,7 +71,8 @@ impl RegistrationLog {
         tracing::debug!(step = "register_store_write", node_id = %node, "writing to the store");
         self.checked_ms = self.elapsed_ms();
         self.node = Some(node.clone());
-        let (profile, version) = (Arc::new(profile), version.map(Into::into));
+        let profile = Arc::new(profile.owned_by(sender.tenant));
+        let version = version.map(Into::into);
         let running = running.into_iter().map(convert::lease_key).collect();
         Ok(NodeRegistration { node, is_named, profile, health, version, running, outbox })
     }
@@ -109,20 +113,25 @@ pub(crate) fn node_id(text: &str) -> Result<NodeId, ApiError> {
 }
 
 /// `POST /v1/node/register`
-pub(crate) async fn register<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+pub(crate) async fn register<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+    body: BodyBytes,
+) -> HttpReply {
     let mut log = RegistrationLog::start();
-    let registered = register_polling(&app, &body.0, &mut log).await;
+    let registered = register_polling(&app, &sender, &body.0, &mut log).await;
     registered.inspect_err(|error| log.refused(&app, error)).map(|registered| json(&registered))
 }
 
 async fn register_polling<S: Store, T: Timer>(
     app: &App<S, T>,
+    sender: &Sender,
     body: &[u8],
     log: &mut RegistrationLog,
 ) -> Result<RegisterResponse, ApiError> {
     // The engine makes an outbox of its own.
     let (outbox, _) = mpsc::channel(1);
-    let registration = log.check(parse(body)?, outbox)?;
+    let registration = log.check(parse(body)?, sender, outbox)?;
     let (node, health) = (registration.node.clone(), registration.health);
     let registered = app.engine.register_polling(registration).await?;
     log.complete(&node, &registered);

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 
+use axum::Extension;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
@@ -26,6 +27,7 @@ use serde::Serialize;
 use tokio_stream::wrappers::BroadcastStream;
 
 use crate::app::Shared;
+use crate::auth::Sender;
 use crate::metrics::ConnectionCount;
 use crate::reply::{ApiError, HttpReply, json, text};
 use crate::request::BodyBytes;
@@ -195,8 +197,13 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply 
 }
 
 /// `POST /v1/explain`
-pub(crate) async fn explain<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+pub(crate) async fn explain<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+    body: BodyBytes,
+) -> HttpReply {
     let mut spec = parse::<Dispatch<'_>>(&body.0)?.into_explain_spec()?;
+    spec.tenant = sender.tenant;
     spec.wait_ms.get_or_insert(app.options.default_wait_ms);
     let explained = app.engine.explain(&spec).await?;
     let nodes = explained.nodes.iter().map(|v| {

@@ -187,8 +187,12 @@ impl CapabilityFields {
         let slots = current.map_or(SLOTS_DEFAULT, |current| current.slots_max().into());
         let slots = self.max_concurrent_jobs.unwrap_or(slots);
         let public = self.accept_public_jobs.or(current.map(Profile::accepts_public));
-        Profile::new(capabilities, slots, public.unwrap_or(true))
-            .map_err(|why| RequestError::of_core(why.code(), "max_concurrent_jobs", &why))
+        let profile = Profile::new(capabilities, slots, public.unwrap_or(true))
+            .map_err(|why| RequestError::of_core(why.code(), "max_concurrent_jobs", &why))?;
+        Ok(match current {
+            Some(current) => profile.owned_by(current.tenant()),
+            None => profile,
+        })
     }
 
     fn required(&self, why: CapabilityError) -> RequestError {
