@@ -184,7 +184,7 @@ fn without(list: &str) -> Value {
 async fn a_connection_without_a_valid_registration_is_closed() {
     let s = Scheduler::with(&[("SERVER__FIRST_MESSAGE_MS", "300")]).await;
     let bad = [
-        (json!({"type": "heartbeat"}), "INVALID_REQUEST"),
+        (json!({"type": "heartbeat"}), "NODE_NOT_REGISTERED"),
         (without("semantic_langs"), "SEMANTIC_LANGUAGES_REQUIRED"),
         (
             json!({"type": "register", "semantic_langs": ["zh"], "tts_langs": ["xx!"]}),

@@ -44,7 +44,10 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 if lapsed.for_ms > self.options.times.node_record_ms {
                     self.store.release(&lapsed.node, lapsed.place.epoch).await?;
                     self.store.set_state(lapsed.place, NodeCommand::Retire).await?;
-                    self.nodes.detach(&lapsed.node, lapsed.place.epoch);
+                    let local = self.nodes.get(&lapsed.node);
+                    if local.is_some_and(|local| local.place() == lapsed.place) {
+                        self.nodes.detach(&lapsed.node, lapsed.place.epoch);
+                    }
                 }
             }
         }

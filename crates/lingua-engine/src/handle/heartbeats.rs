@@ -13,7 +13,8 @@ use lingua_core::planted::{self, Bug};
 use lingua_core::{Epoch, Health, Load, NodeId, NodeState, Profile};
 use lingua_store::Store;
 use lingua_store::contract::{
-    HeartbeatReply, HeartbeatRequest, KeptLeases, LeaseKey, NodeRecord, NodeSpeed, Place,
+    HeartbeatReply, HeartbeatRequest, KeptLeases, LeaseKey, NodeCommand, NodeRecord, NodeSpeed,
+    Place,
 };
 
 use super::NodeRegistration;
@@ -256,7 +257,12 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let speed = node.cost.lock().speed(self.typical_ms());
         let request = self.register_request(r, place, speed, KeptLeases::All);
         self.store_registration(request).await?;
+        let before = node.place();
         node.set_place(place);
+        if (before.cell, before.slot) != (place.cell, place.slot) {
+            // What may be left of the earlier registration must get no jobs.
+            self.sign_off_at(before, NodeCommand::Retire).await.ok();
+        }
         node.set_renewed(self.now_ms());
         self.announce_slots(&r.node, place, &r.profile);
         Ok(self.registered_node(place, &r.profile))

@@ -56,6 +56,29 @@ async fn the_registration_says_what_the_options_say() {
     .await;
 }
 
+/// The scheduler's store has forgotten the node, and its instance has registered it again.
+#[tokio::test]
+async fn a_second_registration_by_the_scheduler_changes_the_epoch_and_nothing_else() {
+    bounded(async {
+        let scheduler = Scheduler::start().await;
+        let mut node = start(options(&scheduler));
+        let mut peer = scheduler.accept_registered(7).await;
+        peer.assign_acked(job(1), 1).await;
+        let _running = node.work().await;
+        let again = json!({
+            "type": "registered", "node_id": "node-1", "epoch": 9,
+            "heartbeat_interval_ms": NEVER_MS, "pairs": 1,
+        });
+        peer.send(again).await;
+        let heartbeat = peer.heartbeat().await;
+        assert_eq!(
+            (&heartbeat["epoch"], &heartbeat["running"]),
+            (&json!(9), &json!([named(job(1))]))
+        );
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn heartbeats_list_the_running_jobs() {
     bounded(async {
