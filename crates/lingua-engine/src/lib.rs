@@ -17,7 +17,7 @@
 //! | [`byte_budget`] | bounds on what is held in memory, in bytes |
 //! | `recent_results` | results with speech, until they were delivered |
 //! | [`routes`] | which cell is asked for a slot |
-//! | `one_way_nodes` | which nodes a two-way job cannot go to |
+//! | `choice`, `one_way_nodes` | what a job asks of nodes, and which it cannot go to |
 //! | [`cost`] | how long a job takes on a node, learned from its reports |
 //! | **nodes** | |
 //! | [`node`] | the nodes that are connected here, and the messages to them |

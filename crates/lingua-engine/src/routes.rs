@@ -8,7 +8,7 @@
 
 use hashbrown::HashMap;
 use lingua_core::roster::Capacity;
-use lingua_core::{CELLS_MAX, CellId, LangPair, Needs};
+use lingua_core::{CELLS_MAX, CellId, LangPair, Needs, Tenant};
 use parking_lot::Mutex;
 
 /// Most replies of cells that are remembered.
@@ -21,8 +21,8 @@ pub struct RouteKey {
     pub pair: LangPair,
     /// The services that the job needs.
     pub needs: Needs,
-    /// Whether only nodes that accept public jobs may get it.
-    pub public: bool,
+    /// The tenant whose nodes alone may get it; absent for public jobs.
+    pub private_to: Option<Tenant>,
 }
 
 /// What a cell last told.
@@ -229,7 +229,7 @@ mod tests {
 
     fn key() -> RouteKey {
         let (pair, needs) = ("zh:en".parse().unwrap(), Needs::SPEECH_TO_TEXT);
-        RouteKey { pair, needs, public: true }
+        RouteKey { pair, needs, private_to: None }
     }
 
     fn routes(cells: usize) -> Routes {

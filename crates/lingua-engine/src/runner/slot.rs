@@ -242,7 +242,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     pub(super) fn route_key(&self) -> RouteKey {
-        RouteKey { pair: self.spec.pair, needs: self.needs(), public: self.spec.public }
+        let JobSpec { pair, public, tenant, .. } = *self.spec;
+        RouteKey { pair, needs: self.needs(), private_to: (!public).then_some(tenant) }
     }
 
     /// Whether nodes may still be reconnecting: this instance has just started, or the store has

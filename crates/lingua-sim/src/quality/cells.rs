@@ -244,5 +244,6 @@ fn query(pair: LangPair, policy: Policy) -> Query {
 }
 
 fn route_key(query: &Query) -> RouteKey {
-    RouteKey { pair: query.pair, needs: query.needs, public: query.public }
+    let Query { pair, needs, public, tenant, .. } = *query;
+    RouteKey { pair, needs, private_to: (!public).then_some(tenant) }
 }
