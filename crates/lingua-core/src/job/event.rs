@@ -246,7 +246,13 @@ impl JobFailure {
     /// Whether this is the code of a failure after which the client may send the job again: there
     /// was no node or no slot for it, or the store or an instance was lost.
     pub fn asks_to_send_again(code: &str) -> bool {
-        let failures = [Self::NoCapableNode, Self::NoSlot, Self::StoreDown, Self::InstanceLost];
+        let failures = [
+            Self::NoCapableNode,
+            Self::NoSlot,
+            Self::QueueFull,
+            Self::StoreDown,
+            Self::InstanceLost,
+        ];
         failures.iter().any(|failure| failure.code() == code)
     }
 }

@@ -179,8 +179,8 @@ async fn a_node_whose_place_was_forgotten_gets_another_one() {
     for _ in 0..2 {
         world.engine.heartbeat(beat(&node, vec![])).await.expect("registered again");
     }
-    let nodes = world.engine.nodes().await.expect("nodes").1;
-    assert_eq!(nodes.len(), 1, "nothing is left of the earlier registration");
+    let seen = world.engine.nodes().await.expect("nodes");
+    assert_eq!(seen.nodes.len(), 1, "nothing is left of the earlier registration");
     assert_eq!(done_by(&world.translate(job(1, "zh:en")).await), "a");
     assert_ne!(world.engine.set_drain(&node.id, true).await, Ok(None), "it is found");
 }

@@ -118,6 +118,7 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         1,
         "Most ended jobs to keep; they are deleted after an hour in any case.",
     ),
+    bytes("store.ended_bytes_max", 1, "Most bytes of ended jobs to keep."),
     key(
         "store.tls_ca_file",
         Accepts::Text("PEM file"),
@@ -162,6 +163,14 @@ pub(crate) const KEYS: &[ConfigKey] = &[
          after a third of it.",
     ),
     count("scheduler.open_jobs_max", 1, "Most jobs that run or wait at this instance."),
+    bytes("scheduler.open_bytes_max", 1, "Most bytes of jobs that run or wait at this instance."),
+    bytes("scheduler.waiting_bytes_max", 1, "Most bytes of jobs that wait for a slot."),
+    bytes("scheduler.audio_bytes_max", 1, "Most bytes of audio of sessions and jobs in memory."),
+    bytes(
+        "scheduler.speech_bytes_max",
+        1,
+        "Most bytes of speech in results that were not delivered yet.",
+    ),
     key(
         "selection.policy",
         Accepts::OneOf(&["balanced", "sample", "least_loaded", "random"]),
