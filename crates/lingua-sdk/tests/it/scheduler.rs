@@ -84,7 +84,7 @@ impl Scheduler {
     pub(crate) async fn accept(&self) -> Peer {
         let (stream, _) = self.listener.accept().await.unwrap();
         let mut authorization = None;
-        #[expect(clippy::result_large_err, reason = "the library wants it so")]
+        #[allow(clippy::result_large_err, reason = "the library wants it so")]
         let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
             assert_eq!(request.uri().path(), "/v1/node/ws");
             let header = request.headers().get("authorization");
