@@ -44,7 +44,7 @@ async fn bad_requests(scheduler: &Scheduler, path: &str, body: &str, status: u16
     for _ in 0..count / BATCH {
         stream.write_all(request.repeat(BATCH).as_bytes()).await.expect("sent");
         let (mut text, mut replies) = (String::new(), 0);
-        while replies < BATCH || !text.ends_with('}') {
+        while replies < BATCH || !text.ends_with("}\n") {
             let n = within(stream.read(&mut buffer)).await.expect("a reply");
             assert!(n > 0, "disconnected after {replies} replies");
             text.push_str(std::str::from_utf8(&buffer[..n]).expect("ASCII"));

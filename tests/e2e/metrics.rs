@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::events::EventStream;
 use crate::raw_node::RawNode;
-use crate::scheduler::{Scheduler, job, job_with};
+use crate::scheduler::{Scheduler, job, job_with, within};
 
 /// Every name that dashboards and alerts may use.
 const NAMES: [&str; 26] = [
@@ -66,7 +66,11 @@ async fn every_published_metric_is_exported() {
 /// Requirements: OBS-09, OBS-10.
 #[tokio::test]
 async fn a_pool_that_lost_its_last_node_keeps_its_series() {
-    let s = Scheduler::start().await;
+    let s = Scheduler::with(&[
+        ("SCHEDULER__HEARTBEAT_INTERVAL_MS", "500"),
+        ("SCHEDULER__HEARTBEAT_STALE_MS", "1500"),
+    ])
+    .await;
     let node = RawNode::join(&s, "n1", 3).await;
     let nodes = r#"lingua_pool_nodes{pair="zh:en",state="ready"}"#;
     let free = r#"lingua_pool_slots{pair="zh:en",state="free"}"#;
@@ -75,8 +79,17 @@ async fn a_pool_that_lost_its_last_node_keeps_its_series() {
     node.close().await;
     s.until_metric(nodes, 0.0).await;
     s.until_metric(free, 0.0).await;
-    let nobody = s.post("/v1/dispatch/f2f", job_with(json!({"wait_ms": 0}))).await;
-    assert_eq!(nobody.status, 503);
+    // A node that has just gone still counts as capable.
+    within(async {
+        loop {
+            let nobody = s.post("/v1/dispatch/f2f", job_with(json!({"wait_ms": 0}))).await;
+            if nobody.error() == (503, "NO_CAPABLE_NODE") {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await;
     let text = s.get("/metrics").await.text;
     let failed: f64 = ["NO_CAPABLE_NODE", "ALL_CANDIDATES_FULL_OR_FAILED"]
         .iter()
@@ -85,7 +98,7 @@ async fn a_pool_that_lost_its_last_node_keeps_its_series() {
             text.lines().find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok())
         })
         .sum();
-    assert_eq!(failed, 1.0, "{text}");
+    assert!(failed >= 1.0, "{text}");
     assert_eq!(s.metric(r#"lingua_pool_empty_total{pair="zh:en"}"#).await, 1.0, "not `other`");
 }
 

@@ -1,6 +1,6 @@
 //! How long a job takes on a node, learned from the jobs that it finished.
 //!
-//! Start at [`Cost::learn`]. The mean of the logarithms over about 64 jobs, each divided by what
+//! Start at [`Cost::learn`]. The mean of the logarithms over about 128 jobs, each divided by what
 //! the pair usually takes ([`PairDurations`]) and by the node's other jobs. What is told to the
 //! store ([`Cost::speed`]) is drawn towards the usual cost of the fleet as if by 64 jobs. So an
 //! unknown node counts as an average one, and chance does not look like a difference between nodes.
@@ -19,8 +19,9 @@ use parking_lot::Mutex;
 use crate::node::LocalNode;
 use crate::{Engine, Timer};
 
-/// The last jobs that count.
-const MEMORY_JOBS: f64 = 64.0;
+/// The last jobs that count. With half as many, chance alone would put one equal node in twenty
+/// outside the band within which costs count as equal.
+const MEMORY_JOBS: f64 = 128.0;
 
 /// A node counts as if it had done so many jobs at the usual cost of the fleet.
 const ASSUMED_JOBS: u64 = 64;
@@ -41,8 +42,8 @@ const PENALTY_KEPT: f64 = 0.8;
 /// The usual time between two heartbeats.
 const FADE_MS: f64 = 5000.0;
 
-/// From so many jobs on, a node's speed is known well enough to judge a pair by it.
-const JUDGE_FROM_JOBS: f64 = 8.0;
+/// From so many jobs on, a node's speed is known well enough to judge a pair or the fleet by it.
+pub const JUDGE_FROM_JOBS: u16 = 8;
 
 /// Most jobs that what is known of a pair counts as, and most pairs that are remembered.
 const PAIR_JOBS_MAX: f64 = 1024.0;
@@ -76,6 +77,11 @@ impl Cost {
     /// Whether a job was learned from.
     pub fn is_known(self) -> bool {
         self.jobs.round() >= 1.0
+    }
+
+    /// Whether the fleet can be judged by it.
+    pub fn is_well_known(self) -> bool {
+        self.jobs >= f64::from(JUDGE_FROM_JOBS)
     }
 
     /// How long a job took on the node, as far as that is known.
@@ -144,7 +150,7 @@ impl PairDurations {
             *known = Durations::default();
         }
         let mut of_pair = known.by_pair.get(&pair).copied().unwrap_or_default();
-        if node.jobs < JUDGE_FROM_JOBS {
+        if node.jobs < f64::from(JUDGE_FROM_JOBS) {
             return known.compared_to_average(of_pair);
         }
         let average = known.average();

@@ -83,9 +83,10 @@ impl Durations {
 const ENDS: [JobState; 3] = [JobState::Done, JobState::Failed, JobState::Cancelled];
 
 /// The codes of [`JobFailure`](lingua_core::job::JobFailure).
-const FAILURES: [&str; 8] = [
+const FAILURES: [&str; 9] = [
     "NO_CAPABLE_NODE",
     "ALL_CANDIDATES_FULL_OR_FAILED",
+    "RATE_LIMITED",
     "PREFERRED_NODE_NOT_CAPABLE",
     "SCHEDULER_DEPENDENCY_DOWN",
     "NODE_FAILED",

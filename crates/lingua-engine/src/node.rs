@@ -317,7 +317,7 @@ impl Nodes {
     /// How long a job takes on each node of which something is known.
     pub(crate) fn learned_ms(&self) -> Vec<u32> {
         let costs = self.by_id.read().values().map(|node| *node.cost.lock()).collect::<Vec<_>>();
-        costs.into_iter().filter(|cost| cost.is_known()).map(Cost::learned_ms).collect()
+        costs.into_iter().filter(|cost| cost.is_well_known()).map(Cost::learned_ms).collect()
     }
 
     /// Closes the connection of a node that has registered at another instance.

@@ -13,7 +13,7 @@ use lingua_core::{
 use lingua_store::contract::CellRecord;
 use serde::{Deserialize, Serialize};
 
-use crate::cost::median_ms;
+use crate::cost::{JUDGE_FROM_JOBS, median_ms};
 use crate::options::PoolOptions;
 
 /// A usual cost that differs by less than this part is not worth another table.
@@ -205,7 +205,8 @@ pub(crate) fn make(
         }
     }
     let nodes = cells.iter().flat_map(|cell| &cell.nodes);
-    let known = nodes.filter(|node| node.speed.jobs > 0 && node.state != NodeState::Offline);
+    let known =
+        nodes.filter(|node| node.speed.jobs >= JUDGE_FROM_JOBS && node.state != NodeState::Offline);
     table.typical_ms = median_ms(known.map(|node| node.speed.learned_ms).collect());
     if options.generate {
         let pools = pools_of(&kinds, rules.semantic);

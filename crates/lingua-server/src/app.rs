@@ -110,12 +110,10 @@ impl<S: Store, T: Timer> Server<S, T> {
         };
         let (app, stop) = (Arc::clone(&self.app), limits.stop);
         let open = app.metrics.clients.clone();
-        let shutdown = async {
-            shutdown.await;
-            app.stop.send_replace(true);
-        };
         listen::serve(listener, router(self.app), limits, open, shutdown).await;
-        // Every socket holds a receiver until its close frame is sent.
+        // Not before the open requests have ended: their nodes are on these sockets. Every socket
+        // holds a receiver until its close frame is sent.
+        app.stop.send_replace(true);
         tokio::time::timeout(stop, app.stop.closed()).await.ok();
         Ok(())
     }

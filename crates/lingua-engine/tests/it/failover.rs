@@ -177,6 +177,7 @@ async fn a_node_whose_place_was_forgotten_gets_another_one() {
     assert_eq!(world.engine.set_drain(&node.id, true).await, Ok(None), "nobody finds it");
     // The first heartbeat notices, and the node's own epoch is still accepted afterwards.
     for _ in 0..2 {
+        pass(1_000).await;
         world.engine.heartbeat(beat(&node, vec![])).await.expect("registered again");
     }
     let seen = world.engine.nodes().await.expect("nodes");

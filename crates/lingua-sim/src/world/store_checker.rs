@@ -306,6 +306,11 @@ fn touches_only_its_own(
                 let own = (place.slot, place.epoch) == (lease.slot, lease.epoch);
                 own && running.contains(&lease.key)
             }
+            // A lease that a registration keeps moves to the new epoch, and nothing else changes.
+            CellOp::Register(place) => {
+                let moved = LeaseRecord { epoch: place.epoch, ..*lease };
+                place.slot == lease.slot && place.epoch > lease.epoch && *now == moved
+            }
             _ => false,
         };
         if now != lease && !may {

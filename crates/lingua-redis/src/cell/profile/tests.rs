@@ -51,5 +51,5 @@ fn a_node_is_in_the_set_of_everything_that_it_has_and_of_less() {
     assert_eq!(facts(&text), (true, no_tone));
     let no_nmt = ServiceSet::ALL.without(Service::Nmt);
     let text = encode(&profile(Nmt::AnyToAny, no_nmt, false), SemanticRule::Source);
-    assert!(text.starts_with("2 asr semantic tts tone streaming| a:en"), "{text}");
+    assert!(text.starts_with("2 asr semantic tts tone streaming| o:default a:en"), "{text}");
 }
