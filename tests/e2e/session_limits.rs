@@ -136,6 +136,9 @@ async fn sessions_are_counted_by_token_and_open_segments_by_session() {
             assigns.push(node.expect("job_assign").await);
         }
     }
+    // Messages are handled in order: after this reply the scheduler has seen all five texts.
+    one.send(json!({"type": "nonsense"})).await;
+    one.expect("error").await;
     for assign in &assigns {
         node.report("job_done", assign, json!({"result": {"text_translated": "x"}})).await;
         node.expect("job_confirmed").await;

@@ -1,6 +1,6 @@
 //! Bounds on what an instance holds, in bytes.
 //!
-//! Start at [`ByteBudget::take`]. Whoever keeps something of a client in memory takes its bytes
+//! Start at `ByteBudget::take`. Whoever keeps something of a client in memory takes its bytes
 //! from a budget and gives them back by dropping [`HeldBytes`].
 //!
 //! Invariant: the bytes in use are the sum of all [`HeldBytes`] of the budget, and never more than

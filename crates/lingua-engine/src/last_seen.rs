@@ -1,6 +1,6 @@
 //! The last known nodes and instances, which stay readable while the store does not answer.
 //!
-//! Start at [`Engine::look_around`]. The pool table is kept elsewhere: every instance has it.
+//! Start at `Engine::look_around`. The pool table is kept elsewhere: every instance has it.
 
 use std::sync::Arc;
 

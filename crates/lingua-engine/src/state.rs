@@ -62,7 +62,7 @@ macro_rules! timed {
 pub(crate) use timed;
 
 /// An instance: the state that all its parts share. It is used through its
-/// [`Handle`](crate::Handle).
+/// [`Handle`].
 #[derive(Debug)]
 pub struct Engine<S, T> {
     /// For tasks that outlive the call which starts them.

@@ -1,6 +1,6 @@
 //! The pool table: the pools, their nodes and their free slots.
 //!
-//! Start at [`make`]. The table is for people and metrics; no job waits for it. The leader makes it
+//! Start at `make`. The table is for people and metrics; no job waits for it. The leader makes it
 //! from the cells and publishes it; every instance shows the one that was published last.
 
 use std::collections::{BTreeMap, BTreeSet};

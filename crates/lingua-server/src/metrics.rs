@@ -1,6 +1,6 @@
 //! The metrics of the server.
 //!
-//! Invariant: a connection is counted for exactly as long as its [`ConnectionCount`] lives.
+//! Invariant: a connection is counted for exactly as long as its `ConnectionCount` lives.
 
 use axum::http::{Method, StatusCode};
 use lingua_engine::metrics::EngineMetrics;

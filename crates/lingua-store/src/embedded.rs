@@ -1,6 +1,6 @@
 //! The store in memory: the default, for one process with nothing else installed.
 //!
-//! Start at [`Embedded`]; a lease is taken in [`Cell::reserve`]. Each cell has its own lock, as
+//! Start at [`Embedded`]; a lease is taken in `Cell::reserve`. Each cell has its own lock, as
 //! each cell of a shared store has its own script. No operation holds two locks, and none holds a
 //! lock across an await. Opened on a directory, the store writes there what must survive a restart:
 //! see [`Embedded::open`].

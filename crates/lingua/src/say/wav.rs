@@ -1,6 +1,6 @@
 //! WAV files: the input of `lingua say`, and the translated speech.
 //!
-//! Start at [`WavInput::read`] and [`write`].
+//! Start at [`WavInput::read`] and [`write()`].
 
 use std::path::Path;
 
