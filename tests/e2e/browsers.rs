@@ -53,7 +53,7 @@ async fn pages_of_other_origins_get_no_permission() {
         let s = Scheduler::from_toml(config).await;
         let asked = ask(&s, "https://evil.example", "/v1/translate").await;
         assert_eq!(asked.header("access-control-allow-origin"), None);
-        assert_eq!(asked.status, 405);
+        assert_eq!(asked.error(), (403, "FORBIDDEN"));
         let origin = [("Origin", "https://evil.example")];
         let call = s.send("GET", "/v1/nodes", &origin, "").await;
         assert_eq!(call.error(), (403, "FORBIDDEN"));

@@ -22,8 +22,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::auth::Role;
-use crate::cors::cors;
-use crate::guard::guarded;
 use crate::limit::Limiter;
 use crate::listen::{self, ConnLimits};
 use crate::metrics::ServerMetrics;
@@ -121,24 +119,23 @@ impl<S: Store, T: Timer> Server<S, T> {
 
 /// All routes, each behind the guard of its role.
 fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
-    let body_bytes_max = app.options.body_bytes_max;
-    let guard = |role: Role| {
+    // One layer for all that a request passes: each costs a boxed service and a boxed future.
+    let scoped = |role: Option<Role>, routes: Router<App<S, T>>| {
+        let bytes_max = app.options.body_bytes_max;
         let app = app.clone();
-        middleware::from_fn(move |request: Request, next: Next| {
-            guarded(app.clone(), role, request, next)
-        })
+        let scope = middleware::from_fn(move |request: Request, next: Next| {
+            request_scope(app.clone(), role, request, next)
+        });
+        routes
+            .method_not_allowed_fallback(wrong_method)
+            .layer(DefaultBodyLimit::max(bytes_max))
+            .layer(scope)
     };
-    route_table::node()
-        .layer(guard(Role::Node))
-        .merge(route_table::client().layer(guard(Role::Client)))
-        .merge(route_table::admin().layer(guard(Role::Admin)))
-        .merge(route_table::open())
-        .merge(docs_page().with_state(()))
-        .fallback(no_such_route)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(body_bytes_max))
-        .layer(middleware::from_fn_with_state(app.clone(), request_scope))
-        .layer(middleware::from_fn_with_state(app.clone(), cors))
+    let open = route_table::open().merge(docs_page().with_state(())).fallback(no_such_route);
+    scoped(None, open)
+        .merge(scoped(Some(Role::Node), route_table::node()))
+        .merge(scoped(Some(Role::Client), route_table::client()))
+        .merge(scoped(Some(Role::Admin), route_table::admin()))
         .with_state(app)
 }
 

@@ -1,14 +1,12 @@
 //! Decides whether a caller may use a route: rate limit, token, origin.
 //!
-//! Start at [`check`]. Invariant: the rate limit counts before the token is looked at, so that
+//! Start at [`guard`]. Invariant: the rate limit counts before the token is looked at, so that
 //! guessing tokens is limited too.
 
 use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderMap, HeaderName, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use lingua_engine::Timer;
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
@@ -19,21 +17,16 @@ use crate::limit::Caller;
 use crate::metrics::Refused;
 use crate::reply::ApiError;
 
-/// Runs a request if its caller may use the routes of this role.
-pub(crate) async fn guarded<S: Store, T: Timer>(
-    app: App<S, T>,
+/// Refuses a request whose caller may not use the routes of this role; tells routes who it is.
+pub(crate) fn guard<S: Store, T: Timer>(
+    app: &App<S, T>,
     role: Role,
-    mut request: Request,
-    next: Next,
-) -> Response {
+    request: &mut Request,
+) -> Result<(), ApiError> {
     let peer = request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip());
-    match check(&app, role, request.headers(), peer) {
-        Ok(sender) => {
-            request.extensions_mut().insert(sender);
-            next.run(request).await
-        }
-        Err(error) => error.into_response(),
-    }
+    let sender = check(app, role, request.headers(), peer)?;
+    request.extensions_mut().insert(sender);
+    Ok(())
 }
 
 fn check<S: Store, T: Timer>(

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Bytes, to_bytes};
-use axum::extract::{FromRequest, MatchedPath, Request, State};
+use axum::extract::{FromRequest, MatchedPath, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -22,6 +22,9 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::app::App;
+use crate::auth::Role;
+use crate::cors::Cors;
+use crate::guard::guard;
 use crate::reply::{ApiError, RequestRefusal};
 use crate::routes::jobs::new_number;
 
@@ -54,28 +57,39 @@ impl RequestId {
     }
 }
 
-/// Runs a request in its span and completes its response.
+/// Runs a request in its span and completes its response. Routes with a role are guarded.
 pub(crate) async fn request_scope<S: Store, T: Timer>(
-    State(app): State<App<S, T>>,
-    route: Option<MatchedPath>,
+    app: App<S, T>,
+    role: Option<Role>,
     mut request: Request,
     next: Next,
 ) -> Response {
+    let cors = Cors::of(request.headers(), &app.options.allowed_origins);
+    if let Some(mut permission) = cors.permission(&request) {
+        cors.mark(permission.headers_mut());
+        return permission;
+    }
     let started = Instant::now();
     let id = RequestId::of(request.headers(), app.engine.now_ms());
-    let path = route.as_ref().map(MatchedPath::as_str);
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let path = path.as_ref().map(MatchedPath::as_str);
     let route = path.unwrap_or("none");
     let method = request.method().clone();
     let span = tracing::info_span!("request", request_id = &*id.0, %method, route);
     let bytes_max = app.options.body_bytes_max;
     request.extensions_mut().insert(id.clone());
     async move {
-        let mut response = match announced_bytes(request.headers()) {
-            Some(bytes) if bytes > bytes_max as u64 => too_large(bytes_max).into_response(),
-            _ => as_json_error(next.run(request).await).await,
+        let admitted = match announced_bytes(request.headers()) {
+            Some(bytes) if bytes > bytes_max as u64 => Err(too_large(bytes_max)),
+            _ => role.map_or(Ok(()), |role| guard(&app, role, &mut request)),
+        };
+        let mut response = match admitted {
+            Ok(()) => as_json_error(next.run(request).await).await,
+            Err(error) => error.into_response(),
         };
         let name = HeaderValue::from_str(&id.0).expect("checked to be ASCII");
         response.headers_mut().insert(REQUEST_ID, name);
+        cors.mark(response.headers_mut());
         let elapsed_ms = started.elapsed().as_millis() as u64;
         tracing::debug!(status = response.status().as_u16(), elapsed_ms, "request done");
         app.metrics.count_request(path, &method, response.status());
