@@ -11,6 +11,7 @@ use lingua_core::{Attempt, InstanceId, JobId, NodeId};
 use lingua_store::contract::Digest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
+use serde_with::skip_serializing_none;
 
 use crate::byte_budget::HeldBytes;
 use crate::speech::Speech;
@@ -83,6 +84,7 @@ impl JobRequest {
 }
 
 /// One attempt of a job.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {
     /// Counted from 1.
@@ -93,13 +95,10 @@ pub struct AttemptRecord {
     /// When it got its slot.
     pub reserved_ms: u64,
     /// When the node confirmed it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acked_ms: Option<u64>,
     /// When it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
     /// Why it failed, if it did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
@@ -192,16 +191,14 @@ impl From<String> for JobOutput {
 }
 
 /// How a job ended. The store keeps it as a version byte and JSON.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobEnd {
     /// The code of its failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// What went wrong, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// What the node gave, as far as it is kept: never audio.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ResultJson>,
     /// The node gave more than is kept; it is in the owner's memory for a while, see
     /// [`Engine::with_full_result`](crate::Engine::with_full_result).

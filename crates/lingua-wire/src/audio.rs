@@ -11,6 +11,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::error::{ErrorCode, RequestError, invalid};
 use crate::json::text;
@@ -27,6 +28,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// A piece of audio.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("anyOf" = [{"required": ["format"]}, {"required": ["gone"]}]))]
 pub struct Audio<'a> {
@@ -34,10 +36,8 @@ pub struct Audio<'a> {
     #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
     pub format: Cow<'a, str>,
     /// Samples a second; formats with a header of their own may leave it out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_rate: Option<u32>,
     /// How many bytes the next binary frame has.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// There was audio, and it is not kept any more. Only results of the scheduler say so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -46,7 +46,7 @@ pub struct Audio<'a> {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
     /// The audio as base64.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub data: Option<Cow<'a, str>>,
 }
 

@@ -10,6 +10,7 @@ use lingua_core::job::JobState;
 use lingua_core::{Attempt, JobId, NodeId, Service};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::audio::Audio;
 use crate::json::{As, BoundedList, text};
@@ -22,10 +23,11 @@ type ExcludedList = BoundedList<NodeId, EXCLUDE_MAX>;
 type ServicesList = BoundedList<Service, SERVICES_MAX>;
 
 /// A request for a job.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Dispatch<'a> {
     /// The conversation that the job belongs to.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub session_id: Option<Cow<'a, str>>,
     /// Source language, or `auto`.
     #[serde(borrow)]
@@ -34,61 +36,54 @@ pub struct Dispatch<'a> {
     #[serde(borrow)]
     pub tgt_lang: Cow<'a, str>,
     /// Address of audio that is stored elsewhere.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub audio_ref: Option<Cow<'a, str>>,
     /// Audio inside the request.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default)]
     pub audio: Option<Audio<'a>>,
     /// Text instead of audio: recognition is skipped.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub text: Option<Cow<'a, str>>,
     /// Names the job in all logs; made up if it is left out.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub trace_id: Option<Cow<'a, str>>,
     /// With `auto`: the source is one of these two languages, and the target is the other one.
-    #[serde(default, with = "BoundedList::<String, 2>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "BoundedList::<String, 2>")]
     pub two_way: Option<Vec<String>>,
     /// Earlier texts of this conversation, the oldest first.
-    #[serde(default, with = "ContextList", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "ContextList")]
     pub context: Option<Vec<String>>,
     /// How the job is to be run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub options: Option<DispatchOptions>,
 }
 
 /// How a job is to be run.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DispatchOptions {
     /// Whether the result must include speech (false).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub require_tts: Option<bool>,
     /// The node that should run the job.
-    #[serde(with = "As::<Option<NodeId>>", default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "As::<Option<NodeId>>", default)]
     pub preferred_node_id: Option<NodeId>,
     /// Whether the job fails if the preferred node cannot take it (false).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
     /// Nodes that must not run the job.
-    #[serde(default, with = "ExcludedList", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "ExcludedList")]
     pub exclude_node_ids: Option<Vec<NodeId>>,
     /// Segments with one key go to one node while that is possible.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bind_key: Option<String>,
     /// How long the job may wait for a slot, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// How long the job may take altogether, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
     /// A higher number is more urgent (0).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
     /// Whether any node that accepts public jobs may run the job (true); if false, only nodes of
     /// the caller's own tenant.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub public: Option<bool>,
     /// Further services that the node must offer.
-    #[serde(default, with = "ServicesList", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "ServicesList")]
     pub services: Option<Vec<Service>>,
 }
 

@@ -11,6 +11,7 @@ use std::fmt;
 use lingua_core::JobId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::json::As;
 use crate::limits::{DETAIL_CHARS_MAX, LABEL_BYTES_MAX, SHOWN_CHARS_MAX};
@@ -69,6 +70,7 @@ macro_rules! invalid {
 pub(crate) use invalid;
 
 /// The body of every HTTP response that is not a success.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
     /// The code; text, so that a client can read codes newer than itself.
@@ -77,13 +79,11 @@ pub struct ErrorBody {
     /// What is wrong and what to do.
     pub detail: String,
     /// The field that is wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// How long to wait before the next try, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// The job that the error is about; it may still run.
-    #[serde(with = "As::<Option<JobId>>", default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "As::<Option<JobId>>", default)]
     pub job_id: Option<JobId>,
 }
 

@@ -15,6 +15,7 @@ use lingua_core::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::{JobRef, LoadFields};
 use crate::error::RequestError;
@@ -50,6 +51,7 @@ const SERVICES_DEFAULT: ServiceSet =
 macro_rules! capability_fields {
     ($($(#[$meta:meta])* pub $field:ident: $Type:ty,)*) => {
         /// The fields that describe what a node can do.
+        #[skip_serializing_none]
         #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
         pub struct CapabilityFields {
             $($(#[$meta])* pub $field: $Type,)*
@@ -87,51 +89,42 @@ macro_rules! capability_fields {
 
 capability_fields! {
     /// The lists, nested.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub language_capabilities: Option<LanguageLists>,
     /// Languages that the node recognises, flat.
-    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "LangList")]
     pub asr_langs: Option<Vec<String>>,
     /// Languages in which the node repairs recognised text, flat.
-    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "LangList")]
     pub semantic_langs: Option<Vec<String>>,
     /// Languages that the node speaks, flat.
-    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "LangList")]
     pub tts_langs: Option<Vec<String>>,
     /// Directions that the node translates, flat.
-    #[serde(default, with = "PairList", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "PairList")]
     pub nmt_pairs: Option<Vec<(String, String)>>,
     /// Which services are on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<ServiceFlags>,
     /// How many jobs the node runs at the same time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrent_jobs: Option<u64>,
     /// Whether the node gets a job with its first sound, and the audio while it is being spoken.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub streaming: Option<bool>,
     /// Whether the node accepts jobs of all tenants.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub accept_public_jobs: Option<bool>,
 }
 
 /// Which services are on. A service that is not named is on, except `tone`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceFlags {
     /// Speech recognition.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub asr: Option<bool>,
     /// Machine translation.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub nmt: Option<bool>,
     /// Speech synthesis.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tts: Option<bool>,
     /// Keeping the tone of voice.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tone: Option<bool>,
     /// Repair of what was recognised.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub semantic: Option<bool>,
 }
 

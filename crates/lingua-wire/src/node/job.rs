@@ -9,6 +9,7 @@ use lingua_core::job::AttemptReport;
 use lingua_core::{Attempt, Fence, JobId, NodeId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::{JobResult, required_node};
 use crate::error::{RequestError, invalid, shown};
@@ -30,6 +31,7 @@ pub struct JobRef {
 
 macro_rules! job_message {
     ($(#[$meta:meta])* $Name:ident $(<$life:lifetime>)? { $($fields:tt)* }) => {
+        #[skip_serializing_none]
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         $(#[$meta])*
         pub struct $Name $(<$life>)? {
@@ -41,11 +43,9 @@ macro_rules! job_message {
             pub attempt_id: Attempt,
             /// The node that reports; a socket knows it already.
             #[serde(default, with = "As::<Option<NodeId>>")]
-            #[serde(skip_serializing_if = "Option::is_none")]
             pub node_id: Option<NodeId>,
             /// The fence that came with the job.
             #[serde(default, with = "As::<Option<Fence>>")]
-            #[serde(skip_serializing_if = "Option::is_none")]
             pub fence: Option<Fence>,
             $($fields)*
         }
@@ -94,10 +94,8 @@ job_message! {
     JobDone<'a> {
         /// `ok`, or left out.
         #[serde(borrow, default, deserialize_with = "text")]
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub status: Option<Cow<'a, str>>,
         /// The result, which reaches the client unchanged. [`JobResult`] has the known fields.
-        #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(with = "Option<JobResult<'static>>")]
         pub result: Option<RawJson>,
     }
@@ -110,17 +108,14 @@ job_message! {
     JobFail<'a> {
         /// `error`, or left out.
         #[serde(borrow, default, deserialize_with = "text")]
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub status: Option<Cow<'a, str>>,
         /// The reason as one word, such as `MODEL_LOAD_FAILED`.
         #[serde(borrow)]
         pub reason: Cow<'a, str>,
         /// The reason as a sentence, for people.
         #[serde(borrow, default, deserialize_with = "text")]
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub detail: Option<Cow<'a, str>>,
         /// Whether another node might succeed; true if it is left out.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub retryable: Option<bool>,
     }
 }

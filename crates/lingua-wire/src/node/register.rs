@@ -7,6 +7,7 @@ use lingua_core::{Epoch, Health, Load, NodeId, NodeState, Profile};
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::capability::NodeFields;
 use super::{CapabilityFields, JobRef, required_node};
@@ -16,21 +17,20 @@ use crate::limits::VERSION_BYTES_MAX;
 use crate::message::{at_most, check_optional_label};
 
 /// The body of `POST /v1/node/register`, and the first frame of a node's socket.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename = "register")]
 #[schemars(rename = "Register")]
 pub struct Register {
     /// The node's id; the scheduler makes one up if it is left out.
-    #[serde(default, with = "As::<Option<NodeId>>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "As::<Option<NodeId>>")]
     pub node_id: Option<NodeId>,
     /// Version of the node's software; for people to read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The node's own view of its health; `ready` if it is left out.
-    #[serde(default, with = "As::<Option<Health>>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "As::<Option<Health>>")]
     pub health: Option<Health>,
     /// The attempts that run on the node and that it goes on with, if it was connected before.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<Vec<JobRef>>,
     /// What the node can do.
     #[serde(flatten)]
@@ -102,25 +102,24 @@ pub struct RegisterResponse {
 }
 
 /// The body of `POST /v1/node/heartbeat`, and a frame of a node's socket.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename = "heartbeat")]
 #[schemars(rename = "Heartbeat")]
 pub struct Heartbeat {
     /// The node's id; a socket knows it already.
-    #[serde(default, with = "As::<Option<NodeId>>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "As::<Option<NodeId>>")]
     pub node_id: Option<NodeId>,
     /// The epoch that the registration was answered with.
-    #[serde(default, with = "As::<Option<Epoch>>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "As::<Option<Epoch>>")]
     pub epoch: Option<Epoch>,
     /// The node's own view of its health; `offline` signs it off.
-    #[serde(default, with = "As::<Option<NodeState>>", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "As::<Option<NodeState>>")]
     pub health: Option<NodeState>,
     /// How busy the node is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub current_load: Option<LoadFields>,
     /// The attempts that run on the node. An empty list means none. Without a list what the node
     /// runs goes on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<Vec<JobRef>>,
     /// What has changed about what the node can do.
     #[serde(flatten)]
@@ -128,16 +127,14 @@ pub struct Heartbeat {
 }
 
 /// How busy a node is, as fractions of one; what a node leaves out stays as it was, at first 0.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadFields {
     /// Processor time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
     /// Accelerator time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<f64>,
     /// Memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<f64>,
 }
 

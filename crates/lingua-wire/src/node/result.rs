@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_with::skip_serializing_none;
 
 use crate::audio::Audio;
 use crate::error::RequestError;
@@ -21,19 +22,20 @@ use crate::raw::RawJson;
 const AUDIO_FIELD: &str = "tts_audio";
 
 /// The known fields of a result.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JobResult<'a> {
     /// The recognised text.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub text_asr: Option<Cow<'a, str>>,
     /// The translation.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub text_translated: Option<Cow<'a, str>>,
     /// The translation as speech.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default)]
     pub tts_audio: Option<Audio<'a>>,
     /// The recognised language, if the source was `auto`.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub src_lang: Option<Cow<'a, str>>,
 }
 

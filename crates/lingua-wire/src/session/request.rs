@@ -10,6 +10,7 @@ use lingua_core::NodeId;
 use lingua_core::session::{AudioEncoding, Direction, PCM_RATES, SessionPlan, Speaker};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::error::{RequestError, invalid, shown};
 use crate::json::As;
@@ -34,42 +35,33 @@ frames! {
 }
 
 /// Starts a session: one way (`src_lang`, `tgt_lang`) or `two_way` (`lang_a`, `lang_b`).
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "session_start")]
 pub struct SessionStart {
     /// `one_way` (the default) or `two_way`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// One way: the spoken language, or `auto`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src_lang: Option<String>,
     /// One way: the language of the translation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tgt_lang: Option<String>,
     /// Two ways: the language that speaker `a` speaks and `b` hears.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lang_a: Option<String>,
     /// Two ways: the language that speaker `b` speaks and `a` hears.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lang_b: Option<String>,
     /// Results must include synthesised speech; false by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_tts: Option<bool>,
     /// Send partial texts before the result; false by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partials: Option<bool>,
     /// Send the last two texts with each job, so that any node can follow; false by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<bool>,
     /// Silence ends a turn, so that a microphone may stay open; only for `pcm16`. The server's
     /// setting by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vad: Option<bool>,
     /// How audio is encoded; `pcm16` at 16,000 Hz by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audio: Option<AudioFormat>,
     /// The node that should run the jobs of this session.
-    #[serde(with = "As::<Option<NodeId>>", default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "As::<Option<NodeId>>", default)]
     pub preferred_node_id: Option<NodeId>,
 }
 

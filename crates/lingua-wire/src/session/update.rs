@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use lingua_core::{JobId, Lang, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::audio::Audio;
 use crate::json::{As, text};
@@ -30,6 +31,7 @@ frames! {
 }
 
 /// The session has started, or is resumed.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "session_started")]
 pub struct SessionStarted {
@@ -45,10 +47,8 @@ pub struct SessionStarted {
     pub resumed: bool,
     /// After a resume: how much sound of the open turn had arrived, in milliseconds. 0 if no turn
     /// is open, because it ended, or because another instance has taken the session over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_ms: Option<u64>,
     /// What will not work as things are, for people: nobody serves the languages.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
 
@@ -131,13 +131,12 @@ impl SegmentResult<'_> {
 }
 
 /// Where the time of a segment went.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SegmentTimings {
     /// From the segment's first speech to its end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speech_ms: Option<u64>,
     /// From the segment's end to its result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// The job's own times. With a streaming node, the job begins with the first speech.
     #[serde(flatten)]

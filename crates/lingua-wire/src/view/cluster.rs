@@ -12,6 +12,7 @@ use lingua_core::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::json::{As, BoundedList};
 use crate::node::{LanguageLists, ServiceFlags};
@@ -87,6 +88,7 @@ pub struct StoreView {
 }
 
 /// A node.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeView {
     /// The node.
@@ -126,25 +128,18 @@ pub struct NodeView {
     /// Whether an operator ordered it to drain.
     pub drain_ordered: bool,
     /// Version of the node's software.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// When the last sign of life came.
     pub last_heartbeat_ms: u64,
     /// For how long there was none, if the node is offline or silent for too long.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
     /// The pools that it belongs to, at most 1000; only in the response for a single node.
-    #[serde(
-        default,
-        with = "BoundedList::<LangPair, NODE_POOLS_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, with = "BoundedList::<LangPair, NODE_POOLS_MAX>")]
     pub pools: Option<Vec<LangPair>>,
     /// Whether this is what was seen last, because the store does not answer.
     #[serde(default, skip_serializing_if = "is_false")]
     pub stale: bool,
     /// When it was seen, if it is stale.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of_ms: Option<u64>,
 }
 
@@ -184,6 +179,7 @@ pub struct NodeList {
 }
 
 /// The nodes that can serve a directed pair of languages.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolView {
     /// `zh:en`, or `*:en` for the mixed pool.
@@ -207,20 +203,14 @@ pub struct PoolView {
     /// All slots of the nodes that accept jobs.
     pub slots: u64,
     /// The nodes; only in the response for a single pool.
-    #[serde(
-        default,
-        with = "BoundedList::<NodeId, NODES_MAX>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, with = "BoundedList::<NodeId, NODES_MAX>")]
     pub node_ids: Option<Vec<NodeId>>,
     /// The pool by cell; only in the response for a single pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cells: Option<Vec<PoolCell>>,
     /// Whether this is what was seen last, because the store does not answer.
     #[serde(default, skip_serializing_if = "is_false")]
     pub stale: bool,
     /// When it was seen, if it is stale.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of_ms: Option<u64>,
 }
 
@@ -301,6 +291,7 @@ pub struct ExplainResponse {
 }
 
 /// The verdict of the selection about a node.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainedNode {
     /// The node.
@@ -311,10 +302,8 @@ pub struct ExplainedNode {
     /// `chosen`, `as_good` (a random draw chose another node), `eligible` or `refused`.
     pub verdict: String,
     /// Lower is better; what it counts depends on the policy.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<u64>,
     /// The first reason why the node cannot get the job.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 

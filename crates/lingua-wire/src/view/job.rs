@@ -6,12 +6,14 @@ use lingua_core::job::JobState;
 use lingua_core::{Attempt, InstanceId, JobId, Lang, NodeId, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::json::As;
 use crate::node::JobResult;
 use crate::raw::RawJson;
 
 /// A job.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobView {
     /// The job.
@@ -21,7 +23,6 @@ pub struct JobView {
     #[serde(with = "As::<JobState>")]
     pub state: JobState,
     /// The conversation that the job belongs to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     /// Source language, or `auto`.
     #[serde(with = "As::<Source>")]
@@ -30,16 +31,15 @@ pub struct JobView {
     #[serde(with = "As::<Lang>")]
     pub tgt_lang: Lang,
     /// The node of the current attempt.
-    #[serde(with = "As::<Option<NodeId>>", default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "As::<Option<NodeId>>", default)]
     pub node_id: Option<NodeId>,
     /// The current attempt.
     #[serde(with = "As::<Attempt>")]
     pub attempt_id: Attempt,
     /// The instance that runs the job.
-    #[serde(with = "As::<Option<InstanceId>>", default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "As::<Option<InstanceId>>", default)]
     pub instance_id: Option<InstanceId>,
     /// Names the job in all logs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
     /// All attempts, the first one first.
     #[serde(default)]
@@ -48,73 +48,60 @@ pub struct JobView {
     #[serde(default)]
     pub timings: Timings,
     /// The text that the node has so far; absent after the end of the attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub partial: Option<String>,
     /// The result, as the node sent it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<JobResult<'static>>")]
     pub result: Option<RawJson>,
     /// The error code, if the job failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Why the job failed, and what to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// When the job was accepted.
     pub created_ms: u64,
     /// When the job last changed its state.
     pub updated_ms: u64,
     /// When the deadline passes, if the job has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_at_ms: Option<u64>,
 }
 
 /// One try of a job.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttemptView {
     /// The number of the try, from 1.
     #[serde(with = "As::<Attempt>")]
     pub attempt_id: Attempt,
     /// The node, once one was chosen.
-    #[serde(with = "As::<Option<NodeId>>", default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "As::<Option<NodeId>>", default)]
     pub node_id: Option<NodeId>,
     /// How far the attempt got, or how it ended.
     #[serde(with = "As::<JobState>")]
     pub state: JobState,
     /// Why the attempt failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// When a slot was reserved.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_ms: Option<u64>,
     /// When the job was sent to the node.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatched_ms: Option<u64>,
     /// When the node acknowledged the job.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub acked_ms: Option<u64>,
     /// When the attempt ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
 }
 
 /// How long the parts of a job took; a part that has not ended is left out.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Timings {
     /// Waiting for a slot.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_ms: Option<u64>,
     /// From accepting the job to sending it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatch_ms: Option<u64>,
     /// From sending it to the acknowledgement.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ack_ms: Option<u64>,
     /// From the acknowledgement to the result.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub run_ms: Option<u64>,
     /// From accepting the job to its end.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub total_ms: Option<u64>,
 }
 
