@@ -7,6 +7,8 @@
 
 use toml::Value;
 
+use Accepts::{Flag, Fraction, Level, Number, OneOf, Text};
+
 /// A day; no setting of a time is longer.
 const DAY_MS: u64 = 86_400_000;
 
@@ -46,224 +48,127 @@ pub(crate) enum Accepts {
     Text(&'static str),
 }
 
-const fn ms(path: &'static str, min: u64, meaning: &'static str) -> ConfigKey {
-    ConfigKey { path, accepts: Accepts::Number(min, DAY_MS), meaning }
+/// Times in milliseconds, counts and sizes, each from a least value.
+const fn ms(min: u64) -> Accepts {
+    Number(min, DAY_MS)
 }
 
-const fn count(path: &'static str, min: u64, meaning: &'static str) -> ConfigKey {
-    ConfigKey { path, accepts: Accepts::Number(min, COUNT_MAX), meaning }
+const fn count(min: u64) -> Accepts {
+    Number(min, COUNT_MAX)
 }
 
-const fn bytes(path: &'static str, min: u64, meaning: &'static str) -> ConfigKey {
-    ConfigKey { path, accepts: Accepts::Number(min, BYTES_MAX), meaning }
+const fn bytes(min: u64) -> Accepts {
+    Number(min, BYTES_MAX)
 }
 
-const fn key(path: &'static str, accepts: Accepts, meaning: &'static str) -> ConfigKey {
-    ConfigKey { path, accepts, meaning }
+macro_rules! keys {
+    ($($path:literal, $accepts:expr, $meaning:literal;)*) => {
+        /// All keys, section by section.
+        pub(crate) const KEYS: &[ConfigKey] =
+            &[$(ConfigKey { path: $path, accepts: $accepts, meaning: $meaning },)*];
+    };
 }
 
-/// All keys, section by section.
-pub(crate) const KEYS: &[ConfigKey] = &[
-    key(
-        "server.listen",
-        Accepts::Text("host:port"),
-        "Address to listen on. Beyond this machine it needs tokens.",
-    ),
-    key(
-        "server.threads",
-        Accepts::Number(0, 1024),
-        "Threads of the program. One is fastest on most machines.",
-    ),
-    key(
-        "server.allowed_origins",
-        Accepts::Text("list of origins"),
-        "Origins of web pages that may call, besides the server's own.",
-    ),
-    bytes("server.body_bytes_max", 1024, "Longest body of a request, in bytes."),
-    ms("server.body_ms", 1, "How long a whole body may take to arrive."),
-    ms(
-        "server.first_message_ms",
-        1,
-        "Longest TLS handshake, wait for the head of a request, and wait for the first \
-         message on a WebSocket.",
-    ),
-    key(
-        "server.tls_cert",
-        Accepts::Text("PEM file"),
-        "Certificate of the server; needs `tls_key`.",
-    ),
-    key("server.tls_key", Accepts::Text("PEM file"), "Private key of the certificate."),
-    key(
-        "store.url",
-        Accepts::Text("URL"),
-        "`embedded:`, `redis://host:port/db`, `rediss://…`, \
-         `redis+sentinel://h1:p,h2:p/master` or `redis+cluster://h1:p,h2:p`.",
-    ),
-    key(
-        "store.data_dir",
-        Accepts::Text("directory"),
-        "Where the embedded store keeps jobs and epochs. Without it they are lost at a \
-         restart.",
-    ),
-    key(
-        "store.key_prefix",
-        Accepts::Text("text"),
-        "Prefix of all keys in Redis; fleets with different prefixes do not see each other.",
-    ),
-    ms("store.timeout_ms", 1, "How long to wait for a reply of Redis."),
-    ms("store.connect_timeout_ms", 1, "How long to wait for a connection to Redis."),
-    ms("store.reconnect_max_ms", 1, "Longest pause between two attempts to connect to Redis."),
-    count(
-        "store.ended_jobs_max",
-        1,
-        "Most ended jobs to keep; they are deleted after an hour in any case.",
-    ),
-    bytes("store.ended_bytes_max", 1, "Most bytes of ended jobs to keep."),
-    key(
-        "store.tls_ca_file",
-        Accepts::Text("PEM file"),
-        "Certificates of the authorities to trust instead of the system's, for `rediss:`.",
-    ),
-    key(
-        "instance.id",
-        Accepts::Text("letters, digits, `-`, `_`, `.`"),
-        "Name of this instance, unique among the instances of a store. A random one if \
-         absent.",
-    ),
-    count("scheduler.max_retry", 0, "Most attempts of a job after the first."),
-    ms(
-        "scheduler.wait_ms",
-        0,
-        "How long a job waits for a slot if its client does not say; 0 refuses at once.",
-    ),
-    ms(
-        "scheduler.heartbeat_interval_ms",
-        10,
-        "How often nodes send a heartbeat. They are told a longer interval in a large fleet.",
-    ),
-    ms(
-        "scheduler.heartbeat_stale_ms",
-        11,
-        "A node without a sign of life for this long gets no jobs. Above \
-         `heartbeat_interval_ms`.",
-    ),
-    ms("scheduler.reservation_ttl_ms", 10, "How long a node has to confirm a job."),
-    ms(
-        "scheduler.run_lease_ms",
-        10,
+keys! {
+    "server.listen", Text("host:port"),
+        "Address to listen on. Beyond this machine it needs tokens.";
+    "server.threads", Number(0, 1024), "Threads of the program. One is fastest on most machines.";
+    "server.allowed_origins", Text("list of origins"),
+        "Origins of web pages that may call, besides the server's own.";
+    "server.body_bytes_max", bytes(1024), "Longest body of a request, in bytes.";
+    "server.body_ms", ms(1), "How long a whole body may take to arrive.";
+    "server.first_message_ms", ms(1),
+        "Longest TLS handshake, wait for the head of a request, and wait for the first message \
+         on a WebSocket.";
+    "server.tls_cert", Text("PEM file"), "Certificate of the server; needs `tls_key`.";
+    "server.tls_key", Text("PEM file"), "Private key of the certificate.";
+    "store.url", Text("URL"),
+        "`embedded:`, `redis://host:port/db`, `rediss://…`, `redis+sentinel://h1:p,h2:p/master` \
+         or `redis+cluster://h1:p,h2:p`.";
+    "store.data_dir", Text("directory"),
+        "Where the embedded store keeps jobs and epochs. Without it they are lost at a restart.";
+    "store.key_prefix", Text("text"),
+        "Prefix of all keys in Redis; fleets with different prefixes do not see each other.";
+    "store.timeout_ms", ms(1), "How long to wait for a reply of Redis.";
+    "store.connect_timeout_ms", ms(1), "How long to wait for a connection to Redis.";
+    "store.reconnect_max_ms", ms(1), "Longest pause between two attempts to connect to Redis.";
+    "store.ended_jobs_max", count(1),
+        "Most ended jobs to keep; they are deleted after an hour in any case.";
+    "store.ended_bytes_max", bytes(1), "Most bytes of ended jobs to keep.";
+    "store.tls_ca_file", Text("PEM file"),
+        "Certificates of the authorities to trust instead of the system's, for `rediss:`.";
+    "instance.id", Text("letters, digits, `-`, `_`, `.`"),
+        "Name of this instance, unique among the instances of a store. A random one if absent.";
+    "scheduler.max_retry", count(0), "Most attempts of a job after the first.";
+    "scheduler.wait_ms", ms(0),
+        "How long a job waits for a slot if its client does not say; 0 refuses at once.";
+    "scheduler.heartbeat_interval_ms", ms(10),
+        "How often nodes send a heartbeat. They are told a longer interval in a large fleet.";
+    "scheduler.heartbeat_stale_ms", ms(11),
+        "A node without a sign of life for this long gets no jobs. Above `heartbeat_interval_ms`.";
+    "scheduler.reservation_ttl_ms", ms(10), "How long a node has to confirm a job.";
+    "scheduler.run_lease_ms", ms(10),
         "How long a running job keeps its slot without a sign of life of its node. Above \
-         `heartbeat_interval_ms`.",
-    ),
-    ms("scheduler.run_timeout_ms", 10, "How long a node may work on a job."),
-    ms("scheduler.drain_ms", 0, "How long a stop waits for running jobs."),
-    ms(
-        "scheduler.leader_lease_ms",
-        100,
+         `heartbeat_interval_ms`.";
+    "scheduler.run_timeout_ms", ms(10), "How long a node may work on a job.";
+    "scheduler.drain_ms", ms(0), "How long a stop waits for running jobs.";
+    "scheduler.leader_lease_ms", ms(100),
         "How long a leader, or an instance, counts as alive after its last renewal; renewed \
-         after a third of it.",
-    ),
-    count("scheduler.open_jobs_max", 1, "Most jobs that run or wait at this instance."),
-    bytes("scheduler.open_bytes_max", 1, "Most bytes of jobs that run or wait at this instance."),
-    bytes("scheduler.waiting_bytes_max", 1, "Most bytes of jobs that wait for a slot."),
-    bytes("scheduler.audio_bytes_max", 1, "Most bytes of audio of sessions and jobs in memory."),
-    bytes(
-        "scheduler.speech_bytes_max",
-        1,
-        "Most bytes of speech in results that were not delivered yet.",
-    ),
-    key(
-        "selection.policy",
-        Accepts::OneOf(&["balanced", "sample", "least_loaded", "random"]),
-        "How a node is chosen among those that can do a job.",
-    ),
-    key("selection.sample_k", Accepts::Number(1, 100), "Nodes that the policy `sample` looks at."),
-    key(
-        "selection.cpu_threshold",
-        Accepts::Fraction,
-        "A node whose processor is in use to this share gets no jobs.",
-    ),
-    key("selection.gpu_threshold", Accepts::Fraction, "The same for the graphics processor."),
-    key("selection.memory_threshold", Accepts::Fraction, "The same for the memory."),
-    key(
-        "pools.semantic_rule",
-        Accepts::OneOf(&["declared", "source", "both"]),
-        "Which languages semantic repair must cover: any, the source, or source and target.",
-    ),
-    key(
-        "pools.generate",
-        Accepts::Flag,
+         after a third of it.";
+    "scheduler.open_jobs_max", count(1), "Most jobs that run or wait at this instance.";
+    "scheduler.open_bytes_max", bytes(1), "Most bytes of jobs that run or wait at this instance.";
+    "scheduler.waiting_bytes_max", bytes(1), "Most bytes of jobs that wait for a slot.";
+    "scheduler.audio_bytes_max", bytes(1), "Most bytes of audio of sessions and jobs in memory.";
+    "scheduler.speech_bytes_max", bytes(1),
+        "Most bytes of speech in results that were not delivered yet.";
+    "selection.policy", OneOf(&["balanced", "sample", "least_loaded", "random"]),
+        "How a node is chosen among those that can do a job.";
+    "selection.sample_k", Number(1, 100), "Nodes that the policy `sample` looks at.";
+    "selection.cpu_threshold", Fraction,
+        "A node whose processor is in use to this share gets no jobs.";
+    "selection.gpu_threshold", Fraction, "The same for the graphics processor.";
+    "selection.memory_threshold", Fraction, "The same for the memory.";
+    "pools.semantic_rule", OneOf(&["declared", "source", "both"]),
+        "Which languages semantic repair must cover: any, the source, or source and target.";
+    "pools.generate", Flag,
         "Whether the table has pools. Without them it only counts nodes and slots; jobs are \
-         served all the same.",
-    ),
-    key(
-        "pools.mixed",
-        Accepts::Flag,
-        "Whether the table has the mixed pools (`*:en`). Jobs with `src = auto` are served \
-         all the same.",
-    ),
-    count(
-        "pools.min_nodes_per_pool",
-        1,
-        "Exact pools with fewer nodes are left out of the table. Their jobs are served all \
-         the same.",
-    ),
-    count(
-        "pools.max_pools",
-        1,
-        "Most exact pools in the table, the largest first. Jobs of the others are served all \
-         the same.",
-    ),
-    key(
-        "log.format",
-        Accepts::OneOf(&["text", "json"]),
-        "Form of the log lines, which go to stderr.",
-    ),
-    key(
-        "log.level",
-        Accepts::Level,
-        "Least important lines to write; or for each module: `info,lingua_engine=debug`.",
-    ),
-    key(
-        "auth.allow_insecure",
-        Accepts::Flag,
-        "Lets the server listen beyond this machine without tokens.",
-    ),
-    key(
-        "auth.tokens",
-        Accepts::Text("tables"),
-        "`[[auth.tokens]]` with `name`, `role` (`node`, `client`, `admin`) and `sha256`; \
-         `lingua token new` makes one.",
-    ),
-    count(
-        "limits.requests_per_second",
-        0,
-        "Most requests of one caller (a token, else an address) in a second; 0 is no limit.",
-    ),
-    count("limits.burst", 0, "Requests of one caller at once; 0 is as many as in a second."),
-    ms("session.pause_ms", 1, "A segment ends after this time without audio."),
-    ms("session.segment_max_ms", 1, "Longest segment; the turn goes on with the next one."),
-    key(
-        "session.vad",
-        Accepts::Flag,
-        "Detect voices: a segment ends after `silence_ms` without a voice. Only for raw \
-         audio.",
-    ),
-    ms("session.silence_ms", 1, "How long a silence ends a segment, with `vad`."),
-    ms(
-        "session.deadline_ms",
-        1,
-        "A segment without a result this long after its end counts as missing.",
-    ),
-    ms("session.resume_ms", 0, "How long a session can be resumed after its connection is lost."),
-    ms("session.idle_ms", 1, "A session without any message for this long is closed."),
-    count("session.rate_max", 1, "How many times faster than real time audio may arrive."),
-    ms("session.rate_window_ms", 1, "Period over which `rate_max` is measured."),
-    bytes("session.frame_bytes_max", 1, "Longest frame of audio, in bytes."),
-    count("session.open_segments_max", 1, "Most undelivered segments of one session."),
-    count("session.per_token_max", 0, "Most sessions of one token; 0 refuses all."),
-    count("session.sessions_max", 0, "Most sessions of this instance; 0 refuses all."),
-    ms("session.write_ms", 1, "A client that does not read for this long is disconnected."),
-];
+         served all the same.";
+    "pools.mixed", Flag,
+        "Whether the table has the mixed pools (`*:en`). Jobs with `src = auto` are served all \
+         the same.";
+    "pools.min_nodes_per_pool", count(1),
+        "Exact pools with fewer nodes are left out of the table. Their jobs are served all the \
+         same.";
+    "pools.max_pools", count(1),
+        "Most exact pools in the table, the largest first. Jobs of the others are served all the \
+         same.";
+    "log.format", OneOf(&["text", "json"]), "Form of the log lines, which go to stderr.";
+    "log.level", Level,
+        "Least important lines to write; or for each module: `info,lingua_engine=debug`.";
+    "auth.allow_insecure", Flag, "Lets the server listen beyond this machine without tokens.";
+    "auth.tokens", Text("tables"),
+        "`[[auth.tokens]]` with `name`, `role` (`node`, `client`, `admin`) and `sha256`; `lingua \
+         token new` makes one.";
+    "limits.requests_per_second", count(0),
+        "Most requests of one caller (a token, else an address) in a second; 0 is no limit.";
+    "limits.burst", count(0), "Requests of one caller at once; 0 is as many as in a second.";
+    "session.pause_ms", ms(1), "A segment ends after this time without audio.";
+    "session.segment_max_ms", ms(1), "Longest segment; the turn goes on with the next one.";
+    "session.vad", Flag,
+        "Detect voices: a segment ends after `silence_ms` without a voice. Only for raw audio.";
+    "session.silence_ms", ms(1), "How long a silence ends a segment, with `vad`.";
+    "session.deadline_ms", ms(1),
+        "A segment without a result this long after its end counts as missing.";
+    "session.resume_ms", ms(0), "How long a session can be resumed after its connection is lost.";
+    "session.idle_ms", ms(1), "A session without any message for this long is closed.";
+    "session.rate_max", count(1), "How many times faster than real time audio may arrive.";
+    "session.rate_window_ms", ms(1), "Period over which `rate_max` is measured.";
+    "session.frame_bytes_max", bytes(1), "Longest frame of audio, in bytes.";
+    "session.open_segments_max", count(1), "Most undelivered segments of one session.";
+    "session.per_token_max", count(0), "Most sessions of one token; 0 refuses all.";
+    "session.sessions_max", count(0), "Most sessions of this instance; 0 refuses all.";
+    "session.write_ms", ms(1), "A client that does not read for this long is disconnected.";
+}
 
 impl ConfigKey {
     /// The key of this path.
@@ -287,15 +192,15 @@ impl ConfigKey {
     /// What is wrong with this value.
     pub(crate) fn refuse(&self, value: &Value) -> Option<String> {
         let is_right = match (self.accepts, value) {
-            (Accepts::Number(min, max), Value::Integer(n)) => {
+            (Number(min, max), Value::Integer(n)) => {
                 u64::try_from(*n).is_ok_and(|n| (min..=max).contains(&n))
             }
-            (Accepts::Fraction, Value::Float(x)) => *x > 0.0 && *x <= 1.0,
-            (Accepts::Fraction, Value::Integer(n)) => *n == 1,
-            (Accepts::OneOf(words), Value::String(word)) => words.contains(&word.as_str()),
-            (Accepts::Level, Value::String(text)) => is_level(text),
+            (Fraction, Value::Float(x)) => *x > 0.0 && *x <= 1.0,
+            (Fraction, Value::Integer(n)) => *n == 1,
+            (OneOf(words), Value::String(word)) => words.contains(&word.as_str()),
+            (Level, Value::String(text)) => is_level(text),
             // Their types hold already; what is made of a text checks it.
-            (Accepts::Flag, Value::Boolean(_)) | (Accepts::Text(_), _) => true,
+            (Flag, Value::Boolean(_)) | (Text(_), _) => true,
             _ => false,
         };
         (!is_right).then(|| format!("{} is {value}; use {}", self.path, self.accepts))
@@ -345,7 +250,7 @@ mod tests {
         let defaults = config.clone();
         for key in KEYS.iter().filter(|key| key.value(&defaults).is_none()) {
             let value = match key.accepts {
-                Accepts::Number(min, _) => Value::Integer(min as i64),
+                Number(min, _) => Value::Integer(min as i64),
                 _ => Value::String("x".to_owned()),
             };
             let section = config.get_mut(key.section()).and_then(Value::as_table_mut).unwrap();
