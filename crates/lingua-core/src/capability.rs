@@ -11,7 +11,7 @@
 use std::fmt;
 
 use crate::lang::{Lang, LangPair, Source};
-use crate::named::named_enum;
+use crate::named_enum;
 
 /// Most languages in one list.
 pub const LANGS_MAX: usize = 512;

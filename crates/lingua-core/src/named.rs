@@ -1,5 +1,7 @@
 //! Enums whose values have names: one table for the values, their order and their names.
 
+/// Declares an enum whose values have names; see [`NodeState`](crate::NodeState) for an example.
+#[macro_export]
 macro_rules! named_enum {
     (
         $(#[$attribute:meta])*
@@ -30,6 +32,15 @@ macro_rules! named_enum {
             }
         }
 
+        impl std::str::FromStr for $Enum {
+            type Err = String;
+
+            fn from_str(name: &str) -> Result<Self, String> {
+                let known = || format!("use one of {}", Self::ALL.map(Self::as_str).join(", "));
+                Self::from_name(name).ok_or_else(known)
+            }
+        }
+
         impl std::fmt::Display for $Enum {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
@@ -37,5 +48,3 @@ macro_rules! named_enum {
         }
     };
 }
-
-pub(crate) use named_enum;

@@ -6,7 +6,7 @@
 
 use crate::capability::{Capabilities, SemanticRule};
 use crate::id::Tenant;
-use crate::named::named_enum;
+use crate::named_enum;
 
 /// Most slots that one node may offer.
 pub const SLOTS_MAX: u16 = 1024;
@@ -18,18 +18,20 @@ pub const COST_MS_MAX: u32 = 3_600_000;
 /// Cost of a job on a node that has not finished any yet, in milliseconds.
 pub const COST_MS_UNKNOWN: u32 = 1000;
 
-/// How a node reports itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Health {
-    /// Still loading its models.
-    Registering,
-    /// Takes jobs.
-    #[default]
-    Ready,
-    /// Alive, but wants no new jobs for now.
-    Degraded,
-    /// Finishes its jobs, then leaves.
-    Draining,
+named_enum! {
+    /// How a node reports itself. A health has the name of the state that it puts a node in.
+    #[derive(Default)]
+    pub enum Health {
+        /// Takes jobs.
+        #[default]
+        Ready = "ready",
+        /// Still loading its models.
+        Registering = "registering",
+        /// Alive, but wants no new jobs for now.
+        Degraded = "degraded",
+        /// Finishes its jobs, then leaves.
+        Draining = "draining",
+    }
 }
 
 named_enum! {
@@ -63,13 +65,7 @@ impl NodeState {
 
     /// The health that puts a node into this state; `None` if the node is gone.
     pub fn health(self) -> Option<Health> {
-        Some(match self {
-            Self::Registering => Health::Registering,
-            Self::Ready => Health::Ready,
-            Self::Degraded => Health::Degraded,
-            Self::Draining => Health::Draining,
-            Self::Offline => return None,
-        })
+        Health::from_name(self.as_str())
     }
 }
 
@@ -289,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_drain_command_outlives_the_nodes_own_reports() {
-        for health in [Health::Registering, Health::Ready, Health::Degraded, Health::Draining] {
+        for health in Health::ALL {
             assert_eq!(NodeState::of(health, true), NodeState::Draining);
         }
         assert_eq!(NodeState::of(Health::Ready, false), NodeState::Ready);

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use lingua_core::job::{JobSpec, Payload};
-use lingua_core::{LangPair, Needs, NodeId, Service, Tenant};
+use lingua_core::{Needs, Service, Tenant};
 use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
@@ -29,44 +29,29 @@ pub(crate) enum SpecError {
 }
 
 /// A spec as this version writes it. Fields with their default value are left out.
+#[serde_with::apply(_ => #[serde(skip_serializing_if = "is_default")])]
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct SpecRecord<'a> {
     session: Cow<'a, str>,
     trace: Cow<'a, str>,
     pair: Cow<'a, str>,
-    #[serde(skip_serializing_if = "is_default")]
     two_way: bool,
-    #[serde(skip_serializing_if = "is_default")]
     asr: bool,
-    #[serde(skip_serializing_if = "is_default")]
     tts: bool,
-    #[serde(skip_serializing_if = "is_default")]
     services: Vec<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "is_default")]
     audio_ref: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "is_default")]
     text: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "is_default")]
     context: Vec<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "is_default")]
     preferred: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "is_default")]
     strict: bool,
-    #[serde(skip_serializing_if = "is_default")]
     exclude: Vec<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "is_default")]
     bind_key: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "is_default")]
     wait_ms: Option<u64>,
-    #[serde(skip_serializing_if = "is_default")]
     deadline_ms: Option<u64>,
-    #[serde(skip_serializing_if = "is_default")]
     priority: i32,
-    #[serde(skip_serializing_if = "is_default")]
     public: bool,
     /// Empty: the default one.
-    #[serde(skip_serializing_if = "is_default")]
     tenant: Cow<'a, str>,
 }
 
@@ -118,10 +103,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<JobSpec, SpecError> {
         return Err(SpecError::OtherVersion { found });
     }
     let record: SpecRecord<'_> = serde_json::from_slice(json).map_err(malformed)?;
-    let extra = record.services.iter().map(|name| {
-        let unknown = || SpecError::Malformed(format!("there is no service {name:?}"));
-        Service::from_name(name).ok_or_else(unknown)
-    });
+    let extra = record.services.iter().map(|name| parse::<Service>(name));
     let extra = extra.collect::<Result<_, _>>()?;
     let payload = match (record.audio_ref, record.text) {
         (Some(at), None) => Payload::AudioRef(at.into()),
@@ -132,18 +114,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<JobSpec, SpecError> {
     Ok(JobSpec {
         session: record.session.into(),
         trace: record.trace.into(),
-        pair: parse::<LangPair>(&record.pair)?,
+        pair: parse(&record.pair)?,
         two_way: record.two_way,
         needs: Needs { asr: record.asr, tts: record.tts, extra },
         payload,
         context: record.context.into_iter().map(Into::into).collect(),
         preferred: record.preferred.map(|node| parse(&node)).transpose()?,
         strict: record.strict,
-        exclude: record
-            .exclude
-            .iter()
-            .map(|node| parse::<NodeId>(node))
-            .collect::<Result<_, _>>()?,
+        exclude: record.exclude.iter().map(|node| parse(node)).collect::<Result<_, _>>()?,
         bind_key: record.bind_key.map(Into::into),
         wait_ms: record.wait_ms,
         deadline_ms: record.deadline_ms,

@@ -254,8 +254,7 @@ fn health_code(health: Health) -> u64 {
 }
 
 fn health(code: u64) -> Result<Health> {
-    let all = [Health::Ready, Health::Registering, Health::Degraded, Health::Draining];
-    let known = all.into_iter().find(|health| health_code(*health) == code);
+    let known = Health::ALL.into_iter().find(|health| health_code(*health) == code);
     known.ok_or_else(|| corrupt(&format!("there is no health {code} of a node")))
 }
 

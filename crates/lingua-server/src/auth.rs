@@ -8,44 +8,25 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, header};
-use lingua_core::Tenant;
+use lingua_core::{Tenant, named_enum};
 use sha2::{Digest, Sha256};
 
-/// What the holder of a token may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Register nodes and report about their jobs.
-    Node,
-    /// Submit jobs and look at them.
-    Client,
-    /// May do everything.
-    Admin,
+named_enum! {
+    /// What the holder of a token may do.
+    pub enum Role {
+        /// Register nodes and report about their jobs.
+        Node = "node",
+        /// Submit jobs and look at them.
+        Client = "client",
+        /// May do everything.
+        Admin = "admin",
+    }
 }
 
 impl Role {
-    /// Reads `node`, `client` or `admin`.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Node, Self::Client, Self::Admin].into_iter().find(|role| role.as_str() == name)
-    }
-
-    /// The name in configuration files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Node => "node",
-            Self::Client => "client",
-            Self::Admin => "admin",
-        }
-    }
-
     /// Whether this role includes the needed one.
     pub fn covers(self, needed: Self) -> bool {
         self == needed || self == Self::Admin
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: a connection is counted for exactly as long as its `ConnectionCount` lives.
 
 use axum::http::{Method, StatusCode};
+use lingua_core::named_enum;
 use lingua_engine::metrics::EngineMetrics;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
@@ -31,26 +32,15 @@ pub(crate) struct ServerMetrics {
     refused: Family<[(&'static str, &'static str); 1], Counter>,
 }
 
-/// Why a caller was refused: the label `reason` of `lingua_access_refused_total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// No token, or one that is not known: 401.
-    UnknownToken,
-    /// A token of another role: 403.
-    WrongRole,
-    /// A web page of an origin that is not allowed: 403.
-    ForeignOrigin,
-}
-
-impl Refused {
-    const ALL: [Self; 3] = [Self::UnknownToken, Self::WrongRole, Self::ForeignOrigin];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::UnknownToken => "unknown_token",
-            Self::WrongRole => "wrong_role",
-            Self::ForeignOrigin => "foreign_origin",
-        }
+named_enum! {
+    /// Why a caller was refused: the label `reason` of `lingua_access_refused_total`.
+    pub enum Refused {
+        /// No token, or one that is not known: 401.
+        UnknownToken = "unknown_token",
+        /// A token of another role: 403.
+        WrongRole = "wrong_role",
+        /// A web page of an origin that is not allowed: 403.
+        ForeignOrigin = "foreign_origin",
     }
 }
 
@@ -112,31 +102,11 @@ fn method_name(method: &Method) -> &'static str {
 
 /// The statuses that this server sends.
 fn status_name(status: StatusCode) -> &'static str {
-    const STATUSES: [(u16, &str); 21] = [
-        (200, "200"),
-        (101, "101"),
-        (204, "204"),
-        (304, "304"),
-        (307, "307"),
-        (400, "400"),
-        (401, "401"),
-        (403, "403"),
-        (404, "404"),
-        (405, "405"),
-        (408, "408"),
-        (409, "409"),
-        (413, "413"),
-        (415, "415"),
-        (422, "422"),
-        (426, "426"),
-        (429, "429"),
-        (500, "500"),
-        (503, "503"),
-        (504, "504"),
-        (502, "502"),
+    const STATUSES: [&str; 21] = [
+        "200", "101", "204", "304", "307", "400", "401", "403", "404", "405", "408", "409", "413",
+        "415", "422", "426", "429", "500", "503", "504", "502",
     ];
-    let known = STATUSES.iter().find(|(code, _)| *code == status.as_u16());
-    known.map_or("other", |(_, name)| name)
+    STATUSES.into_iter().find(|known| *known == status.as_str()).unwrap_or("other")
 }
 
 /// What `/metrics` shows of a new server, with an example for each label that is made at run time;

@@ -334,40 +334,22 @@ json_form!(
 );
 
 macro_rules! words {
-    ($($Type:ty, $name:literal, $what:literal, $all:expr, $word:path, $description:literal;)*) => {
-        $(json_form!(
-            $Type,
-            Some($name),
-            |value, out| out.serialize_str($word(*value)),
-            |from| read_text(from, $what, |text| {
-                let found = $all.into_iter().find(|&value| $word(value) == text);
-                found.ok_or_else(|| format!("use one of {}", $all.map($word).join(", ")))
-            }),
-            |_| json_schema!({
-                "type": "string", "description": $description, "enum": $all.map($word)
-            })
-        );)*
-    };
-}
-
-/// Every health that a node can report.
-const HEALTHS: [Health; 4] =
-    [Health::Ready, Health::Registering, Health::Degraded, Health::Draining];
-
-/// A health is called like the state that it puts a node in.
-fn health_name(health: Health) -> &'static str {
-    NodeState::of(health, false).as_str()
+    ($($Type:ident, $name:literal, $what:literal, $description:literal;)*) => {$(json_form!(
+        $Type,
+        Some($name),
+        |value, out| out.serialize_str(value.as_str()),
+        |from| read_text(from, $what, parse),
+        |_| json_schema!({
+            "type": "string", "description": $description, "enum": $Type::ALL.map($Type::as_str)
+        })
+    );)*};
 }
 
 words! {
-    Health, "Health", "a node's health", HEALTHS, health_name,
-        "How a node describes its own condition.";
-    NodeState, "NodeState", "a node's state", NodeState::ALL, NodeState::as_str,
-        "State of a node.";
-    JobState, "JobState", "a job's state", JobState::ALL, JobState::as_str,
-        "State of a job.";
-    Service, "Service", "a service", Service::ALL, Service::as_str,
-        "What a node can offer.";
+    Health, "Health", "a node's health", "How a node describes its own condition.";
+    NodeState, "NodeState", "a node's state", "State of a node.";
+    JobState, "JobState", "a job's state", "State of a job.";
+    Service, "Service", "a service", "What a node can offer.";
 }
 
 json_form!(

@@ -38,8 +38,7 @@ pub(crate) struct JobsArgs {
 }
 
 fn state(name: &str) -> Result<JobState, String> {
-    let known = JobState::ALL.map(JobState::as_str).join(", ");
-    JobState::from_name(&name.to_ascii_uppercase()).ok_or(format!("use one of {known}"))
+    name.to_ascii_uppercase().parse()
 }
 
 pub(crate) async fn run(args: JobsArgs) -> anyhow::Result<()> {

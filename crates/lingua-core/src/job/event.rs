@@ -2,7 +2,7 @@
 
 use super::{Grant, JobState, Stage};
 use crate::id::{Attempt, Fence, NodeId};
-use crate::named::named_enum;
+use crate::named_enum;
 
 /// Which attempt a node reports about.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::id::Attempt;
-use crate::named::named_enum;
+use crate::named_enum;
 
 named_enum! {
     /// The state of a job.

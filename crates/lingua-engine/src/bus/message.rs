@@ -131,14 +131,14 @@ impl ReportSource {
 pub(crate) enum PeerVerdict {
     Counted,
     Stale {
-        state: State,
+        state: Text<JobState>,
         attempt: u32,
     },
     Ended {
-        state: State,
+        state: Text<JobState>,
     },
     OutOfPlace {
-        state: State,
+        state: Text<JobState>,
     },
     NoSuchJob,
     /// The job belongs to another instance.
@@ -152,10 +152,10 @@ impl From<Result<(), Refusal>> for PeerVerdict {
         match counted {
             Ok(()) => Self::Counted,
             Err(Refusal::StaleAttempt { current: Stage { state, attempt } }) => {
-                Self::Stale { state: State(state), attempt: attempt.0 }
+                Self::Stale { state: Text(state), attempt: attempt.0 }
             }
-            Err(Refusal::Ended { state }) => Self::Ended { state: State(state) },
-            Err(Refusal::OutOfPlace { state }) => Self::OutOfPlace { state: State(state) },
+            Err(Refusal::Ended { state }) => Self::Ended { state: Text(state) },
+            Err(Refusal::OutOfPlace { state }) => Self::OutOfPlace { state: Text(state) },
         }
     }
 }
@@ -163,7 +163,7 @@ impl From<Result<(), Refusal>> for PeerVerdict {
 /// The progress of a job, as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RemoteProgress {
-    state: State,
+    state: Text<JobState>,
     attempt: u32,
     node: Option<Text<NodeId>>,
     #[serde(default)]
@@ -175,7 +175,7 @@ pub(crate) struct RemoteProgress {
 impl RemoteProgress {
     pub(crate) fn of(progress: &Progress) -> Self {
         Self {
-            state: State(progress.state),
+            state: Text(progress.state),
             attempt: progress.attempt.0,
             node: progress.node.clone().map(Text),
             attempts: progress.attempts().to_vec(),
@@ -206,7 +206,7 @@ impl RemoteProgress {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobEventHead {
     key: AttemptKey,
-    state: State,
+    state: Text<JobState>,
     node: Option<Text<NodeId>>,
     text: Option<String>,
 }
@@ -225,7 +225,7 @@ impl JobEventHead {
             }
         };
         let key = LeaseKey { job: *job, attempt: *attempt }.into();
-        Some(Self { key, state: State(*state), node: node.map(Text), text })
+        Some(Self { key, state: Text(*state), node: node.map(Text), text })
     }
 
     pub(crate) fn into_event(self) -> Option<EngineEvent> {
@@ -273,24 +273,6 @@ impl<T: Display> Serialize for Text<T> {
 impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Text<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         String::deserialize(from)?.parse().map(Self).map_err(serde::de::Error::custom)
-    }
-}
-
-/// A job's state, written by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct State(pub(crate) JobState);
-
-impl Serialize for State {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(self.0.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for State {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(from)?;
-        let unknown = || serde::de::Error::custom(format!("there is no state {name:?}"));
-        JobState::from_name(&name).map(Self).ok_or_else(unknown)
     }
 }
 
@@ -414,7 +396,7 @@ mod tests {
         };
         let done = ReportKind::Done { output: r#"{"text": "你好"}"#.to_owned().into() };
         let failed = ReportKind::Failed { reason: "MODEL 坏".into(), retryable: true };
-        let ended = PeerVerdict::Ended { state: State(JobState::Done) };
+        let ended = PeerVerdict::Ended { state: Text(JobState::Done) };
         vec![
             BusMessage { head: Head::Assign(assign), blobs: vec![blob("{}"), blob("audio")] },
             report(done).into(),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lingua_core::NodeId;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

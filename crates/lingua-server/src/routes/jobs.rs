@@ -8,7 +8,6 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::{Path, Query};
 use axum::http::{HeaderMap, HeaderValue};
-use lingua_core::job::JobState;
 use lingua_core::{JobId, NodeId};
 use lingua_engine::Timer;
 use lingua_engine::handle::Waited;
@@ -250,16 +249,12 @@ pub(crate) struct List {
 impl List {
     fn into_query(self) -> Result<JobQuery, RequestError> {
         let invalid = |field| move |what: String| RequestError::invalid(field, &what);
-        let state = self.state.map(|name| {
-            let known = JobState::ALL.map(JobState::as_str).join(", ");
-            let state = JobState::from_name(&name.to_ascii_uppercase());
-            state.ok_or_else(|| invalid("state")(format!("use one of {known}")))
-        });
+        let state = self.state.map(|name| name.to_ascii_uppercase().parse());
         let node = self.node.map(|node| NodeId::new(&node));
         let after = self.cursor.map(|cursor| cursor.parse::<JobId>());
         let bad_cursor = |_| invalid("cursor")("use the `next` of a page, unchanged".to_owned());
         Ok(JobQuery {
-            state: state.transpose()?,
+            state: state.transpose().map_err(invalid("state"))?,
             session: self.session.map(Into::into),
             node: node.transpose().map_err(|error| invalid("node")(error.to_string()))?,
             after: after.transpose().map_err(bad_cursor)?,
