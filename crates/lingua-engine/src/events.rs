@@ -15,29 +15,18 @@ pub enum EngineEvent {
         /// Its current epoch.
         epoch: Epoch,
     },
-    /// A job changed its state.
+    /// A job changed its state, or its node has a further part of the text.
     Job {
         /// The job.
         job: JobId,
         /// Its current attempt.
         attempt: Attempt,
-        /// Its new state.
+        /// Its state now.
         state: JobState,
         /// The node of the attempt, if it has one.
         node: Option<NodeId>,
-    },
-    /// A node has a partial text of a job.
-    Partial {
-        /// The job.
-        job: JobId,
-        /// The attempt that the text is from.
-        attempt: Attempt,
-        /// The job's state.
-        state: JobState,
-        /// The node that sent the text.
-        node: NodeId,
-        /// The text so far.
-        text: Arc<str>,
+        /// The text so far, if that is what changed.
+        text: Option<Arc<str>>,
     },
     /// A new pool table was published.
     Pools {

@@ -13,20 +13,13 @@ use lingua_core::job::{JobSpec, Payload};
 use lingua_core::{Needs, Service, Tenant};
 use serde::{Deserialize, Serialize};
 
+use crate::versioned::{self, RecordError, malformed};
+
 #[cfg(test)]
 mod tests;
 
 /// Raised with every change of [`SpecRecord`].
 const VERSION: u8 = 2;
-
-/// Why the bytes of a spec cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SpecError {
-    #[error("the job's spec has version {found}, and this scheduler reads only version {VERSION}")]
-    OtherVersion { found: u8 },
-    #[error("the job's spec cannot be read: {0}")]
-    Malformed(String),
-}
 
 /// A spec as this version writes it. Fields with their default value are left out.
 #[serde_with::apply(_ => #[serde(skip_serializing_if = "is_default")])]
@@ -90,26 +83,18 @@ pub(crate) fn encode(spec: &JobSpec) -> Vec<u8> {
             false => text(spec.tenant.as_str()),
         },
     };
-    let mut bytes = vec![VERSION];
-    serde_json::to_writer(&mut bytes, &record).expect("texts and numbers can be written");
-    bytes
+    versioned::encode(VERSION, &record)
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> Result<JobSpec, SpecError> {
-    let Some((&found, json)) = bytes.split_first() else {
-        return Err(SpecError::Malformed("it is empty".to_owned()));
-    };
-    if found != VERSION {
-        return Err(SpecError::OtherVersion { found });
-    }
-    let record: SpecRecord<'_> = serde_json::from_slice(json).map_err(malformed)?;
+pub(crate) fn decode(bytes: &[u8]) -> Result<JobSpec, RecordError> {
+    let record: SpecRecord<'_> = versioned::decode(VERSION, bytes)?;
     let extra = record.services.iter().map(|name| parse::<Service>(name));
     let extra = extra.collect::<Result<_, _>>()?;
     let payload = match (record.audio_ref, record.text) {
         (Some(at), None) => Payload::AudioRef(at.into()),
         (None, Some(said)) => Payload::Text(said.into()),
         (None, None) => Payload::Absent,
-        (Some(_), Some(_)) => return Err(SpecError::Malformed("it has two payloads".to_owned())),
+        (Some(_), Some(_)) => return Err(malformed("it has two payloads")),
     };
     Ok(JobSpec {
         session: record.session.into(),
@@ -134,10 +119,6 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<JobSpec, SpecError> {
     })
 }
 
-fn parse<T: FromStr<Err: ToString>>(text: &str) -> Result<T, SpecError> {
+fn parse<T: FromStr<Err: ToString>>(text: &str) -> Result<T, RecordError> {
     text.parse().map_err(malformed)
-}
-
-fn malformed(error: impl ToString) -> SpecError {
-    SpecError::Malformed(error.to_string())
 }

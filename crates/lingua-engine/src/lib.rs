@@ -10,7 +10,7 @@
 //! | [`state`] | [`Engine`]: what all parts of an instance share |
 //! | **jobs** | |
 //! | [`request`] | a job request, its progress and its end |
-//! | `job_spec_codec` | the bytes of a job's spec, with a version |
+//! | `job_spec_codec`, `versioned` | the bytes of a job's spec and of other records |
 //! | `runner` | runs one job: the core's state machine, its effects, its timers |
 //! | `live_jobs` | the jobs that run here: sending them messages, waiting for them |
 //! | `queue` | jobs that wait for a slot |
@@ -78,6 +78,7 @@ pub mod speech;
 pub mod state;
 pub mod table;
 mod upkeep;
+mod versioned;
 
 pub use clock::{Timer, TokioTimer};
 pub use error::{NodeError, SubmitError};

@@ -15,6 +15,7 @@ use serde_with::skip_serializing_none;
 
 use crate::byte_budget::HeldBytes;
 use crate::speech::Speech;
+use crate::versioned;
 
 /// Bytes that an open job counts beside its spec: its task, its progress, its record.
 pub(crate) const OPEN_JOB_BYTES: usize = 4 << 10;
@@ -219,17 +220,12 @@ impl JobEnd {
     const VERSION: u8 = 2;
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![Self::VERSION];
-        serde_json::to_writer(&mut bytes, self).expect("texts and numbers can be written");
-        bytes
+        versioned::encode(Self::VERSION, self)
     }
 
     /// Reads a stored end; `None` if another version wrote it, or it is damaged.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        match bytes.split_first() {
-            Some((&Self::VERSION, json)) => serde_json::from_slice(json).ok(),
-            _ => None,
-        }
+        versioned::decode(Self::VERSION, bytes).ok()
     }
 
     pub(crate) fn fail(&mut self, failure: JobFailure, detail: Option<String>) {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::{JUDGE_FROM_JOBS, median_ms};
 use crate::options::PoolOptions;
+use crate::versioned::{self, RecordError};
 
 /// A usual cost that differs by less than this part is not worth another table.
 const TYPICAL_NEAR_PART: u32 = 20;
@@ -92,20 +93,12 @@ impl PoolTable {
 
     /// The table as it is published.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![Self::VERSION];
-        serde_json::to_writer(&mut bytes, self).expect("names and numbers can be written");
-        bytes
+        versioned::encode(Self::VERSION, self)
     }
 
     /// Reads a published table; says why it cannot.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        match bytes.split_first() {
-            Some((&Self::VERSION, json)) => {
-                serde_json::from_slice(json).map_err(|error| error.to_string())
-            }
-            Some((version, _)) => Err(format!("it has version {version}")),
-            None => Err("it is empty".to_owned()),
-        }
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        versioned::decode(Self::VERSION, bytes)
     }
 
     /// Whether another table of the same instance shows the same pools and nodes.

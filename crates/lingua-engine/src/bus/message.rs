@@ -213,31 +213,16 @@ pub(crate) struct JobEventHead {
 
 impl JobEventHead {
     pub(crate) fn of(event: &EngineEvent) -> Option<Self> {
-        let (job, attempt, state, node, text) = match event {
-            EngineEvent::Job { job, attempt, state, node } => {
-                (job, attempt, state, node.clone(), None)
-            }
-            EngineEvent::Partial { job, attempt, state, node, text } => {
-                (job, attempt, state, Some(node.clone()), Some(text.to_string()))
-            }
-            EngineEvent::Node { .. } | EngineEvent::Pools { .. } | EngineEvent::Leader { .. } => {
-                return None;
-            }
-        };
+        let EngineEvent::Job { job, attempt, state, node, text } = event else { return None };
         let key = LeaseKey { job: *job, attempt: *attempt }.into();
-        Some(Self { key, state: Text(*state), node: node.map(Text), text })
+        let (node, text) = (node.clone().map(Text), text.as_deref().map(str::to_owned));
+        Some(Self { key, state: Text(*state), node, text })
     }
 
-    pub(crate) fn into_event(self) -> Option<EngineEvent> {
+    pub(crate) fn into_event(self) -> EngineEvent {
         let LeaseKey { job, attempt } = self.key.lease();
         let (state, node) = (self.state.0, self.node.map(|node| node.0));
-        match self.text {
-            Some(text) => {
-                let (node, text) = (node?, text.into());
-                Some(EngineEvent::Partial { job, attempt, state, node, text })
-            }
-            None => Some(EngineEvent::Job { job, attempt, state, node }),
-        }
+        EngineEvent::Job { job, attempt, state, node, text: self.text.map(Into::into) }
     }
 }
 

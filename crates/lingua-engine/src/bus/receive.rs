@@ -123,11 +123,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             }
             Head::CancelJob { job } => to_job(job.0, JobMessage::Cancel),
             Head::Subscribe { for_ms } => self.on_subscribe(from, for_ms),
-            Head::Event(event) => {
-                if let Some(event) = event.into_event() {
-                    self.events.send(event).ok();
-                }
-            }
+            Head::Event(event) => drop(self.events.send(event.into_event())),
             Head::NodeSeen(seen) => self.on_node_seen(seen),
             Head::Poll { id, node, wait_ms } => self.on_poll(from, id, &node.0, wait_ms),
             Head::PolledJob { id, .. } => {

@@ -78,9 +78,12 @@ proptest! {
 fn another_version_and_unknown_fields_are_refused() {
     let mut bytes = encode(&JobSpec::new("zh:en".parse().unwrap(), Payload::Absent));
     bytes[0] = VERSION + 1;
-    assert_eq!(decode(&bytes), Err(SpecError::OtherVersion { found: VERSION + 1 }));
+    assert_eq!(
+        decode(&bytes),
+        Err(RecordError::OtherVersion { found: VERSION + 1, known: VERSION })
+    );
     for json in [r#"{"pair":"zh:en","audio":"AAAA"}"#, r#"{"pair":"zh"}"#, "{}", ""] {
         let bytes = [&[VERSION], json.as_bytes()].concat();
-        assert!(matches!(decode(&bytes), Err(SpecError::Malformed(_))), "{json}");
+        assert!(matches!(decode(&bytes), Err(RecordError::Malformed(_))), "{json}");
     }
 }

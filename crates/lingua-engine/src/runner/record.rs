@@ -12,7 +12,7 @@ use lingua_store::contract::{AdvanceReply, AdvanceRequest, Bytes, CreateReply, J
 
 use super::Runner;
 use crate::clock::Timer;
-use crate::events;
+use crate::events::EngineEvent;
 use crate::reconcile::{FIRST, WrittenEnd};
 use crate::request::JobEnd;
 use crate::state::timed;
@@ -180,11 +180,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Stage { state, attempt } = self.machine.stage();
         let node = self.machine.grant().map(|grant| grant.node.clone());
         let job = self.id();
-        self.engine.publish_job(|| events::EngineEvent::Job {
-            job,
-            attempt,
-            state,
-            node: node.clone(),
+        self.engine.publish_job(|| {
+            let (node, text) = (node.clone(), None);
+            EngineEvent::Job { job, attempt, state, node, text }
         });
         let end = self.written_end.take();
         // Before the clients that wait are woken: they look for it.

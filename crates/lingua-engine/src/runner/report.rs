@@ -12,7 +12,7 @@ use lingua_store::contract::LeaseKey;
 use super::Runner;
 use crate::bus::message::Head;
 use crate::clock::Timer;
-use crate::events;
+use crate::events::EngineEvent;
 use crate::live_jobs::{NodeReport, PartialText, ReportKind, ReportVerdict, VerdictTo};
 use crate::node::{LocalNode, ToNode};
 
@@ -134,13 +134,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return self.count_stale_partial();
         }
         let Stage { state, attempt } = self.machine.stage();
-        let (job, node) = (self.id(), report.node);
-        self.engine.publish_job(|| events::EngineEvent::Partial {
-            job,
-            attempt,
-            state,
-            node: node.clone(),
-            text: Arc::clone(&text),
+        let job = self.id();
+        self.engine.publish_job(|| {
+            let (node, text) = (Some(report.node.clone()), Some(Arc::clone(&text)));
+            EngineEvent::Job { job, attempt, state, node, text }
         });
         self.live.set_progress(|progress| progress.partial = Some(text));
     }

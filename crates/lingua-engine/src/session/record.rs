@@ -19,6 +19,7 @@ use super::connection::CloseReason;
 use super::live::LiveSession;
 use super::registry::{NewSession, SecretHash};
 use crate::clock::Timer;
+use crate::versioned;
 
 /// The first byte of a record: the version of what follows, JSON.
 const VERSION: u8 = 3;
@@ -80,16 +81,11 @@ impl SegmentRecord {
 impl StoredSession {
     /// Reads a record; `None` if another version of Lingua wrote it.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        match bytes.split_first() {
-            Some((&VERSION, json)) => serde_json::from_slice(json).ok(),
-            _ => None,
-        }
+        versioned::decode(VERSION, bytes).ok()
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
-        serde_json::to_writer(&mut bytes, self).expect("a record is JSON and memory takes it");
-        bytes
+        versioned::encode(VERSION, self)
     }
 
     /// The session as it was started; `None` if the record is damaged.

@@ -217,7 +217,7 @@ async fn partial_texts_and_events_cross_the_bus() {
     let mut seen = vec![];
     while !seen
         .iter()
-        .any(|e| matches!(e, EngineEvent::Partial { text, .. } if &**text == "so far"))
+        .any(|e| matches!(e, EngineEvent::Job { text: Some(text), .. } if &**text == "so far"))
     {
         seen.push(events.recv().await.expect("an event"));
     }

@@ -69,7 +69,7 @@ async fn events_tell_of_nodes_and_jobs() {
     let job_states: Vec<JobState> = seen
         .iter()
         .filter_map(|event| match event {
-            EngineEvent::Job { job, state, .. } if *job == view.id => Some(*state),
+            EngineEvent::Job { job, state, text: None, .. } if *job == view.id => Some(*state),
             _ => None,
         })
         .collect();

@@ -40,8 +40,9 @@ async fn the_latest_text_of_a_live_job_is_shown_and_goes_with_its_end() {
     let mut told = vec![];
     while let Ok(event) = events.try_recv() {
         match event {
-            EngineEvent::Partial { job, text, .. } if job == id => told.push(text.to_string()),
-            EngineEvent::Job { job, state, .. } if job == id => told.push(state.to_string()),
+            EngineEvent::Job { job, state, text, .. } if job == id => {
+                told.push(text.map_or(state.to_string(), |text| text.to_string()));
+            }
             _ => {}
         }
     }

@@ -239,21 +239,13 @@ fn sse(event: &EngineEvent) -> SseEvent {
         EngineEvent::Node { node, epoch } => {
             sse_of(&NodeUpdate { node_id: node.clone(), epoch: *epoch })
         }
-        EngineEvent::Job { job, attempt, state, node } => sse_of(&JobUpdate {
-            kind: JobUpdateKind::State,
+        EngineEvent::Job { job, attempt, state, node, text } => sse_of(&JobUpdate {
+            kind: if text.is_some() { JobUpdateKind::Partial } else { JobUpdateKind::State },
             job_id: *job,
             attempt_id: *attempt,
             state: *state,
             node_id: node.clone(),
-            text: None,
-        }),
-        EngineEvent::Partial { job, attempt, state, node, text } => sse_of(&JobUpdate {
-            kind: JobUpdateKind::Partial,
-            job_id: *job,
-            attempt_id: *attempt,
-            state: *state,
-            node_id: Some(node.clone()),
-            text: Some(text.to_string()),
+            text: text.as_deref().map(str::to_owned),
         }),
         EngineEvent::Pools { version } => sse_of(&PoolUpdate { table_version: *version }),
         EngineEvent::Leader { term } => sse_of(&LeaderUpdate { term: *term }),
