@@ -258,15 +258,13 @@ impl Capabilities {
         let empty = LISTS.into_iter().zip(lists).find(|(_, list)| list.is_empty());
         match empty {
             Some((service, _)) => Err(CapabilityError::Required(service)),
-            None => Self::restored(asr, semantic, tts, nmt, services),
+            None => Self::restored([asr, semantic, tts], nmt, services),
         }
     }
 
     /// The capabilities of a node that is registered: lists may be empty.
     pub fn restored(
-        asr: LangSet,
-        semantic: LangSet,
-        tts: LangSet,
+        lists: [LangSet; 3],
         nmt: Nmt,
         services: ServiceSet,
     ) -> Result<Self, CapabilityError> {
@@ -274,16 +272,13 @@ impl Capabilities {
             Nmt::AnyToAny => 0,
             Nmt::Pairs(pairs) => pairs.len(),
         };
-        for (list, count, max) in [
-            (Service::Asr, asr.0.len(), LANGS_MAX),
-            (Service::Semantic, semantic.0.len(), LANGS_MAX),
-            (Service::Tts, tts.0.len(), LANGS_MAX),
-            (Service::Nmt, pairs, NMT_PAIRS_MAX),
-        ] {
+        let langs = LISTS.into_iter().zip(&lists).map(|(list, set)| (list, set.0.len(), LANGS_MAX));
+        for (list, count, max) in langs.chain([(Service::Nmt, pairs, NMT_PAIRS_MAX)]) {
             if count > max {
                 return Err(CapabilityError::TooMany { list, count, max });
             }
         }
+        let [asr, semantic, tts] = lists;
         Ok(Self { asr, semantic, tts, nmt, services })
     }
 
@@ -309,8 +304,7 @@ impl Capabilities {
                 all = all.without(service);
             }
         }
-        let [asr, semantic, tts] = lists;
-        Self::restored(asr, semantic, tts, nmt, all)
+        Self::restored(lists, nmt, all)
     }
 
     /// Languages that the node recognises.

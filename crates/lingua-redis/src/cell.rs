@@ -201,7 +201,7 @@ impl RedisStore {
             self.call(&REAP, &keys, limit.min(REAP_MAX)).await?;
         let mut lapsed = Vec::with_capacity(silent.len());
         for (entry, at, code, for_ms) in silent {
-            let (epoch, node, _) = tenant(&entry)?;
+            let (epoch, node, _) = node_entry(&entry)?;
             let place = Place { cell, slot: slot(at)?, epoch };
             lapsed.push(LapsedNode { node, place, state: state(code)?, for_ms });
         }
@@ -329,12 +329,12 @@ fn capacity(reply: &mut RecordReader<'_>) -> Result<Capacity> {
 }
 
 fn grant(cell: CellId, slot: Slot, fence: Fence, entry: &str) -> Result<Grant> {
-    let (epoch, node, via) = tenant(entry)?;
+    let (epoch, node, via) = node_entry(entry)?;
     Ok(Grant { node, cell, slot, epoch, fence, via })
 }
 
 /// The node in a slot: `epoch name via`.
-fn tenant(entry: &str) -> Result<(Epoch, NodeId, InstanceId)> {
+fn node_entry(entry: &str) -> Result<(Epoch, NodeId, InstanceId)> {
     let mut words = entry.splitn(3, ' ');
     let mut parts = || {
         let epoch = Epoch(words.next()?.parse().ok()?);

@@ -19,7 +19,7 @@ impl RedisStore {
         let ElectRequest { instance, incarnation, lease_ms } = request;
         let feed_max = self.options.limits.feed_max;
         let args = (instance.as_str(), incarnation.0, lease_ms, feed_max, FORMAT);
-        let keys = [self.keys.leader(), feed, head, self.keys.format()];
+        let keys = [self.keys.cluster("leader"), feed, head, self.keys.cluster("format")];
         let (leading, leader, term, until_ms): (bool, String, u64, u64) =
             self.call(&ELECT, &keys, args).await?;
         let term = Term(term);
@@ -30,14 +30,14 @@ impl RedisStore {
     }
 
     pub(crate) async fn resign(&self, instance: &InstanceId, term: Term) -> Result<bool> {
-        self.call(&RESIGN, &[self.keys.leader()], (instance.as_str(), term.0)).await
+        self.call(&RESIGN, &[self.keys.cluster("leader")], (instance.as_str(), term.0)).await
     }
 
     pub(crate) async fn publish(&self, publish: PublishRequest) -> Result<PublishReply> {
         let PublishRequest { instance, term, replaces, table } = publish;
         StoreError::check_limit("the pool table in bytes", table.len(), TABLE_BYTES_MAX)?;
         let [feed, head] = self.keys.feed();
-        let keys = [self.keys.leader(), self.keys.table(), feed, head];
+        let keys = [self.keys.cluster("leader"), self.keys.cluster("table"), feed, head];
         let feed_max = self.options.limits.feed_max;
         let args = (instance.as_str(), term.0, replaces, &table[..], feed_max);
         let mut reply: ScriptReply = self.call(&PUBLISH, &keys, args).await?;
@@ -50,7 +50,7 @@ impl RedisStore {
 
     pub(crate) async fn table(&self) -> Result<Option<PublishedTable>> {
         let mut command = redis::cmd("HMGET");
-        command.arg((self.keys.table(), "version", "term", "published", "table"));
+        command.arg((self.keys.cluster("table"), "version", "term", "published", "table"));
         let fields: (Option<u64>, Option<u64>, Option<u64>, Option<Vec<u8>>) =
             self.query(&command).await?;
         let (Some(version), Some(term), Some(published_ms), Some(table)) = fields else {

@@ -21,7 +21,8 @@ pub(crate) async fn check(
     was_ours: bool,
 ) -> Result<(), StoreError> {
     let [_, feed_head] = keys.feed();
-    let names = [keys.format(), keys.leader(), feed_head, keys.instances()];
+    let names =
+        [keys.cluster("format"), keys.cluster("leader"), feed_head, keys.cluster("instances")];
     let by_hash = script::FORMAT.command(0, &names, (FORMAT, u8::from(was_ours)));
     let reply = link.send(&script::FORMAT.command_in_full(&by_hash)).await;
     let reply = reply.map_err(|error| unavailable(&error))?;

@@ -43,7 +43,7 @@ impl RedisStore {
 
     /// Adds a name to the list of instances; removes dead ones to make room.
     async fn list_instance(&self, instance: &InstanceId) -> Result<()> {
-        let (list, name) = (&self.keys.instances(), instance.as_str());
+        let (list, name) = (&self.keys.cluster("instances"), instance.as_str());
         if self.query(redis::cmd("SISMEMBER").arg((list, name))).await? {
             return Ok(());
         }
@@ -70,7 +70,7 @@ impl RedisStore {
         let keys = self.keys.instance(instance);
         let was_known: bool = self.call(&WITHDRAW, &keys, incarnation.0).await?;
         if was_known {
-            let listed = (self.keys.instances(), instance.as_str());
+            let listed = (self.keys.cluster("instances"), instance.as_str());
             self.query::<()>(redis::cmd("SREM").arg(listed)).await?;
             self.publish_change(instance_change(instance).as_bytes()).await?;
         }
@@ -79,7 +79,7 @@ impl RedisStore {
 
     pub(crate) async fn instances(&self) -> Result<Vec<InstanceRecord>> {
         let names: Vec<String> =
-            self.query(redis::cmd("SMEMBERS").arg(self.keys.instances())).await?;
+            self.query(redis::cmd("SMEMBERS").arg(self.keys.cluster("instances"))).await?;
         let now_ms = self.now_ms().await?;
         let reads = names.iter().map(|name| self.read_instance(name, now_ms));
         let mut records: Vec<InstanceRecord> =

@@ -91,30 +91,12 @@ impl Keys {
             .map(|name| format!("{}{{dir}}:{name}", self.prefix))
     }
 
-    pub(crate) fn leader(&self) -> String {
-        self.cluster("leader")
-    }
-
-    /// The format of the data.
-    pub(crate) fn format(&self) -> String {
-        self.cluster("format")
-    }
-
-    pub(crate) fn table(&self) -> String {
-        self.cluster("table")
-    }
-
     /// The feed, and its newest number.
     pub(crate) fn feed(&self) -> [String; 2] {
         [self.cluster("feed"), self.cluster("feed_head")]
     }
 
-    /// The names of all instances.
-    pub(crate) fn instances(&self) -> String {
-        self.cluster("instances")
-    }
-
-    fn cluster(&self, name: &str) -> String {
+    pub(crate) fn cluster(&self, name: &str) -> String {
         format!("{}{{hub}}:{name}", self.prefix)
     }
 

@@ -307,9 +307,9 @@ impl<C: Clock> Store for Embedded<C> {
         &self,
         cell: CellId,
         key: LeaseKey,
-        outcome: AttemptOutcome,
+        ended: AttemptOutcome,
     ) -> Result<Option<Freed>> {
-        Ok(self.cell(cell).finish(key, outcome))
+        Ok(self.cell(cell).finish(key, ended))
     }
 
     async fn reap(&self, cell: CellId, limit: usize) -> Result<ReapReply> {

@@ -69,9 +69,17 @@ impl Deref for FlakyStore {
 }
 
 macro_rules! forward {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $reply:ty;)*) => {
-        $(
-            async fn $name(&self, $($arg: $type),*) -> Result<$reply> {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $Type:ty),*) -> $Reply:ty;)*) => {
+        impl Store for FlakyStore {
+            fn identity(&self) -> StoreIdentity {
+                self.inner.identity()
+            }
+
+            fn may_forget(&self) -> bool {
+                self.inner.may_forget()
+            }
+
+            $(async fn $name(&self, $($arg: $Type),*) -> Result<$Reply> {
                 self.before()?;
                 let reply = Store::$name(&self.inner, $($arg),*).await;
                 let late = self.late.lock().take_if(|(late, _)| *late == stringify!($name));
@@ -79,54 +87,9 @@ macro_rules! forward {
                     tokio::time::sleep(delay).await;
                 }
                 self.after(stringify!($name), reply)
-            }
-        )*
+            })*
+        }
     };
 }
 
-impl Store for FlakyStore {
-    fn identity(&self) -> StoreIdentity {
-        self.inner.identity()
-    }
-
-    fn may_forget(&self) -> bool {
-        self.inner.may_forget()
-    }
-
-    forward! {
-        now_ms() -> u64;
-        assign(request: AssignRequest) -> Place;
-        locate(node: &NodeId) -> Option<Place>;
-        release(node: &NodeId, epoch: Epoch) -> bool;
-        cells() -> Vec<CellId>;
-        register(request: RegisterRequest) -> RegisterReply;
-        heartbeat(request: HeartbeatRequest) -> HeartbeatReply;
-        set_state(place: Place, command: NodeCommand) -> NodeCommandReply;
-        reserve(cell: CellId, request: ReserveRequest) -> ReserveReply;
-        commit(cell: CellId, key: LeaseKey, run_lease_ms: u64) -> CommitReply;
-        finish(cell: CellId, key: LeaseKey, outcome: AttemptOutcome) -> Option<Freed>;
-        reap(cell: CellId, limit: usize) -> ReapReply;
-        view(cell: CellId) -> CellRecord;
-        elect(request: ElectRequest) -> ElectReply;
-        resign(instance: &InstanceId, term: Term) -> bool;
-        publish(request: PublishRequest) -> PublishReply;
-        table() -> Option<PublishedTable>;
-        create_job(job: NewJob) -> CreateReply;
-        advance_job(step: AdvanceRequest) -> AdvanceReply;
-        job(job: JobId) -> Option<JobRecord>;
-        jobs(filter: JobFilter) -> JobPage;
-        claim_orphans(heir: &InstanceId, limit: usize) -> Vec<JobRecord>;
-        claim_key(request: ClaimKeyRequest) -> ClaimKeyReply;
-        save_session(request: SaveSessionRequest) -> SaveSessionReply;
-        session(id: &str) -> Option<SessionRecord>;
-        bind(request: BindRequest) -> BindReply;
-        binding(tenant: Tenant, key: &str) -> Option<BindingRecord>;
-        announce(request: AnnounceRequest) -> AnnounceReply;
-        withdraw(instance: &InstanceId, incarnation: Incarnation) -> bool;
-        instances() -> Vec<InstanceRecord>;
-        send(to: &InstanceId, message: Bytes) -> BusDelivery;
-        receive(me: &InstanceId, after: u64, limit: usize) -> Vec<Envelope>;
-        feed_head() -> u64;
-        changes(after: u64, limit: usize) -> Changes;
-    }
-}
+lingua_store::with_store_operations!(forward);

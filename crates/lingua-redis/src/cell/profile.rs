@@ -144,7 +144,7 @@ pub(super) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
     }
     let set = |langs: Vec<Lang>| langs.into_iter().collect::<LangSet>();
     let nmt = if any { Nmt::AnyToAny } else { Nmt::pairs(pairs) };
-    let caps = Capabilities::restored(set(asr), set(semantic), set(tts), nmt, services)
+    let caps = Capabilities::restored([asr, semantic, tts].map(set), nmt, services)
         .map_err(|error| wrong(&error.to_string()))?;
     let profile = Profile::new(caps, slots_max.into(), public);
     Ok(profile.map_err(|error| wrong(&error.to_string()))?.owned_by(tenant))

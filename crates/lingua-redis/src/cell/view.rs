@@ -7,7 +7,7 @@ use lingua_core::{Attempt, CellId, Epoch, Fence, Load};
 use lingua_store::Result;
 use lingua_store::contract::{CellRecord, LeaseKey, LeaseRecord, NodeRecord, NodeSpeed, Place};
 
-use super::{health, phase, profile, slot, state, tenant};
+use super::{health, node_entry, phase, profile, slot, state};
 use crate::constants::{
     COLD_BYTES, FREE_UNIT, FRESH_BYTES, HOT_BYTES, HOT_HEAD, HOT_ROOM, LEASE_BYTES, LEASES_HEAD,
     LIMIT_UNIT, MAX_BELOW, MAX_UNIT, STATE_UNIT,
@@ -82,7 +82,7 @@ fn read_node(
         let bytes = texts.get(&field).map(|bytes| String::from_utf8_lossy(bytes));
         bytes.ok_or_else(|| corrupt(&format!("slot {at} of cell {cell} has no {field:?}")))
     };
-    let (epoch, node, via) = tenant(&text(at.to_string())?)?;
+    let (epoch, node, via) = node_entry(&text(at.to_string())?)?;
     let profile = profile::decode(&text(format!("{at}c"))?, max)?;
     let version = texts.get(&format!("{at}v")).map(|bytes| String::from_utf8_lossy(bytes).into());
     let load = Load::new(cpu, gpu, memory).map_err(|error| corrupt(&error.to_string()))?;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::{Path, Query};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::extract::{FromRequest, Path, Query, Request};
+use axum::http::HeaderValue;
 use lingua_core::{JobId, NodeId};
 use lingua_engine::Timer;
 use lingua_engine::handle::Waited;
@@ -50,12 +49,8 @@ const KEY_HEADER: &str = "idempotency-key";
 /// `POST /v1/dispatch/f2f`: accepts a job and answers once it was sent to a node.
 pub(crate) async fn dispatch<S: Store, T: Timer>(
     app: Shared<S, T>,
-    Extension(request): Extension<RequestId>,
-    Extension(sender): Extension<Sender>,
-    headers: HeaderMap,
-    body: BodyBytes,
+    IncomingJob(job): IncomingJob,
 ) -> HttpReply {
-    let job = job_request(&app, &request, &sender, &headers, body)?;
     let wait_ms = job.spec.wait_ms.unwrap_or(0).saturating_add(app.options.translate_ms);
     let id = app.engine.submit(job).await?.id;
     let waited = app.engine.wait_sent(id, wait_ms).await?;
@@ -71,12 +66,8 @@ pub(crate) async fn dispatch<S: Store, T: Timer>(
 /// `POST /v1/translate`: accepts a job and answers with what came of it.
 pub(crate) async fn translate<S: Store, T: Timer>(
     app: Shared<S, T>,
-    Extension(request): Extension<RequestId>,
-    Extension(sender): Extension<Sender>,
-    headers: HeaderMap,
-    body: BodyBytes,
+    IncomingJob(mut job): IncomingJob,
 ) -> HttpReply {
-    let mut job = job_request(&app, &request, &sender, &headers, body)?;
     let spec = Arc::make_mut(&mut job.spec);
     let deadline_ms = *spec.deadline_ms.get_or_insert(app.options.translate_ms);
     let is_keyed = job.key.is_some();
@@ -111,22 +102,26 @@ impl<S: Store, T: Timer> Drop for HangUp<S, T> {
     }
 }
 
-/// Reads a request for a job. The body is dropped here, before the job runs.
-fn job_request<S: Store, T: Timer>(
-    app: &App<S, T>,
-    request: &RequestId,
-    sender: &Sender,
-    headers: &HeaderMap,
-    BodyBytes(body): BodyBytes,
-) -> Result<JobRequest, ApiError> {
-    let id = JobId::new(new_number(app.engine.now_ms()));
-    let trace = request.trace(headers);
-    let mut job = convert::job_request(id, &body, app.options.default_wait_ms, trace)?;
-    Arc::make_mut(&mut job.spec).tenant = sender.tenant;
-    if let Some(key) = headers.get(KEY_HEADER) {
-        job.key = Some(Box::new(idempotency_key(sender, key, &body)?));
+/// The job that a request brings. The body is dropped before the job runs.
+pub(crate) struct IncomingJob(JobRequest);
+
+impl<S: Store, T: Timer> FromRequest<App<S, T>> for IncomingJob {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App<S, T>) -> Result<Self, ApiError> {
+        let (extensions, headers) = (request.extensions(), request.headers().clone());
+        let name = extensions.get::<RequestId>().cloned().expect("every request gets an id");
+        let sender = extensions.get::<Sender>().cloned().expect("the guard has let it pass");
+        let BodyBytes(body) = BodyBytes::from_request(request, app).await?;
+        let id = JobId::new(new_number(app.engine.now_ms()));
+        let (wait_ms, trace) = (app.options.default_wait_ms, name.trace(&headers));
+        let mut job = convert::job_request(id, &body, wait_ms, trace)?;
+        Arc::make_mut(&mut job.spec).tenant = sender.tenant;
+        if let Some(key) = headers.get(KEY_HEADER) {
+            job.key = Some(Box::new(idempotency_key(&sender, key, &body)?));
+        }
+        Ok(Self(job))
     }
-    Ok(job)
 }
 
 /// The job, unless it failed or is not yet as far as its client wants it.

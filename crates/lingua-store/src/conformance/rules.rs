@@ -6,6 +6,7 @@ pub mod choice;
 pub mod cluster;
 pub mod jobs;
 pub mod keys;
+pub mod limits;
 pub mod placement;
 pub mod races;
 pub mod sessions;

@@ -21,7 +21,7 @@ use crate::error::{Result, StoreError};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Directory {
-    tenants: HashMap<NodeId, Occupant>,
+    placements: HashMap<NodeId, Placement>,
     cells: Vec<CellSlots>,
     epoch: Epoch,
     changes: ChangeLog,
@@ -32,7 +32,7 @@ pub(super) struct Directory {
 
 /// The holder of a place.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Occupant {
+pub(super) struct Placement {
     pub(super) place: Place,
     pub(super) incarnation: Incarnation,
     pub(super) class: NodeClass,
@@ -71,15 +71,15 @@ impl CellSlots {
 }
 
 impl Directory {
-    /// Starts with the tenants that were on disk; epochs continue after `epoch`. Fails if two
-    /// tenants contradict each other.
+    /// Starts with the placements that were on disk; epochs continue after `epoch`. Fails if two
+    /// placements contradict each other.
     pub(super) fn restore(
-        tenants: Vec<(NodeId, Occupant)>,
+        placements: Vec<(NodeId, Placement)>,
         epoch: Epoch,
     ) -> std::result::Result<Self, String> {
         let mut directory = Self { epoch, ..Self::default() };
-        for (node, tenant) in tenants {
-            let Place { cell, slot, epoch } = tenant.place;
+        for (node, placement) in placements {
+            let Place { cell, slot, epoch } = placement.place;
             if directory.cells.len() <= cell.index() {
                 directory.cells.resize_with(cell.index() + 1, CellSlots::default);
             }
@@ -88,8 +88,8 @@ impl Directory {
                 return Err(format!("the place of node {node} is impossible"));
             }
             cell.taken.insert(slot);
-            cell.add_class(tenant.class);
-            directory.tenants.insert(node, tenant);
+            cell.add_class(placement.class);
+            directory.placements.insert(node, placement);
         }
         directory.changes.enable();
         Ok(directory)
@@ -98,7 +98,7 @@ impl Directory {
     /// Writes a drain or resume command to disk, unless a later one came first: the cell's lock is
     /// not held any more.
     pub(super) fn record_drain(&mut self, node: NodeId, number: u64, drain: bool) {
-        if !self.changes.is_enabled() || !self.tenants.contains_key(&node) {
+        if !self.changes.is_enabled() || !self.placements.contains_key(&node) {
             return;
         }
         let last = self.drain_commands.entry(node.clone()).or_default();
@@ -109,23 +109,23 @@ impl Directory {
     }
 
     pub(super) fn places(&self) -> impl Iterator<Item = Place> {
-        self.tenants.values().map(|tenant| tenant.place)
+        self.placements.values().map(|placement| placement.place)
     }
 
     pub(super) fn assign(&mut self, request: AssignRequest, now_ms: u64) -> Result<Place> {
         let AssignRequest { node, incarnation, class } = request;
-        if let Some(tenant) = self.tenants.get_mut(&node) {
-            if tenant.incarnation != incarnation {
+        if let Some(placement) = self.placements.get_mut(&node) {
+            if placement.incarnation != incarnation {
                 self.epoch = self.epoch.after(now_ms);
-                tenant.incarnation = incarnation;
-                tenant.place.epoch = self.epoch;
-                let cell = &mut self.cells[tenant.place.cell.index()];
-                cell.remove_class(tenant.class);
+                placement.incarnation = incarnation;
+                placement.place.epoch = self.epoch;
+                let cell = &mut self.cells[placement.place.cell.index()];
+                cell.remove_class(placement.class);
                 cell.add_class(class);
-                tenant.class = class;
-                self.changes.push(|| DurableChange::NodePlaced(node, *tenant));
+                placement.class = class;
+                self.changes.push(|| DurableChange::NodePlaced(node, *placement));
             }
-            return Ok(tenant.place);
+            return Ok(placement.place);
         }
         let index = self.cell_for(class)?;
         if index == self.cells.len() {
@@ -138,9 +138,9 @@ impl Directory {
         self.epoch = self.epoch.after(now_ms);
         let cell = CellId::new(index).expect("cell_for returns one of CELLS_MAX");
         let place = Place { cell, slot, epoch: self.epoch };
-        let tenant = Occupant { place, incarnation, class };
-        self.changes.push(|| DurableChange::NodePlaced(node.clone(), tenant));
-        self.tenants.insert(node, tenant);
+        let placement = Placement { place, incarnation, class };
+        self.changes.push(|| DurableChange::NodePlaced(node.clone(), placement));
+        self.placements.insert(node, placement);
         Ok(place)
     }
 
@@ -162,7 +162,7 @@ impl Directory {
         match best {
             Some((index, cell))
                 if !can_open
-                    || self.cells.len() >= cells_for(self.tenants.len() + 1)
+                    || self.cells.len() >= cells_for(self.placements.len() + 1)
                         && (of_class < SPREAD_FROM || is_spread(cell)) =>
             {
                 Ok(index)
@@ -176,20 +176,20 @@ impl Directory {
     }
 
     pub(super) fn locate(&self, node: &NodeId) -> Option<Place> {
-        self.tenants.get(node).map(|tenant| tenant.place)
+        self.placements.get(node).map(|placement| placement.place)
     }
 
     pub(super) fn release(&mut self, node: &NodeId, epoch: Epoch) -> bool {
-        let Some(tenant) = self.tenants.get(node).filter(|t| t.place.epoch == epoch).copied()
+        let Some(placement) = self.placements.get(node).filter(|t| t.place.epoch == epoch).copied()
         else {
             return false;
         };
-        self.tenants.remove(node);
+        self.placements.remove(node);
         self.drain_commands.remove(node);
         self.changes.push(|| DurableChange::NodeReleased(node.clone()));
-        let cell = &mut self.cells[tenant.place.cell.index()];
-        cell.taken.remove(tenant.place.slot);
-        cell.remove_class(tenant.class);
+        let cell = &mut self.cells[placement.place.cell.index()];
+        cell.taken.remove(placement.place.slot);
+        cell.remove_class(placement.class);
         true
     }
 

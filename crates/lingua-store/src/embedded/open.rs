@@ -132,7 +132,7 @@ impl<C: Clock> Embedded<C> {
         contents: Contents,
     ) -> Result<Self, OpenError> {
         let file = disk.file().to_path_buf();
-        let Contents { jobs, keys, tenants, drained, bindings, epoch, term, ceiling_ms, .. } =
+        let Contents { jobs, keys, placements, drained, bindings, epoch, term, ceiling_ms, .. } =
             contents;
         let next_ceiling_ms = clock.now_ms().max(ceiling_ms).saturating_add(CEILING_AHEAD_MS);
         let written = disk.commit([DurableChange::Ceiling(next_ceiling_ms)].iter());
@@ -141,13 +141,13 @@ impl<C: Clock> Embedded<C> {
             source: io::Error::other(error.to_string()),
         };
         written.map_err(|error| failed(&error))?;
-        let directory = Directory::restore(tenants, epoch)
+        let directory = Directory::restore(placements, epoch)
             .map_err(|detail| OpenError::Corrupt { file: file.clone(), detail })?;
         let mut inner = Inner::new(rules, limits, clock);
         for cell in &mut inner.cells {
             let cell = cell.0.get_mut();
             cell.fence = Fence(ceiling_ms.saturating_mul(1000));
-            // An assigned epoch is accepted from its tenant only.
+            // An assigned epoch is accepted from its node only.
             cell.epochs = [epoch; CELL_NODES_MAX];
         }
         for Place { cell, slot, epoch } in directory.places() {

@@ -78,16 +78,9 @@ impl ClientStats {
             None => format!("{} clients, each one job at a time", setup.clients),
             Some(per_s) => format!("{per_s} jobs/s"),
         };
-        let headings = [
-            ">JOBS/S",
-            ">P50 MS",
-            ">P90 MS",
-            ">P99 MS",
-            ">P99.9 MS",
-            ">MAX MS",
-            ">DONE",
-            ">FAILED",
-        ];
+        let names = self.latencies().map(|(name, _)| format!(">{} MS", name.to_uppercase()));
+        let [p50, p90, p99, p999, max] = names.each_ref().map(String::as_str);
+        let headings = [">JOBS/S", p50, p90, p99, p999, max, ">DONE", ">FAILED"];
         let mut rows = TextTable::new(&headings, colours);
         let [p50, p90, p99, p999, max] = self.latencies().map(|(_, ms)| number(format!("{ms:.2}")));
         let per_s = number(format!("{:.0}", self.jobs_per_s(setup)));

@@ -24,7 +24,7 @@ use super::crash_only::CrashOnly;
 use super::record::{self, DurableChange, StoredJob};
 use crate::contract::KeyRecord;
 use crate::embedded::bindings::{KeptBinding, OwnedKey};
-use crate::embedded::directory::Occupant;
+use crate::embedded::directory::Placement;
 use crate::embedded::keys::StoredKey;
 use crate::embedded::open::OpenError;
 
@@ -77,7 +77,7 @@ pub(in super::super) struct Disk {
 pub(in super::super) struct Contents {
     pub(in super::super) jobs: Vec<StoredJob>,
     pub(in super::super) keys: Vec<StoredKey>,
-    pub(in super::super) tenants: Vec<(NodeId, Occupant)>,
+    pub(in super::super) placements: Vec<(NodeId, Placement)>,
     pub(in super::super) drained: HashSet<NodeId>,
     pub(in super::super) bindings: Vec<(OwnedKey, KeptBinding)>,
     /// The highest epoch that was assigned.
@@ -209,11 +209,11 @@ impl Disk {
             contents.keys.push(StoredKey { key: *key.value(), record, claimed_ms });
         }
         for row in transaction.open_table(NODES)?.iter()? {
-            let (node, tenant) = row?;
+            let (node, placement) = row?;
             let unreadable =
                 || damaged(format!("the record of node {:?} is unreadable", node.value()));
-            let tenant = record::read_tenant(node.value(), tenant.value());
-            contents.tenants.push(tenant.ok_or_else(unreadable)?);
+            let placement = record::read_placement(node.value(), placement.value());
+            contents.placements.push(placement.ok_or_else(unreadable)?);
         }
         for row in transaction.open_table(DRAINED)?.iter()? {
             let (node, _) = row?;
@@ -289,9 +289,9 @@ fn write<'c>(
                 keys.insert(key, (*claimed_ms, record.job.number(), &record.body))?;
             }
             DurableChange::KeyDropped(key) => drop(keys.remove(key)?),
-            DurableChange::NodePlaced(node, tenant) => {
-                nodes.insert(node.as_str(), &*record::write_tenant(tenant))?;
-                meta.insert(META_EPOCH, tenant.place.epoch.0)?;
+            DurableChange::NodePlaced(node, placement) => {
+                nodes.insert(node.as_str(), &*record::write_placement(placement))?;
+                meta.insert(META_EPOCH, placement.place.epoch.0)?;
             }
             DurableChange::NodeReleased(node) => {
                 nodes.remove(node.as_str())?;

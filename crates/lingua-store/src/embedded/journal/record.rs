@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::{BindingRecord, Bytes, Digest, Incarnation, JobRecord, NodeClass, Place};
 use crate::embedded::bindings::{KeptBinding, OwnedKey};
-use crate::embedded::directory::Occupant;
+use crate::embedded::directory::Placement;
 use crate::embedded::keys::StoredKey;
 
 /// The first byte of every record.
@@ -30,7 +30,7 @@ pub(in super::super) enum DurableChange {
     /// The key is not kept any longer.
     KeyDropped(Digest),
     /// A node got a place, or a new epoch in its place.
-    NodePlaced(NodeId, Occupant),
+    NodePlaced(NodeId, Placement),
     /// A node's place is free; commands to the node are void.
     NodeReleased(NodeId),
     /// An operator's command to drain (true) or to resume (false).
@@ -82,7 +82,7 @@ struct GrantHeader {
 }
 
 #[derive(Serialize, Deserialize)]
-struct TenantHeader {
+struct PlacementHeader {
     place: PlaceHeader,
     incarnation: u64,
     class: u32,
@@ -130,11 +130,11 @@ pub(super) fn write_step(job: &JobRecord, token: Option<u64>) -> Vec<u8> {
     write(&header, job.outcome.as_deref().unwrap_or_default())
 }
 
-pub(super) fn write_tenant(tenant: &Occupant) -> Vec<u8> {
-    let Place { cell, slot, epoch } = tenant.place;
+pub(super) fn write_placement(placement: &Placement) -> Vec<u8> {
+    let Place { cell, slot, epoch } = placement.place;
     let place = PlaceHeader(cell.index(), slot.index(), epoch.0);
-    let (incarnation, class) = (tenant.incarnation.0, tenant.class.0);
-    write(&TenantHeader { place, incarnation, class }, &[])
+    let (incarnation, class) = (placement.incarnation.0, placement.class.0);
+    write(&PlacementHeader { place, incarnation, class }, &[])
 }
 
 /// The row's key: the tenant, a line feed (which no tenant has), and the bind key.
@@ -186,11 +186,11 @@ pub(super) fn read_job(id: JobId, spec: &[u8], step: &[u8]) -> Option<StoredJob>
     Some(StoredJob { record, last_token: step.token })
 }
 
-pub(super) fn read_tenant(node: &str, row: &[u8]) -> Option<(NodeId, Occupant)> {
-    let (header, _): (TenantHeader, _) = read(row)?;
+pub(super) fn read_placement(node: &str, row: &[u8]) -> Option<(NodeId, Placement)> {
+    let (header, _): (PlacementHeader, _) = read(row)?;
     let (incarnation, class) = (Incarnation(header.incarnation), NodeClass(header.class));
-    let tenant = Occupant { place: header.place.read()?, incarnation, class };
-    Some((NodeId::new(node).ok()?, tenant))
+    let placement = Placement { place: header.place.read()?, incarnation, class };
+    Some((NodeId::new(node).ok()?, placement))
 }
 
 fn write(header: &impl Serialize, content: &[u8]) -> Vec<u8> {
