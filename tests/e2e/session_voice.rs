@@ -8,7 +8,7 @@ use crate::raw_node::RawNode;
 use crate::scheduler::Scheduler;
 use crate::session::SessionClient;
 
-#[path = "../../crates/lingua-server/src/session/voice/test_audio.rs"]
+#[path = "../../crates/lingua-server/tests/it/test_audio.rs"]
 mod test_audio;
 
 #[tokio::test]

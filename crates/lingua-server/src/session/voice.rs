@@ -59,6 +59,7 @@ impl VoiceDetector {
 }
 
 #[cfg(test)]
+#[path = "../../tests/it/test_audio.rs"]
 mod test_audio;
 
 #[cfg(test)]
