@@ -10,6 +10,7 @@
 //! | [`roster`] | a cell's nodes: choosing one (`roster/select.rs`), explaining the choice |
 //! | [`job`] | the state machine of a job: attempts, retries, exactly one end |
 //! | [`session`] | turns, segments, and the order of their results |
+//! | [`tenant_rules`] | weight, limits and retention of a tenant |
 //! | [`planted`] | deliberate bugs for the simulation's tests (`--cfg planted_bugs`) |
 //!
 //! Start at [`roster::Roster::choose`] and [`job::JobMachine::apply`].
@@ -27,6 +28,7 @@ pub mod planted;
 pub mod roster;
 pub mod session;
 pub mod slot_set;
+pub mod tenant_rules;
 
 pub use capability::{
     Capabilities, CapabilityError, LangSet, MissingCapability, Needs, Nmt, SemanticRule, Service,
@@ -40,3 +42,4 @@ pub use lang::{Lang, LangError, LangPair, Source};
 pub use node::{Health, Load, NodeState, Profile, Resource, Rules, Thresholds};
 pub use roster::{Choice, Policy, Query, RejectReason, Roster};
 pub use slot_set::SlotSet;
+pub use tenant_rules::{TenantRules, UsageLimits};

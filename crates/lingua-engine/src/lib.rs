@@ -30,6 +30,7 @@
 //! | `reconcile` | jobs without a runner, ends that the store has forgotten |
 //! | `leader`, [`table`] | leadership, and the pool table that the leader publishes |
 //! | `change_feed` | follows the store's changes |
+//! | [`tenants`] | the rules of each tenant |
 //! | **sessions** | |
 //! | [`session`] | speakers: turns, segments, results in order |
 //! | [`speech`] | audio of a speaker who still speaks |
@@ -77,6 +78,7 @@ pub mod session;
 pub mod speech;
 pub mod state;
 pub mod table;
+pub mod tenants;
 mod upkeep;
 mod versioned;
 

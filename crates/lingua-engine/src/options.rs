@@ -2,6 +2,8 @@
 
 use lingua_core::{InstanceId, Policy, Rules};
 
+use crate::tenants::TenantTable;
+
 /// The settings of an instance.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
@@ -21,6 +23,8 @@ pub struct EngineOptions {
     pub bounds: Bounds,
     /// Limits of the pool table.
     pub pools: PoolOptions,
+    /// The rules of the tenants; they may change later.
+    pub tenants: TenantTable,
     /// The seed of its random numbers.
     pub seed: u64,
 }
@@ -37,6 +41,7 @@ impl EngineOptions {
             max_retry: 2,
             bounds: Bounds::default(),
             pools: PoolOptions::default(),
+            tenants: TenantTable::default(),
             seed,
         }
     }

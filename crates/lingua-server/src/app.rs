@@ -21,7 +21,7 @@ use swagger_ui_dist::{ApiDefinition, OpenApiSource};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::auth::Role;
+use crate::auth::Access;
 use crate::limit::Limiter;
 use crate::listen::{self, ConnLimits};
 use crate::metrics::ServerMetrics;
@@ -117,14 +117,14 @@ impl<S: Store, T: Timer> Server<S, T> {
     }
 }
 
-/// All routes, each behind the guard of its role.
+/// All routes, each behind its guard.
 fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
     // One layer for all that a request passes: each costs a boxed service and a boxed future.
-    let scoped = |role: Option<Role>, routes: Router<App<S, T>>| {
+    let scoped = |access: Option<Access>, routes: Router<App<S, T>>| {
         let bytes_max = app.options.body_bytes_max;
         let app = app.clone();
         let scope = middleware::from_fn(move |request: Request, next: Next| {
-            request_scope(app.clone(), role, request, next)
+            request_scope(app.clone(), access, request, next)
         });
         routes
             .method_not_allowed_fallback(wrong_method)
@@ -133,9 +133,11 @@ fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
     };
     let open = route_table::open().merge(docs_page().with_state(())).fallback(no_such_route);
     scoped(None, open)
-        .merge(scoped(Some(Role::Node), route_table::node()))
-        .merge(scoped(Some(Role::Client), route_table::client()))
-        .merge(scoped(Some(Role::Admin), route_table::admin()))
+        .merge(scoped(Some(Access::Node), route_table::node()))
+        .merge(scoped(Some(Access::Client), route_table::client()))
+        .merge(scoped(Some(Access::Read), route_table::read()))
+        .merge(scoped(Some(Access::Fleet), route_table::fleet()))
+        .merge(scoped(Some(Access::Admin), route_table::admin()))
         .with_state(app)
 }
 

@@ -12,26 +12,26 @@ use lingua_store::Store;
 use lingua_wire::ErrorCode;
 
 use crate::app::App;
-use crate::auth::{AccessError, Role, Sender, shown_token};
+use crate::auth::{Access, AccessError, Sender, shown_token};
 use crate::limit::Caller;
 use crate::metrics::Refused;
 use crate::reply::ApiError;
 
-/// Refuses a request whose caller may not use the routes of this role; tells routes who it is.
+/// Refuses a request whose caller has no such access; tells routes who it is.
 pub(crate) fn guard<S: Store, T: Timer>(
     app: &App<S, T>,
-    role: Role,
+    access: Access,
     request: &mut Request,
 ) -> Result<(), ApiError> {
     let peer = request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip());
-    let sender = check(app, role, request.headers(), peer)?;
+    let sender = check(app, access, request.headers(), peer)?;
     request.extensions_mut().insert(sender);
     Ok(())
 }
 
 fn check<S: Store, T: Timer>(
     app: &App<S, T>,
-    role: Role,
+    access: Access,
     headers: &HeaderMap,
     peer: Option<IpAddr>,
 ) -> Result<Sender, ApiError> {
@@ -49,7 +49,7 @@ fn check<S: Store, T: Timer>(
             return Err(error.with_retry_after_ms(wait_ms));
         }
     }
-    let sender = tokens.allow(shown, role).map_err(|error| {
+    let sender = tokens.allow(shown, access).map_err(|error| {
         let (code, reason) = match error {
             AccessError::UnknownToken => (ErrorCode::Unauthorized, Refused::UnknownToken),
             AccessError::WrongRole { .. } => (ErrorCode::Forbidden, Refused::WrongRole),

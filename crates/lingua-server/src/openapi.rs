@@ -70,14 +70,14 @@ fn operation(route: &Route, error: &Value, catalog: &mut Catalog) -> Value {
     let parameters = in_path.chain(route.parameters.iter().flat_map(parameters));
     let mut operation = json!({
         "summary": route.summary,
-        "tags": [route.role],
+        "tags": [route.access],
         "parameters": parameters.collect::<Vec<Value>>(),
         "responses": {"200": success, "default": failure},
     });
     if let Some(body) = &route.body {
         operation["requestBody"] = json!({"required": true, "content": content(body, catalog)});
     }
-    if route.role != "open" {
+    if route.access != "open" {
         operation["security"] = json!([{"token": []}]);
     }
     operation

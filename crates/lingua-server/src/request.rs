@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::app::App;
-use crate::auth::Role;
+use crate::auth::Access;
 use crate::cors::Cors;
 use crate::guard::guard;
 use crate::reply::{ApiError, RequestRefusal};
@@ -57,10 +57,10 @@ impl RequestId {
     }
 }
 
-/// Runs a request in its span and completes its response. Routes with a role are guarded.
+/// Runs a request in its span and completes its response. Most routes are guarded.
 pub(crate) async fn request_scope<S: Store, T: Timer>(
     app: App<S, T>,
-    role: Option<Role>,
+    access: Option<Access>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -81,7 +81,7 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
     async move {
         let admitted = match announced_bytes(request.headers()) {
             Some(bytes) if bytes > bytes_max as u64 => Err(too_large(bytes_max)),
-            _ => role.map_or(Ok(()), |role| guard(&app, role, &mut request)),
+            _ => access.map_or(Ok(()), |access| guard(&app, access, &mut request)),
         };
         let mut response = match admitted {
             Ok(()) => as_json_error(next.run(request).await).await,

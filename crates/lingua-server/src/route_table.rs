@@ -30,7 +30,8 @@ use crate::{routes, session, socket};
 pub(crate) struct Route {
     pub(crate) method: &'static str,
     pub(crate) path: &'static str,
-    pub(crate) role: &'static str,
+    /// The section: `open`, or the name of an [`Access`](crate::auth::Access).
+    pub(crate) access: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) parameters: Option<Parameters>,
     pub(crate) body: Option<Content>,
@@ -81,14 +82,14 @@ macro_rules! parameters {
     };
 }
 
-/// Makes a function for each role that returns its router, and the descriptions of all routes.
+/// Makes a function for each section that returns its router, and the descriptions of all routes.
 macro_rules! routes {
-    ($($role:ident { $(
+    ($($access:ident { $(
         $method:ident $path:literal $handler:path, $parameters:tt,
             $body:tt => $response:tt, $summary:literal;
     )* })*) => {
         $(
-            pub(crate) fn $role<S: Store, T: Timer>() -> Router<App<S, T>> {
+            pub(crate) fn $access<S: Store, T: Timer>() -> Router<App<S, T>> {
                 Router::new()$(.route($path, $method($handler)))*
             }
         )*
@@ -97,7 +98,7 @@ macro_rules! routes {
             $($(Route {
                 method: stringify!($method),
                 path: $path,
-                role: stringify!($role),
+                access: stringify!($access),
                 summary: $summary,
                 parameters: parameters!($parameters),
                 body: content!(request $body),
@@ -144,39 +145,46 @@ routes! {
         post "/v1/translate" routes::jobs::translate, [header Key],
             [Dispatch<'_>, "dispatch.text_minimal"] => [JobView, "job_view.done"],
             "Submit a job and wait for its end.";
-        get "/v1/jobs/{id}" routes::jobs::show, [query Wait],
-            - => [JobView, "job_view.done"],
-            "Show a job.";
         post "/v1/jobs/{id}/cancel" routes::jobs::cancel, -,
             - => [CancelResponse, "cancel_response"],
             "Cancel a job.";
-        get "/v1/jobs" routes::jobs::list, [query List],
-            - => [JobList, "job_list"],
-            "List jobs, newest first.";
         get "/v1/session/ws" session::upgrade, -,
             - => -,
             "The session WebSocket.";
-        get "/v1/nodes" routes::operators::nodes, -,
-            - => [NodeList, "node_list"],
-            "List all nodes.";
-        get "/v1/nodes/{id}" routes::operators::node, -,
-            - => [NodeView, "node_view"],
-            "Show a node.";
+    }
+    read {
+        get "/v1/jobs/{id}" routes::jobs::show, [query Wait],
+            - => [JobView, "job_view.done"],
+            "Show a job.";
+        get "/v1/jobs" routes::jobs::list, [query List],
+            - => [JobList, "job_list"],
+            "List jobs, newest first.";
         get "/v1/pools" routes::operators::pools, -,
             - => [PoolList, "pool_list"],
             "List the pools of the pool table.";
         get "/v1/pools/{pair}" routes::operators::pool, -,
             - => [PoolView, "pool_view"],
             "Count one pool now: zh:en, or *:en for the mixed one.";
-        get "/v1/cluster" routes::operators::cluster, -,
-            - => [ClusterView, "cluster_view"],
-            "Show instances, leader, term and table version.";
         post "/v1/explain" routes::operators::explain, -,
             [Dispatch<'_>, "dispatch.explain"] => [ExplainResponse, "explain_response"],
             "Explain why each node would or would not get this job now.";
         get "/v1/events" routes::operators::events, -,
             - => "text/event-stream",
             "Stream changes as server-sent events: node, job, pool, leader.";
+    }
+    fleet {
+        get "/v1/nodes" routes::operators::nodes, -,
+            - => [NodeList, "node_list"],
+            "List all nodes.";
+        get "/v1/nodes/{id}" routes::operators::node, -,
+            - => [NodeView, "node_view"],
+            "Show a node.";
+        get "/v1/cluster" routes::operators::cluster, -,
+            - => [ClusterView, "cluster_view"],
+            "Show instances, leader, term and table version.";
+        get "/metrics" routes::operators::metrics, -,
+            - => "application/openmetrics-text",
+            "Metrics, for Prometheus.";
     }
     admin {
         post "/v1/nodes/{id}/drain" routes::operators::drain, -,
@@ -185,9 +193,6 @@ routes! {
         post "/v1/nodes/{id}/resume" routes::operators::resume, -,
             - => [NodeView, "node_view"],
             "Let a drained node take jobs again.";
-        get "/metrics" routes::operators::metrics, -,
-            - => "application/openmetrics-text",
-            "Metrics, for Prometheus.";
     }
     open {
         get "/" routes::operators::front_page, -,

@@ -8,8 +8,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use lingua_core::{InstanceId, Policy, Rules, SemanticRule, Tenant, Thresholds};
-use lingua_server::auth::{KnownToken, Role, TokenHash, Tokens};
+use lingua_core::{InstanceId, Policy, Rules, SemanticRule, Thresholds};
 use lingua_server::limit::RateLimit;
 use lingua_server::tls::Tls;
 use serde::{Deserialize, Serialize};
@@ -17,12 +16,14 @@ use serde::{Deserialize, Serialize};
 use crate::screen::print_text;
 use crate::store;
 
+mod auth;
 mod hints;
 mod keys;
 mod print;
 mod session;
 mod variables;
 
+pub(crate) use auth::AuthConfig;
 pub(crate) use session::SessionConfig;
 pub(crate) use variables::ignored_variables;
 
@@ -140,25 +141,6 @@ pub(crate) struct LogConfig {
     pub(crate) level: String,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct AuthConfig {
-    pub(crate) allow_insecure: bool,
-    pub(crate) tokens: Vec<TokenConfig>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TokenConfig {
-    #[serde(default)]
-    pub(crate) name: String,
-    pub(crate) role: String,
-    /// To whom belongs what the token makes: `default` if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) tenant: Option<String>,
-    pub(crate) sha256: String,
-}
-
 /// Requests of one caller: a token, else an address.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -237,7 +219,8 @@ impl Config {
         }
         self.rules()?;
         self.policy()?;
-        self.tokens()?;
+        self.auth.tokens()?;
+        self.auth.tenants()?;
         self.check_origins()?;
         if self.store.url != store::EMBEDDED {
             store::redis_options(self)?;
@@ -299,28 +282,6 @@ impl Config {
         let per_second = NonZeroU32::new(self.limits.requests_per_second)?;
         let burst = NonZeroU32::new(self.limits.burst).unwrap_or(per_second);
         Some(RateLimit { per_second, burst })
-    }
-
-    pub(crate) fn tokens(&self) -> Result<Tokens, BadConfig> {
-        let mut tokens = vec![];
-        for token in &self.auth.tokens {
-            let name = &token.name;
-            let role = Role::from_name(&token.role).ok_or_else(|| {
-                let role = &token.role;
-                BadConfig(format!("token {name:?} has role {role:?}; use node, client or admin"))
-            })?;
-            let hash = TokenHash::from_hex(&token.sha256).ok_or_else(|| {
-                BadConfig(format!("token {name:?}: sha256 is not 64 hexadecimal digits"))
-            })?;
-            let tenant = match &token.tenant {
-                None => Tenant::default(),
-                Some(tenant) => tenant.parse().map_err(|error| {
-                    BadConfig(format!("token {name:?} has tenant {tenant:?}: {error}"))
-                })?,
-            };
-            tokens.push((hash, KnownToken { name: name.as_str().into(), tenant, role }));
-        }
-        Ok(Tokens::new(tokens))
     }
 }
 

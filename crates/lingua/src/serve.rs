@@ -11,6 +11,7 @@ use clap::Args;
 use lingua_core::InstanceId;
 use lingua_engine::options::{Bounds, EngineOptions, PoolOptions, Times};
 use lingua_engine::service::NameTaken;
+use lingua_engine::tenants::TenantTable;
 use lingua_engine::{EngineService, TokioTimer};
 use lingua_server::{Server, ServerOptions};
 use lingua_store::Store;
@@ -207,6 +208,7 @@ fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOpti
     options.address = address;
     options.rules = config.rules()?;
     options.policy = config.policy()?;
+    options.tenants = TenantTable::new(config.auth.tenants()?);
     options.max_retry = scheduler.max_retry;
     options.bounds = Bounds {
         live_jobs_max: scheduler.open_jobs_max,
@@ -239,7 +241,7 @@ fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOpti
 
 fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
     Ok(ServerOptions {
-        tokens: config.tokens()?,
+        tokens: config.auth.tokens()?,
         allow_insecure: config.auth.allow_insecure,
         allowed_origins: config.server.allowed_origins.clone(),
         default_wait_ms: config.scheduler.wait_ms,

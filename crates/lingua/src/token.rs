@@ -9,7 +9,7 @@ pub(crate) enum TokenCommand {
     /// Make a token: its entry for the configuration goes to stdout, the secret to stderr.
     New {
         /// What the token allows.
-        #[arg(long, value_parser = ["node", "client", "admin"])]
+        #[arg(long, value_parser = ["node", "client", "viewer", "admin"])]
         role: String,
         /// A name, to tell tokens apart.
         #[arg(long, default_value = "unnamed")]

@@ -10,8 +10,12 @@ use crate::client::RawClient;
 use crate::server::TestServer;
 
 fn with_tokens() -> ServerOptions {
-    let roles =
-        [("node-secret", Role::Node), ("client-secret", Role::Client), ("root", Role::Admin)];
+    let roles = [
+        ("node-secret", Role::Node),
+        ("client-secret", Role::Client),
+        ("viewer-secret", Role::Viewer),
+        ("root", Role::Admin),
+    ];
     let tokens = roles.map(|(token, role)| (TokenHash::of(token), role));
     let tokens = tokens.map(|(hash, role)| (hash, KnownToken::new(role)));
     ServerOptions { tokens: Tokens::new(tokens), ..ServerOptions::default() }
@@ -31,6 +35,7 @@ async fn a_token_opens_the_routes_of_its_role() {
     for (token, expected) in [
         ("node-secret", [400, 403, 403]),
         ("client-secret", [403, 200, 403]),
+        ("viewer-secret", [403, 200, 200]),
         ("root", [400, 200, 200]),
         ("guess", [401, 401, 401]),
     ] {

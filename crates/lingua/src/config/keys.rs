@@ -147,8 +147,11 @@ keys! {
         "Least important lines to write; or for each module: `info,lingua_engine=debug`.";
     "auth.allow_insecure", Flag, "Lets the server listen beyond this machine without tokens.";
     "auth.tokens", Text("tables"),
-        "`[[auth.tokens]]` with `name`, `role` (`node`, `client`, `admin`) and `sha256`; `lingua \
-         token new` makes one.";
+        "`[[auth.tokens]]` with `name`, `role` (`node`, `client`, `viewer`, `admin`), `sha256`, \
+         and optionally `tenant`, `limits`, `nodes`, `nodes_max`; `lingua token new` makes one.";
+    "auth.tenants", Text("tables"),
+        "`[[auth.tenants]]` with `name`, and optionally `weight`, `limits`, `keep_text`, \
+         `retention_ms`, `public`.";
     "limits.requests_per_second", count(0),
         "Most requests of one caller (a token, else an address) in a second; 0 is no limit.";
     "limits.burst", count(0), "Requests of one caller at once; 0 is as many as in a second.";

@@ -1,0 +1,30 @@
+//! The rules of all tenants, which may change while the program runs.
+//!
+//! Start at [`TenantTable::rules`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lingua_core::{Tenant, TenantRules};
+use parking_lot::RwLock;
+
+/// The rules of all tenants. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct TenantTable(Arc<RwLock<HashMap<Tenant, TenantRules>>>);
+
+impl TenantTable {
+    /// A table with these rules; the defaults hold for every other tenant.
+    pub fn new(rules: impl IntoIterator<Item = (Tenant, TenantRules)>) -> Self {
+        Self(Arc::new(RwLock::new(rules.into_iter().collect())))
+    }
+
+    /// The rules of a tenant.
+    pub fn rules(&self, tenant: Tenant) -> TenantRules {
+        self.0.read().get(&tenant).copied().unwrap_or_default()
+    }
+
+    /// Replaces all rules.
+    pub fn replace(&self, rules: impl IntoIterator<Item = (Tenant, TenantRules)>) {
+        *self.0.write() = rules.into_iter().collect();
+    }
+}
