@@ -9,14 +9,11 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 use crate::error::{ErrorCode, RequestError, invalid};
-use crate::json::text;
 use crate::limits::{AUDIO_BYTES_MAX, AUDIO_FORMAT_BYTES_MAX, SAMPLE_RATE_RANGE};
 use crate::message::at_most;
+use crate::wire_types::wire_types;
 
 /// Bare samples of 16 bits without a header: the message must give the sample rate.
 const RAW_FORMAT: &str = "pcm16";
@@ -27,27 +24,27 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A piece of audio.
-#[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("anyOf" = [{"required": ["format"]}, {"required": ["gone"]}]))]
-pub struct Audio<'a> {
-    /// `pcm16`, `wav`, `opus`, …
-    #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
-    pub format: Cow<'a, str>,
-    /// Samples a second; formats with a header of their own may leave it out.
-    pub sample_rate: Option<u32>,
-    /// How many bytes the next binary frame has.
-    pub bytes: Option<u64>,
-    /// There was audio, and it is not kept any more. Only results of the scheduler say so.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub gone: bool,
-    /// The frames follow while it is being spoken, each tagged with the job, until `audio_end`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub stream: bool,
-    /// The audio as base64.
-    #[serde(borrow, default, deserialize_with = "text")]
-    pub data: Option<Cow<'a, str>>,
+wire_types! {
+    /// A piece of audio.
+    #[derive(Default)]
+    #[schemars(extend("anyOf" = [{"required": ["format"]}, {"required": ["gone"]}]))]
+    pub struct Audio<'a> {
+        /// `pcm16`, `wav`, `opus`, …
+        #[serde(default, skip_serializing_if = "str::is_empty")]
+        pub format: Cow<'a, str>,
+        /// Samples a second; formats with a header of their own may leave it out.
+        pub sample_rate: Option<u32>,
+        /// How many bytes the next binary frame has.
+        pub bytes: Option<u64>,
+        /// There was audio, and it is not kept any more. Only results of the scheduler say so.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub gone: bool,
+        /// The frames follow while it is being spoken, each tagged with the job, until `audio_end`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub stream: bool,
+        /// The audio as base64.
+        pub data: Option<Cow<'a, str>>,
+    }
 }
 
 impl<'a> Audio<'a> {

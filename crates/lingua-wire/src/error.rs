@@ -9,12 +9,9 @@
 use std::fmt;
 
 use lingua_core::JobId;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
-use crate::json::As;
 use crate::limits::{DETAIL_CHARS_MAX, LABEL_BYTES_MAX, SHOWN_CHARS_MAX};
+use crate::wire_types::wire_types;
 
 mod code;
 
@@ -69,22 +66,21 @@ macro_rules! invalid {
 
 pub(crate) use invalid;
 
-/// The body of every HTTP response that is not a success.
-#[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ErrorBody {
-    /// The code; text, so that a client can read codes newer than itself.
-    #[schemars(with = "ErrorCode")]
-    pub error: String,
-    /// What is wrong and what to do.
-    pub detail: String,
-    /// The field that is wrong.
-    pub field: Option<String>,
-    /// How long to wait before the next try, in milliseconds.
-    pub retry_after_ms: Option<u64>,
-    /// The job that the error is about; it may still run.
-    #[serde(with = "As::<Option<JobId>>", default)]
-    pub job_id: Option<JobId>,
+wire_types! {
+    /// The body of every HTTP response that is not a success.
+    pub struct ErrorBody {
+        /// The code; text, so that a client can read codes newer than itself.
+        #[schemars(with = "ErrorCode")]
+        pub error: String,
+        /// What is wrong and what to do.
+        pub detail: String,
+        /// The field that is wrong.
+        pub field: Option<String>,
+        /// How long to wait before the next try, in milliseconds.
+        pub retry_after_ms: Option<u64>,
+        /// The job that the error is about; it may still run.
+        pub job_id: Option<JobId>,
+    }
 }
 
 impl ErrorBody {

@@ -38,6 +38,7 @@ pub mod scheduler;
 pub mod schema;
 pub mod session;
 pub mod view;
+mod wire_types;
 
 pub use error::{ErrorBody, ErrorCode, RequestError};
 pub use message::{Message, parse, parse_text, to_json, write_json};

@@ -9,14 +9,13 @@
 use std::borrow::Cow;
 
 use lingua_core::{Attempt, Epoch, Fence, JobId, Lang, NodeId, ServiceSet, Source};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::audio::Audio;
 use crate::error::ErrorCode;
-use crate::json::{As, BoundedList, text};
+use crate::json::BoundedList;
 use crate::message::frames;
 use crate::node::JobRef;
+use crate::wire_types::wire_types;
 
 frames! {
     /// A frame from the scheduler to a node.
@@ -41,117 +40,158 @@ frames! {
     }
 }
 
-/// The node is registered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "registered")]
-#[schemars(rename = "Registered")]
-pub struct Registered {
-    /// The node's id from now on.
-    #[serde(with = "As::<NodeId>")]
-    pub node_id: NodeId,
-    /// Number of this incarnation of the node.
-    #[serde(with = "As::<Epoch>")]
-    pub epoch: Epoch,
-    /// How often the node has to send a heartbeat, in milliseconds.
-    pub heartbeat_interval_ms: u64,
-    /// How many pools of a known source language the node belongs to.
+wire_types! {
+    /// The node is registered.
+    #[serde(tag = "type", rename = "registered")]
+    #[schemars(rename = "Registered")]
+    pub struct Registered {
+        /// The node's id from now on.
+        pub node_id: NodeId,
+        /// Number of this incarnation of the node.
+        pub epoch: Epoch,
+        /// How often the node has to send a heartbeat, in milliseconds.
+        pub heartbeat_interval_ms: u64,
+        /// How many pools of a known source language the node belongs to.
+        #[serde(default)]
+        pub pairs: u64,
+    }
+
+    /// The response to a heartbeat.
+    #[derive(Default)]
+    #[serde(tag = "type", rename = "heartbeat_ack")]
+    #[schemars(rename = "HeartbeatAck")]
+    pub struct HeartbeatAck {
+        /// Attempts that the node should stop: nobody waits for them.
+        pub cancel: Vec<JobRef>,
+        /// Whether the node should finish its jobs and accept no more.
+        pub drain: bool,
+    }
+
+    /// A job for the node.
+    #[serde(tag = "type", rename = "job_assign")]
+    #[schemars(rename = "JobAssign")]
+    pub struct JobAssign<'a> {
+        /// The job.
+        pub job_id: JobId,
+        /// The try of the job, from 1.
+        pub attempt_id: Attempt,
+        /// Rises with every assignment; a node refuses a fence that is not above the highest it
+        /// saw.
+        pub fence: Fence,
+        /// The conversation that the job belongs to.
+        pub session_id: Cow<'a, str>,
+        /// Source language, or `auto`.
+        pub src_lang: Source,
+        /// Target language.
+        pub tgt_lang: Lang,
+        /// Address of audio that is stored elsewhere.
+        pub audio_ref: Option<Cow<'a, str>>,
+        /// Audio inside the message or in the frames that follow.
+        pub audio: Option<Audio<'a>>,
+        /// Text instead of audio: recognition is skipped.
+        pub text: Option<Cow<'a, str>>,
+        /// With `auto`: the source is one of these two languages, and the target is the other one.
+        #[serde(default, with = "BoundedList::<Lang, 2>")]
+        pub two_way: Option<Vec<Lang>>,
+        /// Earlier texts of this conversation, the oldest first.
+        #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+        pub context: Vec<Cow<'a, str>>,
+        /// What the client asked for.
+        #[serde(default)]
+        pub options: AssignOptions,
+        /// How many milliseconds are left. A duration and not a moment, because clocks differ.
+        #[serialize_always]
+        pub deadline_ms: Option<u64>,
+        /// The binding that chose this node.
+        pub bind: Option<Bind<'a>>,
+        /// Names the job in all logs.
+        pub trace_id: Cow<'a, str>,
+    }
+
+    /// The options of the client that the node has to know.
+    #[derive(Copy, Default)]
     #[serde(default)]
-    pub pairs: u64,
-}
+    pub struct AssignOptions {
+        /// The result must include speech.
+        pub require_tts: bool,
+        /// Further services that the job needs.
+        pub services: ServiceSet,
+        /// A higher number is more urgent.
+        pub priority: i32,
+    }
 
-/// The response to a heartbeat.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "heartbeat_ack")]
-#[schemars(rename = "HeartbeatAck")]
-pub struct HeartbeatAck {
-    /// Attempts that the node should stop: nobody waits for them.
-    pub cancel: Vec<JobRef>,
-    /// Whether the node should finish its jobs and accept no more.
-    pub drain: bool,
-}
+    /// Segments with one key go to one node while that is possible.
+    pub struct Bind<'a> {
+        /// The key that the client gave.
+        pub bind_key: Cow<'a, str>,
+        /// Whether earlier segments ran on another node, so that their context is not here.
+        #[serde(default)]
+        pub moved: bool,
+    }
 
-/// A job for the node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "job_assign")]
-#[schemars(rename = "JobAssign")]
-pub struct JobAssign<'a> {
-    /// The job.
-    #[serde(with = "As::<JobId>")]
-    pub job_id: JobId,
-    /// The try of the job, from 1.
-    #[serde(with = "As::<Attempt>")]
-    pub attempt_id: Attempt,
-    /// Rises with every assignment; a node refuses a fence that is not above the highest it saw.
-    #[serde(with = "As::<Fence>")]
-    pub fence: Fence,
-    /// The conversation that the job belongs to.
-    #[serde(borrow)]
-    pub session_id: Cow<'a, str>,
-    /// Source language, or `auto`.
-    #[serde(with = "As::<Source>")]
-    pub src_lang: Source,
-    /// Target language.
-    #[serde(with = "As::<Lang>")]
-    pub tgt_lang: Lang,
-    /// Address of audio that is stored elsewhere.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
-    pub audio_ref: Option<Cow<'a, str>>,
-    /// Audio inside the message or in the frames that follow.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub audio: Option<Audio<'a>>,
-    /// Text instead of audio: recognition is skipped.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
-    pub text: Option<Cow<'a, str>>,
-    /// With `auto`: the source is one of these two languages, and the target is the other one.
-    #[serde(default, with = "BoundedList::<Lang, 2>", skip_serializing_if = "Option::is_none")]
-    pub two_way: Option<Vec<Lang>>,
-    /// Earlier texts of this conversation, the oldest first.
-    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
-    pub context: Vec<Cow<'a, str>>,
-    /// What the client asked for.
-    #[serde(default)]
-    pub options: AssignOptions,
-    /// How many milliseconds are left. A duration and not a moment, because clocks differ.
-    #[serde(default)]
-    pub deadline_ms: Option<u64>,
-    /// The binding that chose this node.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub bind: Option<Bind<'a>>,
-    /// Names the job in all logs.
-    #[serde(borrow)]
-    pub trace_id: Cow<'a, str>,
-}
+    /// The response of `GET /v1/node/{id}/jobs`.
+    pub struct NodeJobs<'a> {
+        /// Jobs for the node; audio is inside, because no frame can follow.
+        #[serde(borrow)]
+        pub jobs: Vec<JobAssign<'a>>,
+    }
 
-/// The options of the client that the node has to know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct AssignOptions {
-    /// The result must include speech.
-    pub require_tts: bool,
-    /// Further services that the job needs.
-    #[serde(with = "As::<ServiceSet>")]
-    pub services: ServiceSet,
-    /// A higher number is more urgent.
-    pub priority: i32,
-}
+    /// The audio of a streamed job is complete.
+    #[derive(Copy)]
+    #[serde(tag = "type", rename = "audio_end")]
+    #[schemars(rename = "AudioEnd")]
+    pub struct AudioEnd {
+        /// The job.
+        pub job_id: JobId,
+        /// The try of the job, from 1.
+        pub attempt_id: Attempt,
+        /// How many bytes the audio has, without tags.
+        #[serde(default)]
+        pub bytes: u64,
+    }
 
-/// Segments with one key go to one node while that is possible.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Bind<'a> {
-    /// The key that the client gave.
-    #[serde(borrow)]
-    pub bind_key: Cow<'a, str>,
-    /// Whether earlier segments ran on another node, so that their context is not here.
-    #[serde(default)]
-    pub moved: bool,
-}
+    /// Stop a job: nobody waits for its result.
+    #[serde(tag = "type", rename = "job_cancel")]
+    #[schemars(rename = "JobCancel")]
+    pub struct JobCancel<'a> {
+        /// The job.
+        pub job_id: JobId,
+        /// The try of the job, from 1.
+        pub attempt_id: Attempt,
+        /// For the log and for the handler.
+        pub reason: Cow<'a, str>,
+    }
 
-/// The response of `GET /v1/node/{id}/jobs`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NodeJobs<'a> {
-    /// Jobs for the node; audio is inside, because no frame can follow.
-    #[serde(borrow)]
-    pub jobs: Vec<JobAssign<'a>>,
+    /// A result or a failure has arrived; the node need not send it again.
+    #[derive(Copy)]
+    #[serde(tag = "type", rename = "job_confirmed")]
+    #[schemars(rename = "JobConfirmed")]
+    pub struct JobConfirmed {
+        /// The job.
+        pub job_id: JobId,
+        /// The try of the job, from 1.
+        pub attempt_id: Attempt,
+        /// Whether it counted; false if the job had ended or moved to another attempt.
+        pub accepted: bool,
+    }
+
+    /// Finish the jobs that run and accept no more.
+    #[derive(Copy, Default)]
+    #[serde(tag = "type", rename = "drain")]
+    #[schemars(rename = "Drain")]
+    pub struct Drain {}
+
+    /// The scheduler refused a message or closes the connection. Sessions get the same message.
+    #[serde(tag = "type", rename = "error")]
+    #[schemars(rename = "ErrorMessage")]
+    pub struct ErrorMessage<'a> {
+        /// The code; text, so that a receiver can read codes newer than itself.
+        pub error: Cow<'a, str>,
+        /// What is wrong and what to do.
+        pub detail: Cow<'a, str>,
+        /// Whether the scheduler closes the socket after this message.
+        pub fatal: bool,
+    }
 }
 
 /// Bytes before the audio: 16 of the job's number and 4 of the attempt's, both big-endian.
@@ -173,74 +213,6 @@ pub fn untag(frame: &[u8]) -> Option<(JobRef, &[u8])> {
     let job_id = JobId::new(u128::from_be_bytes(*job));
     let attempt_id = Attempt(u32::from_be_bytes(attempt.try_into().ok()?));
     Some((JobRef { job_id, attempt_id }, audio))
-}
-
-/// The audio of a streamed job is complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "audio_end")]
-#[schemars(rename = "AudioEnd")]
-pub struct AudioEnd {
-    /// The job.
-    #[serde(with = "As::<JobId>")]
-    pub job_id: JobId,
-    /// The try of the job, from 1.
-    #[serde(with = "As::<Attempt>")]
-    pub attempt_id: Attempt,
-    /// How many bytes the audio has, without tags.
-    #[serde(default)]
-    pub bytes: u64,
-}
-
-/// Stop a job: nobody waits for its result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "job_cancel")]
-#[schemars(rename = "JobCancel")]
-pub struct JobCancel<'a> {
-    /// The job.
-    #[serde(with = "As::<JobId>")]
-    pub job_id: JobId,
-    /// The try of the job, from 1.
-    #[serde(with = "As::<Attempt>")]
-    pub attempt_id: Attempt,
-    /// For the log and for the handler.
-    #[serde(borrow)]
-    pub reason: Cow<'a, str>,
-}
-
-/// A result or a failure has arrived; the node need not send it again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "job_confirmed")]
-#[schemars(rename = "JobConfirmed")]
-pub struct JobConfirmed {
-    /// The job.
-    #[serde(with = "As::<JobId>")]
-    pub job_id: JobId,
-    /// The try of the job, from 1.
-    #[serde(with = "As::<Attempt>")]
-    pub attempt_id: Attempt,
-    /// Whether it counted; false if the job had ended or moved to another attempt.
-    pub accepted: bool,
-}
-
-/// Finish the jobs that run and accept no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "drain")]
-#[schemars(rename = "Drain")]
-pub struct Drain {}
-
-/// The scheduler refused a message or closes the connection. Sessions get the same message.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "error")]
-#[schemars(rename = "ErrorMessage")]
-pub struct ErrorMessage<'a> {
-    /// The code; text, so that a receiver can read codes newer than itself.
-    #[serde(borrow)]
-    pub error: Cow<'a, str>,
-    /// What is wrong and what to do.
-    #[serde(borrow)]
-    pub detail: Cow<'a, str>,
-    /// Whether the scheduler closes the socket after this message.
-    pub fatal: bool,
 }
 
 impl ErrorMessage<'_> {

@@ -22,22 +22,40 @@ use crate::error::RequestError;
 use crate::json::{As, BoundedList};
 use crate::lang;
 use crate::limits::{RUNNING_MAX, SLOTS_DEFAULT};
+use crate::wire_types::wire_types;
 
-/// The nested lists of languages.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LanguageLists {
-    /// Languages that the node recognises.
-    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
-    pub asr_languages: Option<Vec<String>>,
-    /// Languages in which the node repairs recognised text.
-    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
-    pub semantic_languages: Option<Vec<String>>,
-    /// Languages that the node speaks.
-    #[serde(default, with = "LangList", skip_serializing_if = "Option::is_none")]
-    pub tts_languages: Option<Vec<String>>,
-    /// Directions that the node translates; any to any if they are left out.
-    #[serde(default, with = "PairList", skip_serializing_if = "Option::is_none")]
-    pub nmt_pairs: Option<Vec<(String, String)>>,
+wire_types! {
+    /// The nested lists of languages.
+    #[derive(Default)]
+    pub struct LanguageLists {
+        /// Languages that the node recognises.
+        #[serde(default, with = "LangList")]
+        pub asr_languages: Option<Vec<String>>,
+        /// Languages in which the node repairs recognised text.
+        #[serde(default, with = "LangList")]
+        pub semantic_languages: Option<Vec<String>>,
+        /// Languages that the node speaks.
+        #[serde(default, with = "LangList")]
+        pub tts_languages: Option<Vec<String>>,
+        /// Directions that the node translates; any to any if they are left out.
+        #[serde(default, with = "PairList")]
+        pub nmt_pairs: Option<Vec<(String, String)>>,
+    }
+
+    /// Which services are on. A service that is not named is on, except `tone`.
+    #[derive(Copy, Default)]
+    pub struct ServiceFlags {
+        /// Speech recognition.
+        pub asr: Option<bool>,
+        /// Machine translation.
+        pub nmt: Option<bool>,
+        /// Speech synthesis.
+        pub tts: Option<bool>,
+        /// Keeping the tone of voice.
+        pub tone: Option<bool>,
+        /// Repair of what was recognised.
+        pub semantic: Option<bool>,
+    }
 }
 
 type LangList = BoundedList<String, LANGS_MAX>;
@@ -110,22 +128,6 @@ capability_fields! {
     pub streaming: Option<bool>,
     /// Whether the node accepts jobs of all tenants.
     pub accept_public_jobs: Option<bool>,
-}
-
-/// Which services are on. A service that is not named is on, except `tone`.
-#[skip_serializing_none]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ServiceFlags {
-    /// Speech recognition.
-    pub asr: Option<bool>,
-    /// Machine translation.
-    pub nmt: Option<bool>,
-    /// Speech synthesis.
-    pub tts: Option<bool>,
-    /// Keeping the tone of voice.
-    pub tone: Option<bool>,
-    /// Repair of what was recognised.
-    pub semantic: Option<bool>,
 }
 
 impl CapabilityFields {

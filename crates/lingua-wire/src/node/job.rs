@@ -7,47 +7,62 @@ use std::borrow::Cow;
 
 use lingua_core::job::AttemptReport;
 use lingua_core::{Attempt, Fence, JobId, NodeId};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 use super::{JobResult, required_node};
 use crate::error::{RequestError, invalid, shown};
-use crate::json::{As, text};
 use crate::limits::{DETAIL_CHARS_MAX, REASON_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::message::{at_most, check_label};
 use crate::raw::RawJson;
+use crate::wire_types::wire_types;
 
-/// One attempt of one job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub struct JobRef {
-    /// The job.
-    #[serde(with = "As::<JobId>")]
-    pub job_id: JobId,
-    /// The try of the job, from 1.
-    #[serde(with = "As::<Attempt>")]
-    pub attempt_id: Attempt,
+wire_types! {
+    /// One attempt of one job.
+    #[derive(Copy, Hash)]
+    pub struct JobRef {
+        /// The job.
+        pub job_id: JobId,
+        /// The try of the job, from 1.
+        pub attempt_id: Attempt,
+    }
+
+    /// The node leaves; its open jobs are retried elsewhere.
+    #[derive(Default)]
+    #[serde(tag = "type", rename = "bye")]
+    #[schemars(rename = "Bye")]
+    pub struct Bye<'a> {
+        /// For the log.
+        pub reason: Option<Cow<'a, str>>,
+    }
+
+    /// The body of `POST /v1/node/offline`.
+    pub struct Offline {
+        /// The node that leaves.
+        pub node_id: NodeId,
+    }
+
+    /// The response to a request that only succeeds or fails.
+    #[derive(Copy)]
+    pub struct OkResponse {
+        /// Always true.
+        pub ok: bool,
+    }
 }
 
 macro_rules! job_message {
     ($(#[$meta:meta])* $Name:ident $(<$life:lifetime>)? { $($fields:tt)* }) => {
-        #[skip_serializing_none]
-        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-        $(#[$meta])*
-        pub struct $Name $(<$life>)? {
-            /// The job.
-            #[serde(with = "As::<JobId>")]
-            pub job_id: JobId,
-            /// The try of the job, from 1.
-            #[serde(with = "As::<Attempt>")]
-            pub attempt_id: Attempt,
-            /// The node that reports; a socket knows it already.
-            #[serde(default, with = "As::<Option<NodeId>>")]
-            pub node_id: Option<NodeId>,
-            /// The fence that came with the job.
-            #[serde(default, with = "As::<Option<Fence>>")]
-            pub fence: Option<Fence>,
-            $($fields)*
+        wire_types! {
+            $(#[$meta])*
+            pub struct $Name $(<$life>)? {
+                /// The job.
+                pub job_id: JobId,
+                /// The try of the job, from 1.
+                pub attempt_id: Attempt,
+                /// The node that reports; a socket knows it already.
+                pub node_id: Option<NodeId>,
+                /// The fence that came with the job.
+                pub fence: Option<Fence>,
+                $($fields)*
+            }
         }
 
         impl $(<$life>)? $Name $(<$life>)? {
@@ -82,7 +97,6 @@ job_message! {
     #[schemars(rename = "JobPartial")]
     JobPartial<'a> {
         /// Replaces the text that was sent before.
-        #[serde(borrow)]
         pub text: Cow<'a, str>,
     }
 }
@@ -93,7 +107,6 @@ job_message! {
     #[schemars(rename = "JobDone")]
     JobDone<'a> {
         /// `ok`, or left out.
-        #[serde(borrow, default, deserialize_with = "text")]
         pub status: Option<Cow<'a, str>>,
         /// The result, which reaches the client unchanged. [`JobResult`] has the known fields.
         #[schemars(with = "Option<JobResult<'static>>")]
@@ -107,13 +120,10 @@ job_message! {
     #[schemars(rename = "JobFail")]
     JobFail<'a> {
         /// `error`, or left out.
-        #[serde(borrow, default, deserialize_with = "text")]
         pub status: Option<Cow<'a, str>>,
         /// The reason as one word, such as `MODEL_LOAD_FAILED`.
-        #[serde(borrow)]
         pub reason: Cow<'a, str>,
         /// The reason as a sentence, for people.
-        #[serde(borrow, default, deserialize_with = "text")]
         pub detail: Option<Cow<'a, str>>,
         /// Whether another node might succeed; true if it is left out.
         pub retryable: Option<bool>,
@@ -171,35 +181,10 @@ fn check_status(status: Option<&str>, expected: &str, hint: &str) -> Result<(), 
     }
 }
 
-/// The node leaves; its open jobs are retried elsewhere.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "bye")]
-#[schemars(rename = "Bye")]
-pub struct Bye<'a> {
-    /// For the log.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Cow<'a, str>>,
-}
-
 impl Bye<'_> {
     pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
         at_most("reason", self.reason.as_deref().unwrap_or_default(), REASON_BYTES_MAX)
     }
-}
-
-/// The body of `POST /v1/node/offline`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Offline {
-    /// The node that leaves.
-    #[serde(with = "As::<NodeId>")]
-    pub node_id: NodeId,
-}
-
-/// The response to a request that only succeeds or fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct OkResponse {
-    /// Always true.
-    pub ok: bool,
 }
 
 impl OkResponse {

@@ -15,6 +15,7 @@ use crate::error::RequestError;
 use crate::json::As;
 use crate::limits::VERSION_BYTES_MAX;
 use crate::message::{at_most, check_optional_label};
+use crate::wire_types::wire_types;
 
 /// The body of `POST /v1/node/register`, and the first frame of a node's socket.
 #[skip_serializing_none]
@@ -81,24 +82,47 @@ impl<'de> Deserialize<'de> for Register {
     }
 }
 
-/// The response to a registration over HTTP.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RegisterResponse {
-    /// Always true.
-    pub ok: bool,
-    /// The node's id from now on.
-    #[serde(with = "As::<NodeId>")]
-    pub node_id: NodeId,
-    /// Number of this incarnation of the node.
-    #[serde(with = "As::<Epoch>")]
-    pub epoch: Epoch,
-    /// The node's state in the scheduler.
-    #[serde(with = "As::<NodeState>")]
-    pub status: NodeState,
-    /// How many pools of a known source language the node belongs to.
-    pub pairs: u64,
-    /// How often the node has to send a heartbeat, in milliseconds.
-    pub heartbeat_interval_ms: u64,
+wire_types! {
+    /// The response to a registration over HTTP.
+    pub struct RegisterResponse {
+        /// Always true.
+        pub ok: bool,
+        /// The node's id from now on.
+        pub node_id: NodeId,
+        /// Number of this incarnation of the node.
+        pub epoch: Epoch,
+        /// The node's state in the scheduler.
+        pub status: NodeState,
+        /// How many pools of a known source language the node belongs to.
+        pub pairs: u64,
+        /// How often the node has to send a heartbeat, in milliseconds.
+        pub heartbeat_interval_ms: u64,
+    }
+
+    /// The response to a heartbeat over HTTP.
+    pub struct HeartbeatResponse {
+        /// Always true.
+        pub ok: bool,
+        /// Attempts that the node should stop: nobody waits for them.
+        pub cancel: Vec<JobRef>,
+        /// Whether the node should finish its jobs and accept no more.
+        pub drain: bool,
+    }
+}
+
+wire_types! {
+    without Eq;
+
+    /// How busy a node is, as fractions of one; what a node leaves out stays as it was, at first 0.
+    #[derive(Copy, Default)]
+    pub struct LoadFields {
+        /// Processor time.
+        pub cpu: Option<f64>,
+        /// Accelerator time.
+        pub gpu: Option<f64>,
+        /// Memory.
+        pub memory: Option<f64>,
+    }
 }
 
 /// The body of `POST /v1/node/heartbeat`, and a frame of a node's socket.
@@ -124,18 +148,6 @@ pub struct Heartbeat {
     /// What has changed about what the node can do.
     #[serde(flatten)]
     pub capability: CapabilityFields,
-}
-
-/// How busy a node is, as fractions of one; what a node leaves out stays as it was, at first 0.
-#[skip_serializing_none]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LoadFields {
-    /// Processor time.
-    pub cpu: Option<f64>,
-    /// Accelerator time.
-    pub gpu: Option<f64>,
-    /// Memory.
-    pub memory: Option<f64>,
 }
 
 impl Heartbeat {
@@ -168,15 +180,4 @@ impl<'de> Deserialize<'de> for Heartbeat {
         let NodeFields { node_id, epoch, health, current_load, running, .. } = fields;
         Ok(Self { node_id, epoch, health, current_load, running, capability })
     }
-}
-
-/// The response to a heartbeat over HTTP.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct HeartbeatResponse {
-    /// Always true.
-    pub ok: bool,
-    /// Attempts that the node should stop: nobody waits for them.
-    pub cancel: Vec<JobRef>,
-    /// Whether the node should finish its jobs and accept no more.
-    pub drain: bool,
 }

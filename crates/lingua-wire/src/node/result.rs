@@ -7,36 +7,30 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serde_with::skip_serializing_none;
 
 use crate::audio::Audio;
 use crate::error::RequestError;
-use crate::json::text;
 use crate::message::read_json;
 use crate::raw::RawJson;
+use crate::wire_types::wire_types;
 
 const AUDIO_FIELD: &str = "tts_audio";
 
-/// The known fields of a result.
-#[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct JobResult<'a> {
-    /// The recognised text.
-    #[serde(borrow, default, deserialize_with = "text")]
-    pub text_asr: Option<Cow<'a, str>>,
-    /// The translation.
-    #[serde(borrow, default, deserialize_with = "text")]
-    pub text_translated: Option<Cow<'a, str>>,
-    /// The translation as speech.
-    #[serde(borrow, default)]
-    pub tts_audio: Option<Audio<'a>>,
-    /// The recognised language, if the source was `auto`.
-    #[serde(borrow, default, deserialize_with = "text")]
-    pub src_lang: Option<Cow<'a, str>>,
+wire_types! {
+    /// The known fields of a result.
+    #[derive(Default)]
+    pub struct JobResult<'a> {
+        /// The recognised text.
+        pub text_asr: Option<Cow<'a, str>>,
+        /// The translation.
+        pub text_translated: Option<Cow<'a, str>>,
+        /// The translation as speech.
+        pub tts_audio: Option<Audio<'a>>,
+        /// The recognised language, if the source was `auto`.
+        pub src_lang: Option<Cow<'a, str>>,
+    }
 }
 
 impl<'a> JobResult<'a> {

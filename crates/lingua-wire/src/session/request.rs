@@ -8,15 +8,12 @@ use std::borrow::Cow;
 
 use lingua_core::NodeId;
 use lingua_core::session::{AudioEncoding, Direction, PCM_RATES, SessionPlan, Speaker};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 use crate::error::{RequestError, invalid, shown};
-use crate::json::As;
 use crate::lang;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::message::{at_most, check_label, frames, missing_field};
+use crate::wire_types::wire_types;
 
 /// In Hz.
 const SAMPLE_RATE_DEFAULT: u32 = 16_000;
@@ -34,35 +31,83 @@ frames! {
     }
 }
 
-/// Starts a session: one way (`src_lang`, `tgt_lang`) or `two_way` (`lang_a`, `lang_b`).
-#[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "session_start")]
-pub struct SessionStart {
-    /// `one_way` (the default) or `two_way`.
-    pub mode: Option<String>,
-    /// One way: the spoken language, or `auto`.
-    pub src_lang: Option<String>,
-    /// One way: the language of the translation.
-    pub tgt_lang: Option<String>,
-    /// Two ways: the language that speaker `a` speaks and `b` hears.
-    pub lang_a: Option<String>,
-    /// Two ways: the language that speaker `b` speaks and `a` hears.
-    pub lang_b: Option<String>,
-    /// Results must include synthesised speech; false by default.
-    pub require_tts: Option<bool>,
-    /// Send partial texts before the result; false by default.
-    pub partials: Option<bool>,
-    /// Send the last two texts with each job, so that any node can follow; false by default.
-    pub context: Option<bool>,
-    /// Silence ends a turn, so that a microphone may stay open; only for `pcm16`. The server's
-    /// setting by default.
-    pub vad: Option<bool>,
-    /// How audio is encoded; `pcm16` at 16,000 Hz by default.
-    pub audio: Option<AudioFormat>,
-    /// The node that should run the jobs of this session.
-    #[serde(with = "As::<Option<NodeId>>", default)]
-    pub preferred_node_id: Option<NodeId>,
+wire_types! {
+    /// Starts a session: one way (`src_lang`, `tgt_lang`) or `two_way` (`lang_a`, `lang_b`).
+    #[derive(Default)]
+    #[serde(tag = "type", rename = "session_start")]
+    pub struct SessionStart {
+        /// `one_way` (the default) or `two_way`.
+        pub mode: Option<String>,
+        /// One way: the spoken language, or `auto`.
+        pub src_lang: Option<String>,
+        /// One way: the language of the translation.
+        pub tgt_lang: Option<String>,
+        /// Two ways: the language that speaker `a` speaks and `b` hears.
+        pub lang_a: Option<String>,
+        /// Two ways: the language that speaker `b` speaks and `a` hears.
+        pub lang_b: Option<String>,
+        /// Results must include synthesised speech; false by default.
+        pub require_tts: Option<bool>,
+        /// Send partial texts before the result; false by default.
+        pub partials: Option<bool>,
+        /// Send the last two texts with each job, so that any node can follow; false by default.
+        pub context: Option<bool>,
+        /// Silence ends a turn, so that a microphone may stay open; only for `pcm16`. The server's
+        /// setting by default.
+        pub vad: Option<bool>,
+        /// How audio is encoded; `pcm16` at 16,000 Hz by default.
+        pub audio: Option<AudioFormat>,
+        /// The node that should run the jobs of this session.
+        pub preferred_node_id: Option<NodeId>,
+    }
+
+    /// How the binary frames of a session are encoded.
+    pub struct AudioFormat {
+        /// `pcm16` (16 bits, one channel, little-endian) or `opus` (one packet per frame).
+        pub format: String,
+        /// Samples per second of `pcm16`: 8000, 16000, 24000 or 48000.
+        pub sample_rate: Option<u32>,
+    }
+
+    /// Resumes a session whose connection broke.
+    #[serde(tag = "type", rename = "session_resume")]
+    pub struct SessionResume {
+        /// From `session_started`.
+        pub session_id: String,
+        /// From `session_started`.
+        pub resume_token: String,
+        /// The last `seq` that the client has seen; 0 if none.
+        #[serde(default)]
+        pub last_seq: u64,
+    }
+
+    /// Opens a turn. Without it, the first speech opens one.
+    #[derive(Default)]
+    #[serde(tag = "type", rename = "turn_start")]
+    pub struct TurnStart {
+        /// `a` or `b`, in a two-way session; if absent, the node finds out who speaks.
+        pub speaker: Option<String>,
+    }
+
+    /// Ends the turn.
+    #[derive(Copy, Default)]
+    #[serde(tag = "type", rename = "turn_end")]
+    pub struct TurnEnd {}
+
+    /// A turn of text instead of speech.
+    #[serde(tag = "type", rename = "text")]
+    #[schemars(rename = "TextTurn")]
+    pub struct TextTurn<'a> {
+        /// The text to translate.
+        pub text: Cow<'a, str>,
+        /// `a` or `b`, in a two-way session.
+        pub speaker: Option<String>,
+    }
+
+    /// Ends the session: open segments are still delivered, then the scheduler closes the socket.
+    #[derive(Copy, Default)]
+    #[serde(tag = "type", rename = "session_end")]
+    pub struct SessionEnd {}
 }
 
 impl SessionStart {
@@ -103,16 +148,6 @@ impl SessionStart {
     }
 }
 
-/// How the binary frames of a session are encoded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct AudioFormat {
-    /// `pcm16` (16 bits, one channel, little-endian) or `opus` (one packet per frame).
-    pub format: String,
-    /// Samples per second of `pcm16`: 8000, 16000, 24000 or 48000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sample_rate: Option<u32>,
-}
-
 impl AudioFormat {
     const DEFAULT: AudioEncoding = AudioEncoding::Pcm16 { sample_rate: SAMPLE_RATE_DEFAULT };
 
@@ -134,19 +169,6 @@ impl AudioFormat {
     }
 }
 
-/// Resumes a session whose connection broke.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "session_resume")]
-pub struct SessionResume {
-    /// From `session_started`.
-    pub session_id: String,
-    /// From `session_started`.
-    pub resume_token: String,
-    /// The last `seq` that the client has seen; 0 if none.
-    #[serde(default)]
-    pub last_seq: u64,
-}
-
 impl SessionResume {
     pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
         check_label("session_id", &self.session_id)?;
@@ -154,43 +176,11 @@ impl SessionResume {
     }
 }
 
-/// Opens a turn. Without it, the first speech opens one.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "turn_start")]
-pub struct TurnStart {
-    /// `a` or `b`, in a two-way session; if absent, the node finds out who speaks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub speaker: Option<String>,
-}
-
-/// Ends the turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "turn_end")]
-pub struct TurnEnd {}
-
-/// A turn of text instead of speech.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "text")]
-#[schemars(rename = "TextTurn")]
-pub struct TextTurn<'a> {
-    /// The text to translate.
-    #[serde(borrow)]
-    pub text: Cow<'a, str>,
-    /// `a` or `b`, in a two-way session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub speaker: Option<String>,
-}
-
 impl TextTurn<'_> {
     pub(crate) fn check_bounds(&self) -> Result<(), RequestError> {
         at_most("text", &self.text, TEXT_BYTES_MAX)
     }
 }
-
-/// Ends the session: open segments are still delivered, then the scheduler closes the socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "session_end")]
-pub struct SessionEnd {}
 
 /// Reads the `speaker` of `turn_start` or `text`, for a session of this direction.
 pub fn parse_speaker(

@@ -6,15 +6,12 @@
 use std::borrow::Cow;
 
 use lingua_core::{JobId, Lang, Source};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 use crate::audio::Audio;
-use crate::json::{As, text};
 use crate::message::frames;
 use crate::scheduler::ErrorMessage;
 use crate::view::Timings;
+use crate::wire_types::wire_types;
 
 frames! {
     /// A text frame from the scheduler to a client.
@@ -30,85 +27,108 @@ frames! {
     }
 }
 
-/// The session has started, or is resumed.
-#[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "session_started")]
-pub struct SessionStarted {
-    /// For `session_resume`.
-    pub session_id: String,
-    /// The secret for `session_resume`.
-    pub resume_token: String,
-    /// How long after its connection broke the session can be resumed.
-    #[serde(default)]
-    pub resume_ms: u64,
-    /// True if the client resumed a session.
-    #[serde(default)]
-    pub resumed: bool,
-    /// After a resume: how much sound of the open turn had arrived, in milliseconds. 0 if no turn
-    /// is open, because it ended, or because another instance has taken the session over.
-    pub received_ms: Option<u64>,
-    /// What will not work as things are, for people: nobody serves the languages.
-    pub warning: Option<String>,
-}
+wire_types! {
+    /// The session has started, or is resumed.
+    #[derive(Default)]
+    #[serde(tag = "type", rename = "session_started")]
+    pub struct SessionStarted {
+        /// For `session_resume`.
+        pub session_id: String,
+        /// The secret for `session_resume`.
+        pub resume_token: String,
+        /// How long after its connection broke the session can be resumed.
+        #[serde(default)]
+        pub resume_ms: u64,
+        /// True if the client resumed a session.
+        #[serde(default)]
+        pub resumed: bool,
+        /// After a resume: how much sound of the open turn had arrived, in milliseconds. 0 if no
+        /// turn is open, because it ended, or because another instance has taken the session over.
+        pub received_ms: Option<u64>,
+        /// What will not work as things are, for people: nobody serves the languages.
+        pub warning: Option<String>,
+    }
 
-/// A segment has become a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "job_accepted")]
-pub struct JobAccepted {
-    /// Counts from 1 within the session.
-    pub turn: u32,
-    /// Counts from 1 within the turn.
-    pub segment: u32,
-    /// The job's id, for `/v1/jobs/{job_id}`.
-    #[serde(with = "As::<JobId>")]
-    pub job_id: JobId,
-}
+    /// A segment has become a job.
+    #[derive(Copy)]
+    #[serde(tag = "type", rename = "job_accepted")]
+    pub struct JobAccepted {
+        /// Counts from 1 within the session.
+        pub turn: u32,
+        /// Counts from 1 within the turn.
+        pub segment: u32,
+        /// The job's id, for `/v1/jobs/{job_id}`.
+        pub job_id: JobId,
+    }
 
-/// A partial text; it replaces the previous one, and never comes after the result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "partial")]
-pub struct SessionPartial {
-    /// Counts from 1 within the session.
-    pub turn: u32,
-    /// Counts from 1 within the turn.
-    pub segment: u32,
-    /// The text so far.
-    pub text: String,
-}
+    /// A partial text; it replaces the previous one, and never comes after the result.
+    #[serde(tag = "type", rename = "partial")]
+    pub struct SessionPartial {
+        /// Counts from 1 within the session.
+        pub turn: u32,
+        /// Counts from 1 within the turn.
+        pub segment: u32,
+        /// The text so far.
+        pub text: String,
+    }
 
-/// The result of a segment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "result")]
-#[schemars(rename = "SegmentResult")]
-pub struct SegmentResult<'a> {
-    /// Counts the results and missing segments of the session from 1.
-    pub seq: u64,
-    /// Counts from 1 within the session.
-    pub turn: u32,
-    /// Counts from 1 within the turn.
-    pub segment: u32,
-    /// The segment's job.
-    #[serde(with = "As::<JobId>")]
-    pub job_id: JobId,
-    /// The spoken language; `auto` if the node did not report it.
-    #[serde(with = "As::<Source>")]
-    pub src_lang: Source,
-    /// The language of the translation.
-    #[serde(with = "As::<Lang>")]
-    pub tgt_lang: Lang,
-    /// The recognised text.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
-    pub text_asr: Option<Cow<'a, str>>,
-    /// The translated text.
-    #[serde(borrow, default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
-    pub text_translated: Option<Cow<'a, str>>,
-    /// The translation as speech, in base64.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub tts_audio: Option<Audio<'a>>,
-    /// Where the time went.
-    #[serde(default)]
-    pub timings: SegmentTimings,
+    /// The result of a segment.
+    #[serde(tag = "type", rename = "result")]
+    #[schemars(rename = "SegmentResult")]
+    pub struct SegmentResult<'a> {
+        /// Counts the results and missing segments of the session from 1.
+        pub seq: u64,
+        /// Counts from 1 within the session.
+        pub turn: u32,
+        /// Counts from 1 within the turn.
+        pub segment: u32,
+        /// The segment's job.
+        pub job_id: JobId,
+        /// The spoken language; `auto` if the node did not report it.
+        pub src_lang: Source,
+        /// The language of the translation.
+        pub tgt_lang: Lang,
+        /// The recognised text.
+        pub text_asr: Option<Cow<'a, str>>,
+        /// The translated text.
+        pub text_translated: Option<Cow<'a, str>>,
+        /// The translation as speech, in base64.
+        pub tts_audio: Option<Audio<'a>>,
+        /// Where the time went.
+        #[serde(default)]
+        pub timings: SegmentTimings,
+    }
+
+    /// Where the time of a segment went.
+    #[derive(Copy, Default)]
+    pub struct SegmentTimings {
+        /// From the segment's first speech to its end.
+        pub speech_ms: Option<u64>,
+        /// From the segment's end to its result.
+        pub delay_ms: Option<u64>,
+        /// The job's own times. With a streaming node, the job begins with the first speech.
+        #[serde(flatten)]
+        pub job: Timings,
+    }
+
+    /// There is no result for a segment; the segments after it are not affected.
+    #[serde(tag = "type", rename = "missing")]
+    #[schemars(rename = "Missing")]
+    pub struct SegmentMissing {
+        /// Counts the results and missing segments of the session from 1.
+        #[serde(default)]
+        pub seq: u64,
+        /// Counts from 1 within the session.
+        pub turn: u32,
+        /// Counts from 1 within the turn.
+        pub segment: u32,
+        /// The segment's job; absent if the segment did not become one.
+        pub job_id: Option<JobId>,
+        /// The error code; a text, so that clients can read codes that are newer than themselves.
+        pub error: String,
+        /// What happened and what to do.
+        pub detail: String,
+    }
 }
 
 impl SegmentResult<'_> {
@@ -128,38 +148,4 @@ impl SegmentResult<'_> {
             timings: self.timings,
         }
     }
-}
-
-/// Where the time of a segment went.
-#[skip_serializing_none]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct SegmentTimings {
-    /// From the segment's first speech to its end.
-    pub speech_ms: Option<u64>,
-    /// From the segment's end to its result.
-    pub delay_ms: Option<u64>,
-    /// The job's own times. With a streaming node, the job begins with the first speech.
-    #[serde(flatten)]
-    pub job: Timings,
-}
-
-/// There is no result for a segment; the segments after it are not affected.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename = "missing")]
-#[schemars(rename = "Missing")]
-pub struct SegmentMissing {
-    /// Counts the results and missing segments of the session from 1.
-    #[serde(default)]
-    pub seq: u64,
-    /// Counts from 1 within the session.
-    pub turn: u32,
-    /// Counts from 1 within the turn.
-    pub segment: u32,
-    /// The segment's job; absent if the segment did not become one.
-    #[serde(with = "As::<Option<JobId>>", default, skip_serializing_if = "Option::is_none")]
-    pub job_id: Option<JobId>,
-    /// The error code; a text, so that clients can read codes that are newer than themselves.
-    pub error: String,
-    /// What happened and what to do.
-    pub detail: String,
 }

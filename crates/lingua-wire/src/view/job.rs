@@ -4,113 +4,96 @@
 
 use lingua_core::job::JobState;
 use lingua_core::{Attempt, InstanceId, JobId, Lang, NodeId, Source};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
-use crate::json::As;
 use crate::node::JobResult;
 use crate::raw::RawJson;
+use crate::wire_types::wire_types;
 
-/// A job.
-#[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct JobView {
-    /// The job.
-    #[serde(with = "As::<JobId>")]
-    pub job_id: JobId,
-    /// The state of the job.
-    #[serde(with = "As::<JobState>")]
-    pub state: JobState,
-    /// The conversation that the job belongs to.
-    pub session_id: Option<String>,
-    /// Source language, or `auto`.
-    #[serde(with = "As::<Source>")]
-    pub src_lang: Source,
-    /// Target language.
-    #[serde(with = "As::<Lang>")]
-    pub tgt_lang: Lang,
-    /// The node of the current attempt.
-    #[serde(with = "As::<Option<NodeId>>", default)]
-    pub node_id: Option<NodeId>,
-    /// The current attempt.
-    #[serde(with = "As::<Attempt>")]
-    pub attempt_id: Attempt,
-    /// The instance that runs the job.
-    #[serde(with = "As::<Option<InstanceId>>", default)]
-    pub instance_id: Option<InstanceId>,
-    /// Names the job in all logs.
-    pub trace_id: Option<String>,
-    /// All attempts, the first one first.
-    #[serde(default)]
-    pub attempts: Vec<AttemptView>,
-    /// How long each part took.
-    #[serde(default)]
-    pub timings: Timings,
-    /// The text that the node has so far; absent after the end of the attempt.
-    pub partial: Option<String>,
-    /// The result, as the node sent it.
-    #[schemars(with = "Option<JobResult<'static>>")]
-    pub result: Option<RawJson>,
-    /// The error code, if the job failed.
-    pub error: Option<String>,
-    /// Why the job failed, and what to do.
-    pub detail: Option<String>,
-    /// When the job was accepted.
-    pub created_ms: u64,
-    /// When the job last changed its state.
-    pub updated_ms: u64,
-    /// When the deadline passes, if the job has one.
-    pub deadline_at_ms: Option<u64>,
-}
+wire_types! {
+    /// A job.
+    pub struct JobView {
+        /// The job.
+        pub job_id: JobId,
+        /// The state of the job.
+        pub state: JobState,
+        /// The conversation that the job belongs to.
+        pub session_id: Option<String>,
+        /// Source language, or `auto`.
+        pub src_lang: Source,
+        /// Target language.
+        pub tgt_lang: Lang,
+        /// The node of the current attempt.
+        pub node_id: Option<NodeId>,
+        /// The current attempt.
+        pub attempt_id: Attempt,
+        /// The instance that runs the job.
+        pub instance_id: Option<InstanceId>,
+        /// Names the job in all logs.
+        pub trace_id: Option<String>,
+        /// All attempts, the first one first.
+        #[serde(default)]
+        pub attempts: Vec<AttemptView>,
+        /// How long each part took.
+        #[serde(default)]
+        pub timings: Timings,
+        /// The text that the node has so far; absent after the end of the attempt.
+        pub partial: Option<String>,
+        /// The result, as the node sent it.
+        #[schemars(with = "Option<JobResult<'static>>")]
+        pub result: Option<RawJson>,
+        /// The error code, if the job failed.
+        pub error: Option<String>,
+        /// Why the job failed, and what to do.
+        pub detail: Option<String>,
+        /// When the job was accepted.
+        pub created_ms: u64,
+        /// When the job last changed its state.
+        pub updated_ms: u64,
+        /// When the deadline passes, if the job has one.
+        pub deadline_at_ms: Option<u64>,
+    }
 
-/// One try of a job.
-#[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct AttemptView {
-    /// The number of the try, from 1.
-    #[serde(with = "As::<Attempt>")]
-    pub attempt_id: Attempt,
-    /// The node, once one was chosen.
-    #[serde(with = "As::<Option<NodeId>>", default)]
-    pub node_id: Option<NodeId>,
-    /// How far the attempt got, or how it ended.
-    #[serde(with = "As::<JobState>")]
-    pub state: JobState,
-    /// Why the attempt failed.
-    pub reason: Option<String>,
-    /// When a slot was reserved.
-    pub reserved_ms: Option<u64>,
-    /// When the job was sent to the node.
-    pub dispatched_ms: Option<u64>,
-    /// When the node acknowledged the job.
-    pub acked_ms: Option<u64>,
-    /// When the attempt ended.
-    pub ended_ms: Option<u64>,
-}
+    /// One try of a job.
+    pub struct AttemptView {
+        /// The number of the try, from 1.
+        pub attempt_id: Attempt,
+        /// The node, once one was chosen.
+        pub node_id: Option<NodeId>,
+        /// How far the attempt got, or how it ended.
+        pub state: JobState,
+        /// Why the attempt failed.
+        pub reason: Option<String>,
+        /// When a slot was reserved.
+        pub reserved_ms: Option<u64>,
+        /// When the job was sent to the node.
+        pub dispatched_ms: Option<u64>,
+        /// When the node acknowledged the job.
+        pub acked_ms: Option<u64>,
+        /// When the attempt ended.
+        pub ended_ms: Option<u64>,
+    }
 
-/// How long the parts of a job took; a part that has not ended is left out.
-#[skip_serializing_none]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Timings {
-    /// Waiting for a slot.
-    pub queue_ms: Option<u64>,
-    /// From accepting the job to sending it.
-    pub dispatch_ms: Option<u64>,
-    /// From sending it to the acknowledgement.
-    pub ack_ms: Option<u64>,
-    /// From the acknowledgement to the result.
-    pub run_ms: Option<u64>,
-    /// From accepting the job to its end.
-    pub total_ms: Option<u64>,
-}
+    /// How long the parts of a job took; a part that has not ended is left out.
+    #[derive(Copy, Default)]
+    pub struct Timings {
+        /// Waiting for a slot.
+        pub queue_ms: Option<u64>,
+        /// From accepting the job to sending it.
+        pub dispatch_ms: Option<u64>,
+        /// From sending it to the acknowledgement.
+        pub ack_ms: Option<u64>,
+        /// From the acknowledgement to the result.
+        pub run_ms: Option<u64>,
+        /// From accepting the job to its end.
+        pub total_ms: Option<u64>,
+    }
 
-/// The response of `GET /v1/jobs`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct JobList {
-    /// The jobs, the newest first.
-    pub jobs: Vec<JobView>,
-    /// Where the next page starts, if there is one.
-    #[serde(with = "As::<Option<JobId>>", default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<JobId>,
+    /// The response of `GET /v1/jobs`.
+    #[derive(Default)]
+    pub struct JobList {
+        /// The jobs, the newest first.
+        pub jobs: Vec<JobView>,
+        /// Where the next page starts, if there is one.
+        pub next: Option<JobId>,
+    }
 }
