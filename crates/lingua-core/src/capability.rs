@@ -217,20 +217,14 @@ pub struct Capabilities {
 
 /// Why a node's capabilities are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum CapabilityError {
     /// A list is missing or empty.
     #[error("the {0} language list is empty; every node must say which languages it serves")]
     Required(Service),
     /// A list is too long.
     #[error("the {list} list has {count} entries; at most {max} are allowed")]
-    TooMany {
-        /// The list, named by its service.
-        list: Service,
-        /// The number of its entries.
-        count: usize,
-        /// The number of entries that are allowed.
-        max: usize,
-    },
+    TooMany { list: Service, count: usize, max: usize },
 }
 
 impl CapabilityError {

@@ -24,28 +24,19 @@ pub const CELLS_MAX: usize = 1000;
 
 /// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum NameError {
     /// The text is empty.
     #[error("the name is empty; give at least one character")]
     Empty,
     /// Longer than [`NAME_BYTES_MAX`] or [`TENANT_BYTES_MAX`].
     #[error("the name has {bytes} bytes; at most {max} are allowed")]
-    TooLong {
-        /// The length of the text.
-        bytes: usize,
-        /// The most that is allowed.
-        max: usize,
-    },
+    TooLong { bytes: usize, max: usize },
     /// A character that would need escaping in a URL, a log line or a store key.
     #[error(
         "the name has {found:?} at byte {at}; use letters, digits, '-', '_', '.', ':' and '@' only"
     )]
-    BadCharacter {
-        /// The first bad character.
-        found: char,
-        /// Its position in bytes.
-        at: usize,
-    },
+    BadCharacter { found: char, at: usize },
 }
 
 fn check_name(text: &str, max: usize) -> Result<(), NameError> {

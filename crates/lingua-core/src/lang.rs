@@ -40,25 +40,20 @@ impl Hash for Lang {
 
 /// Why a text is not a valid language.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum LangError {
     /// The text is empty.
     #[error("the language is empty; give a BCP-47 tag such as 'zh' or 'pt-BR'")]
     Empty,
     /// Longer than [`LANG_BYTES_MAX`].
     #[error("the language has {bytes} bytes; at most {LANG_BYTES_MAX} are allowed")]
-    TooLong {
-        /// The length of the text.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
     /// `auto` was given where the language must be known.
     #[error("'auto' is only allowed as the source language of a job")]
     Auto,
     /// The text is not a tag.
     #[error("{text:?} is not a BCP-47 language tag such as 'zh' or 'pt-BR'")]
-    Malformed {
-        /// The text.
-        text: String,
-    },
+    Malformed { text: String },
 }
 
 impl LangError {

@@ -53,25 +53,14 @@ pub(crate) struct ByteBudget {
 
 /// There is no room for so many bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum OverBudget {
     /// There will be room when something else has ended.
     #[error("the {what} of this instance hold {limit} bytes, as many as they may; try again later")]
-    Full {
-        /// What the budget is for.
-        what: &'static str,
-        /// The most bytes that may be held.
-        limit: usize,
-    },
+    Full { what: &'static str, limit: usize },
     /// There will never be room.
     #[error("it has {bytes} bytes, and all {what} together may have {limit}; send less at a time")]
-    TooLarge {
-        /// What the budget is for.
-        what: &'static str,
-        /// The size of what was refused.
-        bytes: usize,
-        /// The most bytes that may be held.
-        limit: usize,
-    },
+    TooLarge { what: &'static str, bytes: usize, limit: usize },
 }
 
 impl OverBudget {

@@ -7,13 +7,11 @@ use crate::byte_budget::OverBudget;
 
 /// Why a job was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum SubmitError {
     /// The instance runs as many jobs as it may.
     #[error("this instance has {limit} open jobs already; try again later")]
-    Overloaded {
-        /// Most open jobs of an instance.
-        limit: usize,
-    },
+    Overloaded { limit: usize },
     /// Its jobs hold as many bytes as they may.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
@@ -46,6 +44,7 @@ impl SubmitError {
 
 /// Why a node's report or heartbeat was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum NodeError {
     /// The node is not registered.
     #[error("this node is not registered here; register again")]
@@ -55,16 +54,10 @@ pub enum NodeError {
     NotPolling,
     /// A later registration of the same node is in force.
     #[error("a later registration of this node is in force (epoch {current}); register again")]
-    StaleEpoch {
-        /// The epoch of that registration.
-        current: Epoch,
-    },
+    StaleEpoch { current: Epoch },
     /// There is no place for another node.
     #[error("all {limit} places for nodes are taken; sign nodes off or run a second fleet")]
-    FleetFull {
-        /// How many places there are.
-        limit: usize,
-    },
+    FleetFull { limit: usize },
     /// There is no such job.
     #[error("there is no such job")]
     NoSuchJob,

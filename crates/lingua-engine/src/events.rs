@@ -7,14 +7,10 @@ use lingua_core::{Attempt, Epoch, JobId, NodeId, Term};
 
 /// Something that happened in the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum EngineEvent {
     /// A node registered, left, or changed its state.
-    Node {
-        /// The name of the node.
-        node: NodeId,
-        /// Its current epoch.
-        epoch: Epoch,
-    },
+    Node { node: NodeId, epoch: Epoch },
     /// A job changed its state, or its node has a further part of the text.
     Job {
         /// The job.
@@ -29,13 +25,7 @@ pub enum EngineEvent {
         text: Option<Arc<str>>,
     },
     /// A new pool table was published.
-    Pools {
-        /// Its version.
-        version: u64,
-    },
+    Pools { version: u64 },
     /// Another instance leads.
-    Leader {
-        /// The term of its leadership.
-        term: Term,
-    },
+    Leader { term: Term },
 }

@@ -26,44 +26,20 @@ use crate::running::Running;
 
 /// A message to a node.
 #[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum ToNode {
     /// Do this job.
     Assign(Assignment),
     /// More audio of a job that was sent before its audio was complete.
-    Sound {
-        /// The job and its attempt.
-        key: LeaseKey,
-        /// The audio since the last message, in chunks.
-        sound: Vec<Bytes>,
-    },
+    Sound { key: LeaseKey, sound: Vec<Bytes> },
     /// The audio is complete.
-    SoundEnd {
-        /// The job and its attempt.
-        key: LeaseKey,
-        /// How many bytes of audio there were in all.
-        bytes: usize,
-    },
+    SoundEnd { key: LeaseKey, bytes: usize },
     /// Stop this attempt.
-    Cancel {
-        /// The job and its attempt.
-        key: LeaseKey,
-        /// The reason, for people.
-        reason: &'static str,
-    },
+    Cancel { key: LeaseKey, reason: &'static str },
     /// A final report has arrived.
-    Confirmed {
-        /// The job and its attempt.
-        key: LeaseKey,
-        /// Whether the report counted.
-        accepted: bool,
-    },
+    Confirmed { key: LeaseKey, accepted: bool },
     /// An ACK came too late: the attempt is over.
-    AckRefused {
-        /// The job and its attempt.
-        key: LeaseKey,
-        /// Why it does not count.
-        why: Refusal,
-    },
+    AckRefused { key: LeaseKey, why: Refusal },
     /// The store had forgotten the node; it is registered again, with another epoch.
     Registered(RegisteredNode),
     /// Finish the running jobs and take no new ones.

@@ -96,16 +96,12 @@ impl fmt::Debug for Login {
 
 /// How the servers work together.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Topology {
     /// One server.
     Standalone,
     /// The addresses are of sentinels, which are asked one after the other for the master.
-    Sentinel {
-        /// The master's name in their configuration.
-        master: String,
-        /// The login at the sentinels.
-        login: Login,
-    },
+    Sentinel { master: String, login: Login },
     /// Several servers that divide the keys among them.
     Cluster,
 }

@@ -31,40 +31,23 @@ pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum ConnectionError {
     /// The address cannot be the address of a scheduler.
     #[error("{url:?} is not usable: {detail}")]
-    BadUrl {
-        /// The address as it was given.
-        url: String,
-        /// What is wrong with it, and how an address looks.
-        detail: String,
-    },
+    BadUrl { url: String, detail: String },
     /// The token has characters that a header cannot carry.
     #[error("the token has characters that cannot be sent; use printable ASCII")]
     BadToken,
     /// The file with the trusted certificates cannot be used.
     #[error("cannot trust {detail}; give a PEM file of certificates")]
-    BadCa {
-        /// The file, and what is wrong with it.
-        detail: String,
-    },
+    BadCa { detail: String },
     /// There was no usable response. Another try may succeed.
     #[error("cannot reach {url}: {detail}: is `lingua serve` running?")]
-    Unreachable {
-        /// The address.
-        url: String,
-        /// What happened.
-        detail: String,
-    },
+    Unreachable { url: String, detail: String },
     /// The scheduler refused the connection or ended it for good.
     #[error("the scheduler refused ({code}): {detail}")]
-    Refused {
-        /// The error code.
-        code: String,
-        /// What the scheduler said: what is wrong and what to do.
-        detail: String,
-    },
+    Refused { code: String, detail: String },
 }
 
 impl ConnectionError {

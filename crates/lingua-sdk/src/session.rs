@@ -41,6 +41,7 @@ impl SessionSettings {
 
 /// A message from the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum SessionEvent {
     /// A segment has become a job.
     Accepted(JobAccepted),
@@ -51,12 +52,7 @@ pub enum SessionEvent {
     /// A segment has no result.
     Missing(SegmentMissing),
     /// The scheduler refused something that was sent; the session continues.
-    Refused {
-        /// The error code.
-        code: String,
-        /// What is wrong and what to do.
-        detail: String,
-    },
+    Refused { code: String, detail: String },
     /// The connection broke, and the session has resumed over another one.
     Resumed,
 }

@@ -17,17 +17,11 @@ pub struct Tls(Arc<ServerConfig>);
 
 /// Why a certificate or a key cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum TlsError {
     /// A file cannot be read, or is not PEM.
     #[error("cannot read {what} from {}: {why}; give a PEM file", path.display())]
-    Unreadable {
-        /// What the file should hold.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        why: pem::Error,
-    },
+    Unreadable { what: &'static str, path: PathBuf, why: pem::Error },
     /// Certificate and key do not match, or are of an unsupported kind.
     #[error("the certificate and the key cannot be used: {0}; do they belong together?")]
     Unusable(rustls::Error),

@@ -5,19 +5,14 @@
 
 /// Why an operation gave no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum StoreError {
     /// The store was not reached; nothing was changed.
     #[error("the store is unreachable ({detail}); nothing was changed, try again later")]
-    Unavailable {
-        /// The error of the connection or of the disk.
-        detail: String,
-    },
+    Unavailable { detail: String },
     /// The store did not reply in time; the operation may have been carried out.
     #[error("the store did not reply within {waited_ms} ms; the operation may have been done")]
-    TimedOut {
-        /// How long the caller waited.
-        waited_ms: u64,
-    },
+    TimedOut { waited_ms: u64 },
     /// A bound was reached; nothing was changed.
     #[error("{what} is limited to {limit}; nothing was changed")]
     LimitReached {
@@ -40,10 +35,7 @@ pub enum StoreError {
     },
     /// The store holds a record that cannot be read.
     #[error("the store holds a record that cannot be read: {detail}")]
-    Corrupt {
-        /// Which record, and what is wrong with it.
-        detail: String,
-    },
+    Corrupt { detail: String },
 }
 
 impl StoreError {

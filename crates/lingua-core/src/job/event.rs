@@ -109,18 +109,14 @@ impl JobEvent {
 
 /// Something that the owner has to perform, in the order given.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Effect {
     /// Send the job to the node of its grant and start the ACK timer.
     Send,
     /// Turn the ACK lease into a run lease and start the run timer.
     Commit,
     /// Tell the node to stop.
-    CancelOnNode {
-        /// The slot where it runs.
-        grant: Grant,
-        /// The attempt that this is about.
-        attempt: Attempt,
-    },
+    CancelOnNode { grant: Grant, attempt: Attempt },
     /// Release the slot.
     Release {
         /// The slot.
@@ -131,10 +127,7 @@ pub enum Effect {
         outcome: AttemptOutcome,
     },
     /// Start the next attempt.
-    Retry {
-        /// Why the last one failed.
-        cause: Cause,
-    },
+    Retry { cause: Cause },
     /// The job has failed.
     Fail(JobFailure),
     /// The job was cancelled.
@@ -191,6 +184,7 @@ impl Cause {
 
 /// Why a job failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum JobFailure {
     /// No node can serve it.
     #[error("no registered node can serve this job")]
@@ -209,10 +203,7 @@ pub enum JobFailure {
     StoreDown,
     /// Every attempt failed.
     #[error("the last attempt failed ({last}) and no retry is left")]
-    RetriesExhausted {
-        /// Why the last one failed.
-        last: Cause,
-    },
+    RetriesExhausted { last: Cause },
     /// The node said that a retry cannot help.
     #[error("the node failed and said that a retry cannot help")]
     NotRetryable,
@@ -259,25 +250,17 @@ impl JobFailure {
 
 /// Why an event was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum Refusal {
     /// It is about another attempt, node or fence.
     #[error("it is about another attempt; the job is {current}")]
-    StaleAttempt {
-        /// The job's stage.
-        current: Stage,
-    },
+    StaleAttempt { current: Stage },
     /// The job has ended.
     #[error("the job has ended as {state}")]
-    Ended {
-        /// The final state.
-        state: JobState,
-    },
+    Ended { state: JobState },
     /// It cannot happen in this state.
     #[error("it cannot happen while the job is {state}")]
-    OutOfPlace {
-        /// The current state.
-        state: JobState,
-    },
+    OutOfPlace { state: JobState },
 }
 
 impl Refusal {

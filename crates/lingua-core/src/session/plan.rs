@@ -9,21 +9,12 @@ use crate::lang::{Lang, LangPair, Source};
 
 /// Which way a session translates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Direction {
     /// Every turn in the same direction.
-    OneWay {
-        /// The spoken language, or `auto`.
-        src: Source,
-        /// The language of the translation.
-        tgt: Lang,
-    },
+    OneWay { src: Source, tgt: Lang },
     /// A conversation of two speakers; each hears the other's words in their own language.
-    TwoWay {
-        /// The language of speaker `a`.
-        a: Lang,
-        /// The language of speaker `b`.
-        b: Lang,
-    },
+    TwoWay { a: Lang, b: Lang },
 }
 
 impl Direction {

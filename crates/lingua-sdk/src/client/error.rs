@@ -6,78 +6,41 @@ use lingua_wire::{ErrorBody, ErrorCode};
 
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum ClientError {
     /// The address cannot be the address of a scheduler.
     #[error("{url:?} is not usable: {detail}; give an address like http://127.0.0.1:7410")]
-    BadUrl {
-        /// The address.
-        url: String,
-        /// What is wrong with it.
-        detail: String,
-    },
+    BadUrl { url: String, detail: String },
     /// A token or key has characters that a header cannot carry.
     #[error("the {what} has characters that cannot be sent; use printable ASCII")]
-    BadHeader {
-        /// The value that cannot be sent: `token` or `idempotency key`.
-        what: &'static str,
-    },
+    BadHeader { what: &'static str },
     /// There was no connection, or it broke.
     #[error("cannot reach {url}: {detail}: is `lingua serve` running? give its address with --url")]
-    Unreachable {
-        /// The address.
-        url: String,
-        /// What happened.
-        detail: String,
-    },
+    Unreachable { url: String, detail: String },
     /// The certificate of the scheduler is not trusted.
     #[error(
         "the certificate of {url} is not trusted: {detail}; if the scheduler is yours, give the \
          certificate that signed it with --ca FILE"
     )]
-    Untrusted {
-        /// The address.
-        url: String,
-        /// Why not.
-        detail: String,
-    },
+    Untrusted { url: String, detail: String },
     /// The file with the trusted certificates cannot be used.
     #[error("cannot trust {detail}; give a PEM file of certificates")]
-    BadCa {
-        /// The file, and what is wrong with it.
-        detail: String,
-    },
+    BadCa { detail: String },
     /// There was a connection, but no response in time.
     #[error(
         "{url} did not answer within {waited_ms} ms; it may still have carried out the request: \
          check before you repeat it"
     )]
-    TimedOut {
-        /// The address.
-        url: String,
-        /// How long the client waited, in milliseconds.
-        waited_ms: u64,
-    },
+    TimedOut { url: String, waited_ms: u64 },
     /// The scheduler refused the request.
     #[error("{} (status {status}): {}", .body.error, .body.detail)]
-    Refused {
-        /// What the scheduler said.
-        body: Box<ErrorBody>,
-        /// The HTTP status.
-        status: u16,
-    },
+    Refused { body: Box<ErrorBody>, status: u16 },
     /// The response is not one of a scheduler.
     #[error(
         "the response of {url} (status {status}) cannot be read: {detail}; \
          is it a Lingua scheduler of this version?"
     )]
-    BadResponse {
-        /// The address.
-        url: String,
-        /// The HTTP status.
-        status: u16,
-        /// What is wrong with it.
-        detail: String,
-    },
+    BadResponse { url: String, status: u16, detail: String },
 }
 
 impl ClientError {

@@ -10,6 +10,7 @@ use crate::connect::ConnectionError;
 
 /// What another try to connect would not cure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum NodeRunError {
     /// No scheduler would accept a node with these options.
     #[error("the node's options are not valid: {0}")]
@@ -22,12 +23,7 @@ pub enum NodeRunError {
         "another process registered as {node_id} and took over: {detail}; \
          stop one of the two, or give them different ids"
     )]
-    TakenOver {
-        /// The id that both processes use.
-        node_id: NodeId,
-        /// What the scheduler said.
-        detail: String,
-    },
+    TakenOver { node_id: NodeId, detail: String },
 }
 
 impl NodeRunError {

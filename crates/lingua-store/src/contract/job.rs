@@ -153,16 +153,12 @@ impl AdvanceRequest {
 
 /// The reply to a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum AdvanceReply {
     /// Done, now or by an earlier call with the same token.
     Advanced,
     /// Stage or owner differ from what was expected; nothing was changed.
-    Conflict {
-        /// The present stage.
-        stage: Stage,
-        /// The present owner.
-        owner: InstanceId,
-    },
+    Conflict { stage: Stage, owner: InstanceId },
     /// There is no such job.
     NotFound,
 }

@@ -29,65 +29,41 @@ use crate::contract::Place;
 
 /// Why a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum OpenError {
     /// The directory cannot be created, read or written.
     #[error(
         "the data directory {} cannot be used ({source}); choose one that this user can write to",
         dir.display()
     )]
-    Unusable {
-        /// The directory.
-        dir: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Unusable { dir: PathBuf, source: io::Error },
     /// Another process has it open.
     #[error(
         "the data directory {} is in use by another process; stop that process, or choose another \
          directory",
         dir.display()
     )]
-    InUse {
-        /// The directory.
-        dir: PathBuf,
-    },
+    InUse { dir: PathBuf },
     /// The file has another version of the data format.
     #[error(
         "{} has version {found} of the data format, and this program reads version {known}; run \
          the program that wrote it, or move the file away to start empty",
         file.display()
     )]
-    UnknownVersion {
-        /// The database file.
-        file: PathBuf,
-        /// The version of the file.
-        found: u64,
-        /// The version that this program reads.
-        known: u64,
-    },
+    UnknownVersion { file: PathBuf, found: u64, known: u64 },
     /// The file is damaged, or is not a database.
     #[error(
         "{} is damaged ({detail}); restore it from a copy, or move it away to start without its \
          jobs",
         file.display()
     )]
-    Corrupt {
-        /// The database file.
-        file: PathBuf,
-        /// What is wrong with it.
-        detail: String,
-    },
+    Corrupt { file: PathBuf, detail: String },
     /// The disk does not work.
     #[error(
         "{} cannot be read or written ({source}); repair the disk, then restart",
         file.display()
     )]
-    Unreadable {
-        /// The database file.
-        file: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Unreadable { file: PathBuf, source: io::Error },
 }
 
 impl OpenError {
