@@ -32,6 +32,7 @@ mod pins;
 mod proxy;
 mod raw_node;
 mod redis;
+mod revocation;
 mod routes;
 mod say;
 mod scheduler;

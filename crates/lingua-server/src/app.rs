@@ -21,7 +21,7 @@ use swagger_ui_dist::{ApiDefinition, OpenApiSource};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::auth::Access;
+use crate::auth::{Access, AccessError};
 use crate::limit::Limiter;
 use crate::listen::{self, ConnLimits};
 use crate::metrics::ServerMetrics;
@@ -56,6 +56,14 @@ pub(crate) struct AppState<S, T> {
     pub(crate) limiter: Option<Limiter>,
     /// Tells the sockets that the server stops.
     pub(crate) stop: watch::Sender<bool>,
+}
+
+impl<S, T> AppState<S, T> {
+    /// Counts a refusal. The caller may have had access until now.
+    pub(crate) fn refused(&self, error: AccessError) -> ApiError {
+        self.metrics.count_refused(error.reason());
+        error.into()
+    }
 }
 
 /// Most lines about refused requests in a second, for each reason.

@@ -1,15 +1,27 @@
 //! Tokens: their roles, and to whom they belong.
 //!
-//! Start at [`Tokens`]. A token is shown once, when it is made; only its SHA-256 is kept. The
-//! lookup goes by the hash, so its timing tells an attacker nothing about a token.
+//! Start at [`Tokens::identify`]; `shared.rs` replaces them while the server runs. A token is
+//! shown once, when it is made; only its SHA-256 is kept. The lookup goes by the hash, so its
+//! timing tells an attacker nothing about a token.
+
+mod shared;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, header};
 use lingua_core::{Tenant, UsageLimits, named_enum};
 use sha2::{Digest, Sha256};
+
+pub use shared::SharedTokens;
+
+/// The wall time. Unlike other times, people and other machines set when a token expires.
+#[allow(clippy::disallowed_methods, reason = "what others sign and write names a wall time")]
+pub fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
 
 named_enum! {
     /// What the holder of a token may do.
@@ -116,9 +128,20 @@ pub struct KnownToken {
     pub node_ids: Vec<String>,
     /// Most node ids that belong to it at a time.
     pub nodes_max: Option<usize>,
+    /// The wall time from which it is refused.
+    pub expires_ms: Option<u64>,
 }
 
 impl KnownToken {
+    /// Whether this is the same caller with other limits.
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.name, self.role, self.tenant) == (&other.name, other.role, other.tenant)
+    }
+
+    fn has_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms)
+    }
+
     /// A token without a name, a tenant or limits.
     pub fn new(role: Role) -> Self {
         Self {
@@ -128,6 +151,7 @@ impl KnownToken {
             limits: UsageLimits::default(),
             node_ids: vec![],
             nodes_max: None,
+            expires_ms: None,
         }
     }
 }
@@ -159,9 +183,19 @@ impl Sender {
     }
 }
 
-/// All known tokens. Without any, every caller may do everything.
-#[derive(Debug, Clone, Default)]
-pub struct Tokens(HashMap<TokenHash, Arc<KnownToken>>);
+/// All known tokens.
+#[derive(Debug, Clone)]
+pub struct Tokens {
+    known: HashMap<TokenHash, Arc<KnownToken>>,
+    /// What callers without a token are; `None` if they are refused.
+    anyone: Option<Arc<KnownToken>>,
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Self::new([])
+    }
+}
 
 /// The protocol that a browser's WebSocket offers and the server selects.
 pub(crate) const PROTOCOL: &str = "lingua.v1";
@@ -182,34 +216,69 @@ pub(crate) fn shown_token(headers: &HeaderMap) -> Option<&str> {
 }
 
 impl Tokens {
-    /// Makes the set from hashes and what they stand for.
+    /// Makes the set from hashes and what they stand for. Without any, every caller may do
+    /// everything, unless tokens are [`required`](Self::required).
     pub fn new(tokens: impl IntoIterator<Item = (TokenHash, KnownToken)>) -> Self {
-        Self(tokens.into_iter().map(|(hash, token)| (hash, Arc::new(token))).collect())
+        let tokens = tokens.into_iter().map(|(hash, token)| (hash, Arc::new(token)));
+        let known: HashMap<_, _> = tokens.collect();
+        let anyone = known.is_empty().then(|| Arc::new(KnownToken::new(Role::Admin)));
+        Self { known, anyone }
+    }
+
+    /// Refuses callers without a token even if no token is known.
+    pub fn required(self) -> Self {
+        Self { anyone: None, ..self }
+    }
+
+    /// Whether callers need no token.
+    pub fn is_open(&self) -> bool {
+        self.anyone.is_some()
+    }
+
+    /// The number of tokens.
+    pub fn len(&self) -> usize {
+        self.known.len()
     }
 
     /// Whether no token is known.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.known.is_empty()
     }
 
-    /// Checks that the token of a request allows it; says whose it is.
-    pub(crate) fn allow(&self, shown: Option<&str>, needed: Access) -> Result<Sender, AccessError> {
-        if self.is_empty() {
-            return Ok(Sender::of(None, &Arc::new(KnownToken::new(Role::Admin))));
+    /// Says whose the token of a request is.
+    pub(crate) fn identify(&self, shown: Option<&str>, now_ms: u64) -> Result<Sender, AccessError> {
+        if let Some(anyone) = &self.anyone {
+            return Ok(Sender::of(None, anyone));
         }
-        match self.holder(shown) {
+        let hash = TokenHash::of(shown.ok_or(AccessError::UnknownToken)?);
+        match self.known.get(&hash) {
             None => Err(AccessError::UnknownToken),
-            Some((hash, token)) if needed.roles().contains(&token.role) => {
-                Ok(Sender::of(Some(hash), token))
-            }
-            Some((_, token)) => Err(AccessError::WrongRole { role: token.role, needed }),
+            Some(token) if token.has_expired(now_ms) => Err(AccessError::Expired),
+            Some(token) => Ok(Sender::of(Some(hash), token)),
         }
     }
 
-    /// The hash of a token and what it stands for, if it is known.
-    pub(crate) fn holder(&self, shown: Option<&str>) -> Option<(TokenHash, &Arc<KnownToken>)> {
-        let hash = TokenHash::of(shown?);
-        self.0.get(&hash).map(|token| (hash, token))
+    /// Checks a caller that had access. Says when its token expires.
+    fn recheck(&self, sender: &Sender, now_ms: u64) -> Result<Option<u64>, AccessError> {
+        let current = match &sender.token {
+            None => self.anyone.as_ref(),
+            Some(hash) => self.known.get(hash),
+        };
+        match current.filter(|current| current.is_same(&sender.holder)) {
+            None => Err(AccessError::Revoked),
+            Some(token) if token.has_expired(now_ms) => Err(AccessError::Expired),
+            Some(token) => Ok(token.expires_ms),
+        }
+    }
+}
+
+impl Sender {
+    /// Checks that the caller may use a route.
+    pub(crate) fn may(self, needed: Access) -> Result<Self, AccessError> {
+        match self.holder.role {
+            role if needed.roles().contains(&role) => Ok(self),
+            role => Err(AccessError::WrongRole { role, needed }),
+        }
     }
 }
 
@@ -221,6 +290,10 @@ pub(crate) enum AccessError {
          '{PROTOCOL}' and '{TOKEN_PROTOCOL}TOKEN'"
     )]
     UnknownToken,
+    #[error("the token has expired; use another one")]
+    Expired,
+    #[error("the token was revoked or changed; connect again with a valid one")]
+    Revoked,
     #[error("a token with role {role} may not do this; use one with role {}", or(needed.roles()))]
     WrongRole { role: Role, needed: Access },
 }
@@ -243,15 +316,26 @@ mod tests {
             (TokenHash::of(&node), KnownToken::new(Role::Node)),
             (TokenHash::of(&admin), KnownToken::new(Role::Admin)),
         ]);
-        assert!(tokens.allow(Some(&node), Access::Node).is_ok());
-        assert!(tokens.allow(Some(&admin), Access::Client).is_ok());
+        let allow = |shown, needed| tokens.identify(shown, 0).and_then(|sender| sender.may(needed));
+        assert!(allow(Some(&node), Access::Node).is_ok());
+        assert!(allow(Some(&admin), Access::Client).is_ok());
         let denied = AccessError::WrongRole { role: Role::Node, needed: Access::Admin };
-        assert_eq!(tokens.allow(Some(&node), Access::Admin).unwrap_err(), denied);
+        assert_eq!(allow(Some(&node), Access::Admin).unwrap_err(), denied);
         for wrong in [None, Some(""), Some("guess")] {
-            let refused = tokens.allow(wrong, Access::Node).unwrap_err();
-            assert_eq!(refused, AccessError::UnknownToken);
+            assert_eq!(allow(wrong, Access::Node).unwrap_err(), AccessError::UnknownToken);
         }
-        assert!(Tokens::default().allow(None, Access::Admin).is_ok());
+        let none = Tokens::default();
+        assert!(none.identify(None, 0).and_then(|sender| sender.may(Access::Admin)).is_ok());
+        let refused = none.required().identify(None, 0).unwrap_err();
+        assert_eq!(refused, AccessError::UnknownToken, "the last token was removed");
+    }
+
+    #[test]
+    fn a_token_is_refused_from_the_moment_it_expires() {
+        let token = KnownToken { expires_ms: Some(1_000), ..KnownToken::new(Role::Client) };
+        let tokens = Tokens::new([(TokenHash::of("x"), token)]);
+        assert!(tokens.identify(Some("x"), 999).is_ok());
+        assert_eq!(tokens.identify(Some("x"), 1_000).unwrap_err(), AccessError::Expired);
     }
 
     #[test]

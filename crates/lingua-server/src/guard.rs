@@ -12,7 +12,7 @@ use lingua_store::Store;
 use lingua_wire::ErrorCode;
 
 use crate::app::App;
-use crate::auth::{Access, AccessError, Sender, shown_token};
+use crate::auth::{Access, AccessError, Sender, shown_token, wall_ms};
 use crate::limit::Caller;
 use crate::metrics::Refused;
 use crate::reply::ApiError;
@@ -22,11 +22,11 @@ pub(crate) fn guard<S: Store, T: Timer>(
     app: &App<S, T>,
     access: Access,
     request: &mut Request,
-) -> Result<(), ApiError> {
+) -> Result<Sender, ApiError> {
     let peer = request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip());
     let sender = check(app, access, request.headers(), peer)?;
-    request.extensions_mut().insert(sender);
-    Ok(())
+    request.extensions_mut().insert(sender.clone());
+    Ok(sender)
 }
 
 fn check<S: Store, T: Timer>(
@@ -35,13 +35,10 @@ fn check<S: Store, T: Timer>(
     headers: &HeaderMap,
     peer: Option<IpAddr>,
 ) -> Result<Sender, ApiError> {
-    let tokens = &app.options.tokens;
-    let shown = shown_token(headers);
+    let sender = app.options.tokens.current().identify(shown_token(headers), wall_ms());
     if let Some(limiter) = &app.limiter {
-        let caller = match tokens.holder(shown) {
-            Some((token, _)) => Caller::Token(token),
-            None => Caller::at(peer),
-        };
+        let token = sender.as_ref().ok().and_then(|sender| sender.token);
+        let caller = token.map_or_else(|| Caller::at(peer), Caller::Token);
         if let Err(wait_ms) = limiter.check(caller) {
             app.metrics.rate_limited.inc();
             let detail = format!("too many requests; try again in {wait_ms} ms");
@@ -49,14 +46,8 @@ fn check<S: Store, T: Timer>(
             return Err(error.with_retry_after_ms(wait_ms));
         }
     }
-    let sender = tokens.allow(shown, access).map_err(|error| {
-        let (code, reason) = match error {
-            AccessError::UnknownToken => (ErrorCode::Unauthorized, Refused::UnknownToken),
-            AccessError::WrongRole { .. } => (ErrorCode::Forbidden, Refused::WrongRole),
-        };
-        app.metrics.count_refused(reason);
-        ApiError::new(code, error.to_string())
-    })?;
+    let sender = sender.and_then(|sender| sender.may(access));
+    let sender = sender.map_err(|error| app.refused(error))?;
     match foreign_origin(headers, &app.options.allowed_origins) {
         None => Ok(sender),
         Some(origin) => {
@@ -66,6 +57,28 @@ fn check<S: Store, T: Timer>(
             );
             Err(ApiError::new(ErrorCode::Forbidden, detail))
         }
+    }
+}
+
+impl AccessError {
+    /// The reason under which it is counted.
+    pub(crate) fn reason(self) -> Refused {
+        match self {
+            Self::UnknownToken => Refused::UnknownToken,
+            Self::Expired => Refused::ExpiredToken,
+            Self::Revoked => Refused::RevokedToken,
+            Self::WrongRole { .. } => Refused::WrongRole,
+        }
+    }
+}
+
+impl From<AccessError> for ApiError {
+    fn from(error: AccessError) -> Self {
+        let code = match error {
+            AccessError::WrongRole { .. } => ErrorCode::Forbidden,
+            _ => ErrorCode::Unauthorized,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

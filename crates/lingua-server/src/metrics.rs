@@ -37,6 +37,10 @@ named_enum! {
     pub enum Refused {
         /// No token, or one that is not known: 401.
         UnknownToken = "unknown_token",
+        /// A token that has expired: 401.
+        ExpiredToken = "expired_token",
+        /// A token that was revoked while its request or its connection was open: 401.
+        RevokedToken = "revoked_token",
         /// A token of another role: 403.
         WrongRole = "wrong_role",
         /// A web page of an origin that is not allowed: 403.

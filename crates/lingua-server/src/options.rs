@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 
 use lingua_engine::session::SessionOptions;
 
-use crate::auth::Tokens;
+use crate::auth::SharedTokens;
 use crate::limit::RateLimit;
 use crate::tls::Tls;
 
 /// The options of [`Server`](crate::Server).
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Without any, every caller may do everything.
-    pub tokens: Tokens,
+    /// The tokens in force, which may be replaced.
+    pub tokens: SharedTokens,
     /// Allows the server to listen beyond this machine without tokens.
     pub allow_insecure: bool,
     /// Origins of web pages that may call, besides the server's own.
@@ -47,7 +47,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
-            tokens: Tokens::default(),
+            tokens: SharedTokens::default(),
             allow_insecure: false,
             allowed_origins: vec![],
             default_wait_ms: 2_000,
@@ -94,7 +94,7 @@ pub struct InsecureListen(pub SocketAddr);
 impl ServerOptions {
     /// Refuses an address beyond this machine if there are no tokens.
     pub fn check_listen(&self, address: SocketAddr) -> Result<(), InsecureListen> {
-        let open = self.tokens.is_empty() && !address.ip().is_loopback();
+        let open = self.tokens.current().is_open() && !address.ip().is_loopback();
         match open && !self.allow_insecure {
             true => Err(InsecureListen(address)),
             false => Ok(()),
@@ -103,7 +103,7 @@ impl ServerOptions {
 
     /// Whether tokens would cross a network unencrypted.
     pub fn shows_tokens(&self, address: SocketAddr) -> bool {
-        !self.tokens.is_empty() && self.tls.is_none() && !address.ip().is_loopback()
+        !self.tokens.current().is_open() && self.tls.is_none() && !address.ip().is_loopback()
     }
 }
 

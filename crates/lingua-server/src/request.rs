@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::app::App;
-use crate::auth::Access;
+use crate::auth::{Access, Sender};
 use crate::cors::Cors;
 use crate::guard::guard;
 use crate::reply::{ApiError, RequestRefusal};
@@ -81,10 +81,16 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
     async move {
         let admitted = match announced_bytes(request.headers()) {
             Some(bytes) if bytes > bytes_max as u64 => Err(too_large(bytes_max)),
-            _ => access.map_or(Ok(()), |access| guard(&app, access, &mut request)),
+            _ => access.map(|access| guard(&app, access, &mut request)).transpose(),
         };
         let mut response = match admitted {
-            Ok(()) => as_json_error(next.run(request).await).await,
+            Ok(sender) => {
+                let answered = async { as_json_error(next.run(request).await).await };
+                match sender {
+                    Some(sender) => while_allowed(&app, &sender, answered).await,
+                    None => answered.await,
+                }
+            }
             Err(error) => error.into_response(),
         };
         let name = HeaderValue::from_str(&id.0).expect("checked to be ASCII");
@@ -98,6 +104,20 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
     }
     .instrument(span)
     .await
+}
+
+/// Waits for a response as long as the caller has access: a long poll ends with it.
+async fn while_allowed<S: Store, T: Timer>(
+    app: &App<S, T>,
+    sender: &Sender,
+    answered: impl Future<Output = Response>,
+) -> Response {
+    let watch = app.options.tokens.watch(sender);
+    tokio::select! {
+        biased;
+        response = answered => response,
+        error = watch.ended() => app.refused(error).into_response(),
+    }
 }
 
 /// Logs why a job was not accepted. A job that was accepted and failed has a line of its own.

@@ -14,6 +14,7 @@
 mod messages;
 mod voice;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::Extension;
@@ -85,7 +86,7 @@ async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, sende
         }
         _ => None,
     };
-    SessionSocket { app, socket, session, voice, write_limit }.run().await;
+    SessionSocket { app, socket, session, voice, write_limit }.run(sender).await;
 }
 
 type Opened<S, T> = (ClientConnection<S, T>, SessionStarted);
@@ -147,10 +148,11 @@ struct SessionSocket<'a, S: Store, T: Timer> {
 }
 
 impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
-    async fn run(mut self) {
+    async fn run(mut self, sender: &Sender) {
         let mut ping = tokio::time::interval(PING);
         let mut unanswered_pings = 0;
         let mut stop = self.app.stop.subscribe();
+        let mut access = pin!(self.app.options.tokens.watch(sender).ended());
         loop {
             let step = tokio::select! {
                 frame = self.socket.next() => {
@@ -176,6 +178,10 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
                 }
                 () = frames::stopped(&mut stop) => {
                     close(&mut self.socket, GOING_AWAY, "stopping").await;
+                    Err(Closed)
+                }
+                error = &mut access => {
+                    close_with(&mut self.socket, &self.app.refused(error)).await;
                     Err(Closed)
                 }
             };

@@ -6,6 +6,7 @@
 //!
 //! Invariant: when a registered connection ends, for whatever reason, the engine learns it once.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::Extension;
@@ -181,6 +182,7 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         let mut ping = tokio::time::interval(Duration::from_millis(heartbeat_ms));
         let mut silent_heartbeats = 0;
         let mut stop = self.app.stop.subscribe();
+        let mut access = pin!(self.app.options.tokens.watch(self.sender).ended());
         loop {
             let step = tokio::select! {
                 frame = self.socket.next() => {
@@ -202,6 +204,7 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
                     in_time(self.ping(silent_heartbeats)).await
                 }
                 () = frames::stopped(&mut stop) => Err(Ending::Close(GOING_AWAY, "stopping")),
+                error = &mut access => Err(Ending::Failed(Box::new(self.app.refused(error)))),
             };
             if let Err(ending) = step {
                 return ending;

@@ -23,7 +23,7 @@ mod print;
 mod session;
 mod variables;
 
-pub(crate) use auth::AuthConfig;
+pub(crate) use auth::{AuthConfig, AuthFiles, Identities, expiry_ms};
 pub(crate) use session::SessionConfig;
 pub(crate) use variables::ignored_variables;
 
@@ -219,8 +219,7 @@ impl Config {
         }
         self.rules()?;
         self.policy()?;
-        self.auth.tokens()?;
-        self.auth.tenants()?;
+        self.auth.identities(&self.auth.read())?;
         self.check_origins()?;
         if self.store.url != store::EMBEDDED {
             store::redis_options(self)?;

@@ -27,6 +27,7 @@ mod metrics;
 mod node;
 mod nodes;
 mod pools;
+mod reload;
 mod say;
 mod screen;
 mod serve;

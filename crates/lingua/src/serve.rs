@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::Args;
@@ -13,6 +12,7 @@ use lingua_engine::options::{Bounds, EngineOptions, PoolOptions, Times};
 use lingua_engine::service::NameTaken;
 use lingua_engine::tenants::TenantTable;
 use lingua_engine::{EngineService, TokioTimer};
+use lingua_server::auth::SharedTokens;
 use lingua_server::{Server, ServerOptions};
 use lingua_store::Store;
 use prometheus_client::registry::Registry;
@@ -21,8 +21,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::Config;
+use crate::config::{Config, Identities};
+use crate::reload::Reload;
 use crate::store;
+
+pub(crate) use lingua_server::auth::wall_ms;
 
 /// Connections that may wait to be accepted; the system may allow fewer. With the usual 128, a
 /// burst of clients overflows the queue, and each client that is refused tries again a second
@@ -123,9 +126,13 @@ async fn serve_on<S: Store>(
     })?;
     let address = listener.local_addr().context("the listener has no address")?;
     let mut registry = Registry::with_prefix("lingua");
-    let options = engine_options(&config, address.to_string())?;
+    let files = config.auth.read();
+    let Identities { tokens, tenants } = config.auth.identities(&files)?;
+    let (tokens, tenants) = (SharedTokens::from(tokens), TenantTable::new(tenants));
+    let reload = Reload::new(&config, files, tokens.clone(), tenants.clone());
+    let options = engine_options(&config, address.to_string(), tenants)?;
     let service = EngineService::new(options, store, timer, &mut registry);
-    let server_options = server_options(&config)?;
+    let server_options = server_options(&config, tokens)?;
     server_options.check_listen(address)?;
     if server_options.shows_tokens(address) {
         tracing::warn!(
@@ -153,7 +160,11 @@ async fn serve_on<S: Store>(
         drop(jobs_ended);
     });
     listening(address);
-    server.serve(listener, async { drop(ended.await) }).await?;
+    let served = server.serve(listener, async { drop(ended.await) });
+    tokio::select! {
+        served = served => served?,
+        never = reload.run() => match never {},
+    }
     engine.await.context("the engine failed")?;
     if lost.load(Ordering::Relaxed) {
         return Err(name_taken.into());
@@ -190,15 +201,11 @@ pub(crate) async fn stop_signal() {
     }
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the program passes the wall time to the engine and shows ages"
-)]
-pub(crate) fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
-}
-
-fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOptions> {
+fn engine_options(
+    config: &Config,
+    address: String,
+    tenants: TenantTable,
+) -> anyhow::Result<EngineOptions> {
     let random_name = || format!("lingua-{:08x}", rand::random::<u32>());
     let name = config.instance.id.clone().unwrap_or_else(random_name);
     let instance =
@@ -208,7 +215,7 @@ fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOpti
     options.address = address;
     options.rules = config.rules()?;
     options.policy = config.policy()?;
-    options.tenants = TenantTable::new(config.auth.tenants()?);
+    options.tenants = tenants;
     options.max_retry = scheduler.max_retry;
     options.bounds = Bounds {
         live_jobs_max: scheduler.open_jobs_max,
@@ -239,9 +246,9 @@ fn engine_options(config: &Config, address: String) -> anyhow::Result<EngineOpti
     Ok(options)
 }
 
-fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
+fn server_options(config: &Config, tokens: SharedTokens) -> anyhow::Result<ServerOptions> {
     Ok(ServerOptions {
-        tokens: config.auth.tokens()?,
+        tokens,
         allow_insecure: config.auth.allow_insecure,
         allowed_origins: config.server.allowed_origins.clone(),
         default_wait_ms: config.scheduler.wait_ms,

@@ -221,7 +221,10 @@ pub(crate) async fn explain<S: Store, T: Timer>(
 }
 
 /// `GET /v1/events`: changes as server-sent events; `gap` means that some were lost.
-pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
+pub(crate) async fn events<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+) -> Response {
     let counted = ConnectionCount::new(&app.metrics.event_streams);
     let events = BroadcastStream::new(app.engine.events()).map(move |event| {
         // The stream is counted until it is dropped.
@@ -231,6 +234,9 @@ pub(crate) async fn events<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
             Err(_) => SseEvent::default().event("gap").data("{}"),
         })
     });
+    let access = app.options.tokens.watch(&sender);
+    let ended = async move { drop(app.refused(access.ended().await)) };
+    let events = events.take_until(ended);
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 

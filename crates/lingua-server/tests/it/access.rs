@@ -18,7 +18,7 @@ fn with_tokens() -> ServerOptions {
     ];
     let tokens = roles.map(|(token, role)| (TokenHash::of(token), role));
     let tokens = tokens.map(|(hash, role)| (hash, KnownToken::new(role)));
-    ServerOptions { tokens: Tokens::new(tokens), ..ServerOptions::default() }
+    ServerOptions { tokens: Tokens::new(tokens).into(), ..ServerOptions::default() }
 }
 
 async fn status(client: &mut RawClient, method: &str, path: &str, token: &str) -> u16 {

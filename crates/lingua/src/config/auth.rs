@@ -1,7 +1,14 @@
-//! Tokens and tenants in the configuration.
+//! Tokens and tenants, in the configuration and in `auth.tokens_file`.
 //!
-//! Start at [`AuthConfig::tokens`] and [`AuthConfig::tenants`].
+//! Start at [`AuthConfig::identities`].
+//!
+//! Invariant: messages name tokens and lines, never what a file contains; it might be a secret.
 
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
 use lingua_core::{Tenant, TenantRules, UsageLimits};
 use lingua_server::auth::{KnownToken, Role, TokenHash, Tokens};
 use serde::{Deserialize, Serialize};
@@ -12,9 +19,36 @@ use super::BadConfig;
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuthConfig {
     pub(crate) allow_insecure: bool,
-    pub(crate) tokens: Vec<TokenConfig>,
-    pub(crate) tenants: Vec<TenantConfig>,
+    /// A file with more of them, which is read again when it changes.
+    pub(crate) tokens_file: Option<PathBuf>,
+    tokens: Vec<TokenConfig>,
+    tenants: Vec<TenantConfig>,
 }
+
+/// `auth.tokens_file` has the form of the configuration, with these lists only.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TokensFile {
+    auth: FileLists,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct FileLists {
+    tokens: Vec<TokenConfig>,
+    tenants: Vec<TenantConfig>,
+}
+
+/// Who may call, and the rules of tenants.
+#[derive(Debug)]
+pub(crate) struct Identities {
+    pub(crate) tokens: Tokens,
+    pub(crate) tenants: Vec<(Tenant, TenantRules)>,
+}
+
+/// The bytes of the files that identities are made from, or why one cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct AuthFiles(Result<Vec<u8>, String>);
 
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,11 +59,20 @@ pub(crate) struct TokenConfig {
     role: String,
     /// To whom belongs what the token makes: `default` if absent.
     tenant: Option<String>,
-    sha256: String,
+    sha256: Hashes,
+    expires: Option<String>,
     limits: Option<UsageConfig>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     nodes: Vec<String>,
     nodes_max: Option<usize>,
+}
+
+/// A caller has several tokens while they are replaced.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Hashes {
+    One(String),
+    Several(Vec<String>),
 }
 
 #[serde_with::skip_serializing_none]
@@ -98,28 +141,48 @@ fn limits(usage: Option<&UsageConfig>) -> Result<UsageLimits, BadConfig> {
 }
 
 impl TokenConfig {
-    fn known(&self) -> Result<(TokenHash, KnownToken), BadConfig> {
+    fn hashes(&self) -> Result<Vec<TokenHash>, BadConfig> {
+        let texts = match &self.sha256 {
+            Hashes::One(text) => std::slice::from_ref(text),
+            Hashes::Several(texts) => texts,
+        };
+        let hashes: Option<Vec<_>> = texts.iter().map(|text| TokenHash::from_hex(text)).collect();
+        hashes.filter(|hashes| !hashes.is_empty()).ok_or_else(|| {
+            let name = &self.name;
+            BadConfig(format!("token {name:?} has a sha256 that is not 64 hexadecimal digits"))
+        })
+    }
+
+    fn known(&self) -> Result<KnownToken, BadConfig> {
         let name = &self.name;
         let bad = |what: String| BadConfig(format!("token {name:?} {what}"));
         let role: Role = self.role.parse().map_err(|known: String| {
             let role = &self.role;
             bad(format!("has role {role:?}; {known}"))
         })?;
-        let hash = TokenHash::from_hex(&self.sha256)
-            .ok_or_else(|| bad("has a sha256 that is not 64 hexadecimal digits".to_owned()))?;
         let tenant = self.tenant.as_deref().map(|tenant| {
             tenant.parse().map_err(|error| bad(format!("has tenant {tenant:?}: {error}")))
         });
-        let token = KnownToken {
+        let expires = self.expires.as_deref().map(|text| {
+            let how = "write it as in \"2027-01-01T00:00:00Z\"";
+            expiry_ms(text).ok_or_else(|| bad(format!("expires {text:?}; {how}")))
+        });
+        Ok(KnownToken {
             name: name.as_str().into(),
             tenant: tenant.transpose()?,
             role,
             limits: limits(self.limits.as_ref())?,
             node_ids: self.nodes.clone(),
             nodes_max: self.nodes_max,
-        };
-        Ok((hash, token))
+            expires_ms: expires.transpose()?,
+        })
     }
+}
+
+/// An RFC 3339 time as milliseconds since the epoch; times before it are 0.
+pub(crate) fn expiry_ms(text: &str) -> Option<u64> {
+    let time: Timestamp = text.parse().ok()?;
+    Some(time.as_millisecond().max(0).unsigned_abs())
 }
 
 impl TenantConfig {
@@ -143,15 +206,80 @@ impl TenantConfig {
     }
 }
 
+/// Longest `auth.tokens_file`.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = vec![];
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(count) if count as u64 > FILE_BYTES_MAX => {
+            Err(format!("auth.tokens_file is longer than {FILE_BYTES_MAX} bytes"))
+        }
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(format!("cannot read auth.tokens_file {}: {error}", path.display())),
+    }
+}
+
+impl TokensFile {
+    fn parse(bytes: &[u8]) -> Result<FileLists, BadConfig> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| BadConfig("auth.tokens_file is not UTF-8".to_owned()))?;
+        let file: Self = toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            BadConfig(format!("auth.tokens_file, line {line}: {}", error.message()))
+        })?;
+        Ok(file.auth)
+    }
+}
+
 impl AuthConfig {
-    pub(crate) fn tokens(&self) -> Result<Tokens, BadConfig> {
-        let tokens: Result<Vec<_>, _> = self.tokens.iter().map(TokenConfig::known).collect();
-        Ok(Tokens::new(tokens?))
+    /// Reads the files; blocks.
+    pub(crate) fn read(&self) -> AuthFiles {
+        AuthFiles(self.tokens_file.as_deref().map_or(Ok(vec![]), read_file))
     }
 
-    pub(crate) fn tenants(&self) -> Result<Vec<(Tenant, TenantRules)>, BadConfig> {
-        self.tenants.iter().map(TenantConfig::rules).collect()
+    /// Everything that the configuration and the files list.
+    pub(crate) fn identities(&self, files: &AuthFiles) -> Result<Identities, BadConfig> {
+        let file = TokensFile::parse(files.0.as_ref().map_err(|error| BadConfig(error.clone()))?)?;
+        let tokens = known_tokens(self.tokens.iter().chain(&file.tokens))?;
+        let tokens = match self.tokens_file {
+            // Removing the last token locks everybody out, and does not let everybody in.
+            Some(_) => Tokens::new(tokens).required(),
+            None => Tokens::new(tokens),
+        };
+        let mut tenants = HashMap::new();
+        for tenant in self.tenants.iter().chain(&file.tenants) {
+            let (name, rules) = tenant.rules()?;
+            if tenants.insert(name, rules).is_some() {
+                return Err(BadConfig(format!("tenant {name} is there twice")));
+            }
+        }
+        Ok(Identities { tokens, tenants: tenants.into_iter().collect() })
     }
+}
+
+/// All hashes with what they stand for. Tokens of one name are those of one caller.
+fn known_tokens<'a>(
+    tokens: impl Iterator<Item = &'a TokenConfig>,
+) -> Result<HashMap<TokenHash, KnownToken>, BadConfig> {
+    let (mut by_hash, mut by_name) = (HashMap::new(), HashMap::new());
+    for entry in tokens {
+        let (name, token) = (&entry.name, entry.known()?);
+        let identity = (token.role, token.tenant);
+        if !name.is_empty() && *by_name.entry(name).or_insert(identity) != identity {
+            let what = "is there twice, with different roles or tenants";
+            return Err(BadConfig(format!("token {name:?} {what}")));
+        }
+        for hash in entry.hashes()? {
+            if by_hash.insert(hash, token.clone()).is_some() {
+                return Err(BadConfig(format!("token {name:?} has a sha256 that is there twice")));
+            }
+        }
+    }
+    Ok(by_hash)
 }
 
 #[cfg(test)]
@@ -164,5 +292,46 @@ mod tests {
         assert_eq!(read("64MiB"), Some(64 << 20));
         assert_eq!((read("2 KiB"), read("7")), (Some(2048), Some(7)));
         assert_eq!((read("64MB"), read("-1"), read("99999999999GiB")), (None, None, None));
+    }
+
+    fn tokens(file: &str) -> Result<usize, String> {
+        let auth = AuthConfig {
+            allow_insecure: false,
+            tokens_file: Some("tokens.toml".into()),
+            tokens: vec![],
+            tenants: vec![],
+        };
+        let identities = auth.identities(&AuthFiles(Ok(file.as_bytes().to_vec())));
+        identities.map(|identities| identities.tokens.len()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn tokens_of_one_name_are_those_of_one_caller() {
+        let entry = |name: &str, role: &str, sha256: &str| {
+            format!("[[auth.tokens]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = {sha256}\n")
+        };
+        let [a, b, c] = ["a", "b", "c"].map(|digit| digit.repeat(64));
+        let both = entry("app", "client", &format!("[\"{a}\", \"{b}\"]"));
+        assert_eq!(tokens(&both), Ok(2));
+        let third = |role| both.clone() + &entry("app", role, &format!("\"{c}\""));
+        assert_eq!(tokens(&third("client")), Ok(3));
+        assert!(tokens(&third("admin")).unwrap_err().contains("different roles"));
+        let twice = both.clone() + &entry("other", "client", &format!("\"{a}\""));
+        assert!(tokens(&twice).unwrap_err().contains("twice"));
+        assert!(tokens(&entry("app", "client", "[]")).is_err(), "no hash at all");
+    }
+
+    #[test]
+    fn a_bad_file_is_told_by_its_line_and_not_by_what_it_contains() {
+        let error = tokens("[[auth.tokens]]\nname = \"x\"\nrole = lingua_5ec\n").unwrap_err();
+        assert!(error.contains("line 3") && !error.contains("5ec"), "{error}");
+        assert!(tokens("[server]\nlisten = \"x\"\n").unwrap_err().contains("server"));
+    }
+
+    #[test]
+    fn an_expiry_is_an_rfc_3339_time() {
+        assert_eq!(expiry_ms("2027-01-01T00:00:00Z"), Some(1_798_761_600_000));
+        assert_eq!(expiry_ms("2027-01-01T01:00:00+01:00"), expiry_ms("2027-01-01T00:00:00Z"));
+        assert_eq!((expiry_ms("2027-01-01"), expiry_ms("soon")), (None, None));
     }
 }

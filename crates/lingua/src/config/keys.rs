@@ -146,9 +146,13 @@ keys! {
     "log.level", Level,
         "Least important lines to write; or for each module: `info,lingua_engine=debug`.";
     "auth.allow_insecure", Flag, "Lets the server listen beyond this machine without tokens.";
+    "auth.tokens_file", Text("TOML file"),
+        "File with `[[auth.tokens]]` and `[[auth.tenants]]`, added to those of the configuration. \
+         It is read again when it changes and on SIGHUP.";
     "auth.tokens", Text("tables"),
-        "`[[auth.tokens]]` with `name`, `role` (`node`, `client`, `viewer`, `admin`), `sha256`, \
-         and optionally `tenant`, `limits`, `nodes`, `nodes_max`; `lingua token new` makes one.";
+        "`[[auth.tokens]]` with `name`, `role` (`node`, `client`, `viewer`, `admin`), `sha256` \
+         (one or a list), and optionally `tenant`, `expires`, `limits`, `nodes`, `nodes_max`; \
+         `lingua token new` makes one.";
     "auth.tenants", Text("tables"),
         "`[[auth.tenants]]` with `name`, and optionally `weight`, `limits`, `keep_text`, \
          `retention_ms`, `public`.";
