@@ -38,7 +38,7 @@ named_enum! {
 }
 
 /// A set of [`Service`]s.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct ServiceSet(u8);
 
 impl ServiceSet {
@@ -157,7 +157,7 @@ impl Nmt {
 }
 
 /// What a job needs of a node besides its languages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Needs {
     /// The input is speech, not text.
     pub asr: bool,

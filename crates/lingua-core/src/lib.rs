@@ -10,6 +10,7 @@
 //! | [`roster`] | a cell's nodes: choosing one (`roster/select.rs`), explaining the choice |
 //! | [`job`] | the state machine of a job: attempts, retries, exactly one end |
 //! | [`session`] | turns, segments, and the order of their results |
+//! | [`fair_share`] | which tenant gets the next free slot |
 //! | [`tenant_rules`] | weight, limits and retention of a tenant |
 //! | [`planted`] | deliberate bugs for the simulation's tests (`--cfg planted_bugs`) |
 //!
@@ -19,6 +20,7 @@
 //! Time and random numbers come in as arguments.
 
 pub mod capability;
+pub mod fair_share;
 pub mod id;
 pub mod job;
 pub mod lang;

@@ -1,33 +1,45 @@
 //! Jobs that wait for a slot.
 //!
-//! Start at [`Queue::park`]. Among the jobs of one pair the highest priority goes first, then the
-//! longest wait. Whoever frees a slot calls [`Queue::wake_for`], which wakes the one job that has
-//! waited longest among those that the node can serve. Jobs that may go to one node only wait apart
-//! from the others: they hold nobody up, and [`Queue::wake_only`] wakes them.
+//! Start at [`Queue::park`]. The next free slot goes to the waiting tenant that holds the fewest
+//! slots for its weight ([`fair_share`]), among the jobs of one tenant to the highest priority,
+//! then to the longest wait. Whoever frees a slot calls [`Queue::wake_node`], which wakes the one
+//! job that comes first by this order among those of all pairs that the node can serve. Jobs that
+//! may go to one node only wait apart from the others of their tenant, so that they hold nobody up.
 //!
 //! Invariant: no wake is lost. A job parks first and searches once more afterwards, so it finds a
-//! slot that came free in between. A wake that its job does not use (it gave up at the same time)
-//! is passed on, and so are slots that it leaves free ([`Ticket::leave_with_slots_free`]).
+//! slot that came free in between. A wake that its job does not use (it gave up at the same time,
+//! or it excludes that node) is passed on, and so are slots that it leaves free
+//! ([`Ticket::leave_with_slot`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lingua_core::fair_share::{self, Shares};
 use lingua_core::planted::{self, Bug};
 use lingua_core::{LangPair, Needs, NodeId, Profile, SemanticRule, Tenant};
 use parking_lot::Mutex;
 
 use crate::live_jobs::LiveJob;
+use crate::tenants::TenantTable;
 
 /// What a waiting job needs of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Want {
     pub(crate) pair: LangPair,
-    pub(crate) needs: Needs,
-    pub(crate) public: bool,
-    pub(crate) tenant: Tenant,
     /// No other node will do.
     pub(crate) only: Option<NodeId>,
+    pub(crate) ask: Ask,
+}
+
+/// Jobs of one pair that ask for the same wait together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ask {
+    pub(crate) needs: Needs,
+    pub(crate) public: bool,
+    /// It cannot use every node that has what it needs.
+    pub(crate) is_choosy: bool,
+    pub(crate) tenant: Tenant,
 }
 
 /// Jobs of one pair wait together, and those of one pair that may go to one node only.
@@ -39,66 +51,148 @@ impl Want {
     }
 }
 
-/// The order of service within a pair: by priority, then by arrival.
+/// The order of service within a tenant and a pair: by priority, then by arrival.
 type QueuePosition = (Reverse<i32>, u64);
 
 #[derive(Debug)]
 struct Waiter {
-    want: Want,
     woken: bool,
+    /// It was woken or searches, and so counts among the jobs that hold a slot: slots that come
+    /// free at the same time are shared out fairly, too.
+    is_counted: bool,
     job: Arc<LiveJob>,
 }
 
 /// The jobs that wait for one pair.
 #[derive(Debug, Default)]
 struct PairQueue {
-    waiters: BTreeMap<QueuePosition, Waiter>,
+    by_ask: BTreeMap<Ask, BTreeMap<QueuePosition, Waiter>>,
     /// How many of them were woken and have not searched yet.
     woken: usize,
 }
 
-impl PairQueue {
-    /// The first job before this position that was not woken and that this is for.
-    fn asleep(
-        &self,
-        limit: Option<QueuePosition>,
-        is_for: impl Fn(&Want) -> bool,
-    ) -> Option<QueuePosition> {
-        let before = self
-            .waiters
-            .iter()
-            .take_while(|(position, _)| limit.is_none_or(|limit| **position < limit));
-        let mut asleep = before.filter(|(_, waiter)| !waiter.woken);
-        asleep.find(|(_, waiter)| is_for(&waiter.want)).map(|(position, _)| *position)
-    }
-
-    fn wake(&mut self, position: QueuePosition) {
-        if let Some(waiter) = self.waiters.get_mut(&position) {
-            waiter.woken = true;
-            self.woken += 1;
-            waiter.job.wake();
-        }
-    }
+/// Where a job waits.
+#[derive(Debug, Clone)]
+struct Place {
+    position: QueuePosition,
+    ask: Ask,
+    key: QueueKey,
 }
 
 #[derive(Debug, Default)]
 struct PairQueues {
     /// In order, so that equal histories wake in equal order.
     by_pair: BTreeMap<QueueKey, PairQueue>,
+    shares: Shares<Tenant>,
     waiting: usize,
     next: u64,
 }
 
-/// All jobs that wait at this instance.
+impl PairQueues {
+    fn waiter(&mut self, place: &Place) -> Option<&mut Waiter> {
+        self.by_pair.get_mut(&place.key)?.by_ask.get_mut(&place.ask)?.get_mut(&place.position)
+    }
+
+    /// The first job of each tenant that was not woken and that this is for.
+    fn first_asleep<'a>(
+        queues: impl Iterator<Item = (&'a QueueKey, &'a PairQueue)>,
+        is_for: impl Fn(&QueueKey, &Ask) -> bool,
+    ) -> BTreeMap<Tenant, Place> {
+        let mut first: BTreeMap<Tenant, Place> = BTreeMap::new();
+        for (key, queue) in queues {
+            for (ask, jobs) in queue.by_ask.iter().filter(|(ask, _)| is_for(key, ask)) {
+                let asleep = jobs.iter().find(|(_, waiter)| !waiter.woken);
+                let Some((&position, _)) = asleep else { continue };
+                if first.get(&ask.tenant).is_none_or(|known| position < known.position) {
+                    first.insert(ask.tenant, Place { position, ask: *ask, key: key.clone() });
+                }
+            }
+        }
+        first
+    }
+
+    /// Of the first jobs of some tenants the one that comes first.
+    fn choose(&self, first: BTreeMap<Tenant, Place>, rules: &TenantTable) -> Option<Place> {
+        let mut first: Vec<Place> = first.into_values().collect();
+        if first.len() > 1 {
+            first.sort_by_key(|place| place.position);
+            let standings: Vec<_> = first
+                .iter()
+                .map(|Place { ask, .. }| {
+                    self.shares.standing(ask.tenant, rules.rules(ask.tenant).weight)
+                })
+                .collect();
+            return fair_share::next(standings.into_iter()).map(|at| first.swap_remove(at));
+        }
+        first.pop()
+    }
+
+    /// Whether a new job may search at once: it would not overtake a job of its own tenant, nor one
+    /// of a tenant that comes before its own and that could use the same slot. A job that cannot
+    /// wait has no priority, and may overtake those of its own tenant.
+    fn may_search(&self, want: &Want, priority: Option<i32>, rules: &TenantTable) -> bool {
+        let Ask { tenant, needs, public, .. } = want.ask;
+        if let (Some(queue), Some(priority)) = (self.by_pair.get(&want.key()), priority) {
+            let mut own = queue.by_ask.iter().filter(|(ask, _)| ask.tenant == tenant);
+            let is_ahead = |(&(Reverse(ahead), _), _): (&QueuePosition, _)| ahead >= priority;
+            if own.any(|(_, jobs)| jobs.first_key_value().is_some_and(is_ahead)) {
+                return false;
+            }
+        }
+        // A private job goes to nodes of its own tenant: nobody has more right to them.
+        let open = self.by_pair.get(&(want.pair, None)).filter(|_| public);
+        let Some(open) = open else { return true };
+        let standing = |tenant| self.shares.standing(tenant, rules.rules(tenant).weight);
+        let is_rival =
+            |ask: &&Ask| ask.tenant != tenant && ask.public && !ask.is_choosy && ask.needs == needs;
+        let mut rivals = open.by_ask.keys().filter(is_rival).peekable();
+        if rivals.peek().is_none() {
+            return true;
+        }
+        let others: Vec<_> = rivals.map(|ask| standing(ask.tenant)).collect();
+        let count = others.len();
+        fair_share::next(others.into_iter().chain([standing(tenant)])) == Some(count)
+    }
+
+    /// Wakes a job, and counts it as one that holds a slot until its search has ended.
+    fn wake(&mut self, place: &Place) {
+        let Some(waiter) = self.waiter(place) else { return };
+        waiter.woken = true;
+        let was_counted = std::mem::replace(&mut waiter.is_counted, true);
+        waiter.job.wake();
+        if let Some(queue) = self.by_pair.get_mut(&place.key) {
+            queue.woken += 1;
+        }
+        if !was_counted {
+            self.shares.started(place.ask.tenant);
+        }
+    }
+
+    /// Gives a slot, or a wake that its job did not use, to the next job of the pair.
+    fn pass_on(&mut self, key: &QueueKey, rules: &TenantTable, is_for: impl Fn(&Ask) -> bool) {
+        if planted::is(Bug::LostWake) {
+            return;
+        }
+        let queue = self.by_pair.get_key_value(key);
+        let first = Self::first_asleep(queue.into_iter(), |_, ask| is_for(ask));
+        if let Some(place) = self.choose(first, rules) {
+            self.wake(&place);
+            self.shares.chosen(place.ask.tenant, rules.rules(place.ask.tenant).weight);
+        }
+    }
+}
+
+/// All jobs that wait at this instance, and how many jobs of each tenant hold a slot.
 #[derive(Debug)]
 pub(crate) struct Queue {
     rule: SemanticRule,
+    rules: TenantTable,
     queues: Mutex<PairQueues>,
 }
 
 impl Queue {
-    pub(crate) fn new(rule: SemanticRule) -> Arc<Self> {
-        Arc::new(Self { rule, queues: Mutex::default() })
+    pub(crate) fn new(rule: SemanticRule, rules: TenantTable) -> Arc<Self> {
+        Arc::new(Self { rule, rules, queues: Mutex::default() })
     }
 
     /// How many jobs wait.
@@ -109,16 +203,26 @@ impl Queue {
     /// When the job that has been here longest was accepted.
     pub(crate) fn oldest_ms(&self) -> Option<u64> {
         let queues = self.queues.lock();
-        let waiters = queues.by_pair.values().flat_map(|queue| queue.waiters.values());
-        waiters.map(|waiter| waiter.job.accepted_ms).min()
+        let by_ask = queues.by_pair.values().flat_map(|queue| queue.by_ask.values());
+        by_ask.flat_map(BTreeMap::values).map(|waiter| waiter.job.accepted_ms).min()
     }
 
-    /// Whether a new job would overtake a waiting one of the same pair.
-    pub(crate) fn has_waiter_ahead(&self, want: &Want, priority: i32) -> bool {
-        let queues = self.queues.lock();
-        let queue = queues.by_pair.get(&want.key());
-        let first = queue.and_then(|queue| queue.waiters.first_key_value());
-        first.is_some_and(|(&(Reverse(ahead), _), _)| ahead >= priority)
+    /// Counts a job of this tenant as one that holds a slot.
+    pub(crate) fn count(self: &Arc<Self>, tenant: Tenant) -> SlotCount {
+        self.queues.lock().shares.started(tenant);
+        SlotCount { queue: Arc::clone(self), tenant }
+    }
+
+    /// Lets a new job search before it waits, unless it would overtake a waiting one; it counts as
+    /// one that holds a slot from then on. A job that cannot wait has no priority.
+    pub(crate) fn enter(self: &Arc<Self>, want: &Want, priority: Option<i32>) -> Option<SlotCount> {
+        let mut queues = self.queues.lock();
+        if queues.waiting > 0 && !queues.may_search(want, priority, &self.rules) {
+            return None;
+        }
+        queues.shares.started(want.ask.tenant);
+        drop(queues);
+        Some(SlotCount { queue: Arc::clone(self), tenant: want.ask.tenant })
     }
 
     /// Joins the queue; says whether no job of the pair is ahead.
@@ -129,56 +233,65 @@ impl Queue {
         job: Arc<LiveJob>,
     ) -> (Ticket, bool) {
         let mut queues = self.queues.lock();
+        let is_first = queues.may_search(&want, Some(priority), &self.rules);
         queues.next += 1;
         queues.waiting += 1;
         let position = (Reverse(priority), queues.next);
-        let key = want.key();
-        let waiter = Waiter { want, woken: false, job };
-        let waiters = &mut queues.by_pair.entry(key.clone()).or_default().waiters;
-        waiters.insert(position, waiter);
-        let is_first = waiters.first_key_value().is_some_and(|(first, _)| *first == position);
+        let place = Place { position, ask: want.ask, key: want.key() };
+        let waiter = Waiter { woken: false, is_counted: is_first, job };
+        let queue = queues.by_pair.entry(place.key.clone()).or_default();
+        queue.by_ask.entry(want.ask).or_default().insert(position, waiter);
+        queues.shares.joined(want.ask.tenant);
+        if is_first {
+            queues.shares.started(want.ask.tenant);
+        }
         drop(queues);
-        let ticket = Ticket { queue: Arc::clone(self), key, position, leaves_slots: false };
-        (ticket, is_first)
+        (Ticket { queue: Arc::clone(self), place, leaves_slots: false, has_slot: false }, is_first)
     }
 
     /// Tells the queue that a slot of this node came free.
+    pub(crate) fn wake_node(&self, node: &NodeId, profile: &Profile) {
+        self.wake_first(Some(node), |pair, ask| self.serves(profile, pair, ask));
+    }
+
+    /// Tells the queue that a slot of some node with this profile came free.
     pub(crate) fn wake_for(&self, profile: &Profile) {
-        let serves = |want: &Want| {
-            let lack = profile.capabilities().missing(want.pair, want.needs, self.rule);
-            lack.is_none() && profile.admits(want.public, want.tenant)
-        };
-        self.wake_first(serves);
+        self.wake_first(None, |pair, ask| self.serves(profile, pair, ask));
     }
 
-    /// Tells the queue that a slot of some node of this pair came free.
-    pub(crate) fn wake_pair(&self, pair: LangPair) {
-        self.wake_first(|want| want.pair == pair);
+    /// Tells the queue that a slot of this node came free, of which only one pair is known.
+    pub(crate) fn wake_pair(&self, node: &NodeId, pair: LangPair) {
+        self.wake_first(Some(node), |known, _| known == pair);
     }
 
-    /// Tells the queue that a slot of this node came free, for jobs that may go there only.
-    pub(crate) fn wake_only(&self, node: &NodeId) {
-        let mut queues = self.queues.lock();
-        for ((_, only), queue) in &mut queues.by_pair {
-            if only.as_ref() == Some(node)
-                && let Some(position) = queue.asleep(None, |_| true)
-            {
-                queue.wake(position);
-            }
-        }
-    }
-
-    /// Wakes the first job of each pair, in case a slot came free without a wake.
+    /// Wakes the first job of those that ask for the same, in case a slot came free without a wake.
     pub(crate) fn wake_heads(&self) {
         let mut queues = self.queues.lock();
-        for queue in queues.by_pair.values_mut() {
-            if let Some(position) = queue.asleep(None, |_| true) {
-                queue.wake(position);
+        if queues.waiting == 0 {
+            return;
+        }
+        let mut heads = vec![];
+        for (key, queue) in &queues.by_pair {
+            let mut asks: Vec<Ask> = queue.by_ask.keys().copied().collect();
+            let is_same = |a: &mut Ask, b: &mut Ask| *a == Ask { tenant: a.tenant, ..*b };
+            asks.dedup_by(is_same);
+            for head in asks {
+                let is_for = |_: &_, ask: &Ask| *ask == Ask { tenant: ask.tenant, ..head };
+                let first = PairQueues::first_asleep([(key, queue)].into_iter(), is_for);
+                heads.extend(queues.choose(first, &self.rules));
             }
         }
+        heads.iter().for_each(|place| queues.wake(place));
     }
 
-    fn wake_first(&self, serves: impl Fn(&Want) -> bool) {
+    fn serves(&self, profile: &Profile, pair: LangPair, ask: &Ask) -> bool {
+        let lack = profile.capabilities().missing(pair, ask.needs, self.rule);
+        lack.is_none() && profile.admits(ask.public, ask.tenant)
+    }
+
+    /// Chooses the tenant that gets the slot; wakes its first job that the node serves, and its
+    /// first of each pair that may go to this node only.
+    fn wake_first(&self, node: Option<&NodeId>, serves: impl Fn(LangPair, &Ask) -> bool) {
         if planted::is(Bug::LostWake) {
             return;
         }
@@ -186,17 +299,36 @@ impl Queue {
         if queues.waiting == 0 {
             return;
         }
-        let mut next: Option<(QueuePosition, &mut PairQueue)> = None;
-        let open = queues.by_pair.iter_mut().filter(|((_, only), _)| only.is_none());
-        for (_, queue) in open {
-            let limit = next.as_ref().map(|(position, _)| *position);
-            if let Some(position) = queue.asleep(limit, &serves) {
-                next = Some((position, queue));
-            }
-        }
-        if let Some((position, queue)) = next {
-            queue.wake(position);
-        }
+        let is_for = |(pair, only): &QueueKey, ask: &Ask| match only {
+            None => serves(*pair, ask),
+            Some(only) => Some(only) == node,
+        };
+        let first = PairQueues::first_asleep(queues.by_pair.iter(), is_for);
+        let Some(chosen) = queues.choose(first, &self.rules) else { return };
+        let tenant = chosen.ask.tenant;
+        let is_its = |key: &QueueKey, ask: &Ask| ask.tenant == tenant && is_for(key, ask);
+        let strict =
+            queues.by_pair.iter().filter(|((_, only), _)| only.is_some() && only.as_ref() == node);
+        let mut places: Vec<Place> = strict
+            .flat_map(|queue| PairQueues::first_asleep([queue].into_iter(), is_its).into_values())
+            .collect();
+        let open = queues.by_pair.iter().filter(|((_, only), _)| only.is_none());
+        places.extend(PairQueues::first_asleep(open, is_its).into_values());
+        places.iter().for_each(|place| queues.wake(place));
+        queues.shares.chosen(tenant, self.rules.rules(tenant).weight);
+    }
+}
+
+/// Counts a job among those of its tenant that hold a slot, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct SlotCount {
+    queue: Arc<Queue>,
+    tenant: Tenant,
+}
+
+impl Drop for SlotCount {
+    fn drop(&mut self) {
+        self.queue.queues.lock().shares.ended(self.tenant);
     }
 }
 
@@ -204,51 +336,78 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     queue: Arc<Queue>,
-    key: QueueKey,
-    position: QueuePosition,
+    place: Place,
     leaves_slots: bool,
+    has_slot: bool,
 }
 
 impl Ticket {
     /// Uses the wake, whatever the search then finds. A later wake counts anew.
     pub(crate) fn take_wake(&self) {
         let mut queues = self.queue.queues.lock();
-        let Some(queue) = queues.by_pair.get_mut(&self.key) else { return };
-        if let Some(waiter) = queue.waiters.get_mut(&self.position) {
-            queue.woken -= usize::from(std::mem::take(&mut waiter.woken));
+        let Some(waiter) = queues.waiter(&self.place) else { return };
+        if std::mem::take(&mut waiter.woken)
+            && let Some(queue) = queues.by_pair.get_mut(&self.place.key)
+        {
+            queue.woken -= 1;
         }
     }
 
-    /// Leaves the queue with a slot, while more are free: the next job of the pair searches, too.
-    pub(crate) fn leave_with_slots_free(mut self) {
-        self.leaves_slots = true;
+    /// The search found no slot. What woke a choosy job may be a slot that others can use.
+    pub(crate) fn found_none(&self, was_woken: bool) {
+        let mut queues = self.queue.queues.lock();
+        let Some(waiter) = queues.waiter(&self.place) else { return };
+        // A wake that came during the search counts on.
+        let is_counted = std::mem::replace(&mut waiter.is_counted, waiter.woken);
+        if is_counted && !waiter.woken {
+            queues.shares.ended(self.place.ask.tenant);
+        }
+        if was_woken && self.place.ask.is_choosy {
+            queues.pass_on(&self.place.key, &self.queue.rules, |ask| !ask.is_choosy);
+        }
+    }
+
+    /// Leaves the queue with a slot. While more are free, the next job of the pair searches, too.
+    pub(crate) fn leave_with_slot(mut self, more_are_free: bool) -> SlotCount {
+        self.leaves_slots = more_are_free;
+        self.has_slot = true;
+        SlotCount { queue: Arc::clone(&self.queue), tenant: self.place.ask.tenant }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        let Place { position, ask, key } = &self.place;
         let mut queues = self.queue.queues.lock();
-        let Some(queue) = queues.by_pair.get_mut(&self.key) else { return };
-        let Some(left) = queue.waiters.remove(&self.position) else { return };
-        queue.woken -= usize::from(left.woken);
-        // An unused wake goes to the next job of the pair. So does a slot that is left free, unless
-        // another job was woken: that one searches anyway, and passes on what is left then.
-        if (left.woken || self.leaves_slots && queue.woken == 0)
-            && !planted::is(Bug::LostWake)
-            && let Some(position) = queue.asleep(None, |_| true)
-        {
-            queue.wake(position);
+        let Some(queue) = queues.by_pair.get_mut(key) else { return };
+        let Some(jobs) = queue.by_ask.get_mut(ask) else { return };
+        let Some(left) = jobs.remove(position) else { return };
+        if jobs.is_empty() {
+            queue.by_ask.remove(ask);
         }
-        if queue.waiters.is_empty() {
-            queues.by_pair.remove(&self.key);
+        queue.woken -= usize::from(left.woken);
+        let woken = queue.woken;
+        if queue.by_ask.is_empty() {
+            queues.by_pair.remove(key);
         }
         queues.waiting -= 1;
+        match (left.is_counted, self.has_slot) {
+            (true, false) => queues.shares.ended(ask.tenant),
+            (false, true) => queues.shares.started(ask.tenant),
+            _ => {}
+        }
+        queues.shares.left(ask.tenant);
+        // An unused wake goes to the next job of the pair. So does a slot that is left free, unless
+        // another job was woken: that one searches anyway, and passes on what is left then.
+        if left.woken || self.leaves_slots && woken == 0 {
+            queues.pass_on(key, &self.queue.rules, |_| true);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use lingua_core::{Capabilities, Lang, LangSet, Nmt, ServiceSet};
+    use lingua_core::{Capabilities, Lang, LangSet, Nmt, ServiceSet, TenantRules};
 
     use super::*;
 
@@ -259,13 +418,22 @@ mod tests {
     }
 
     fn want(pair: &str) -> Want {
-        Want {
-            pair: pair.parse().unwrap(),
-            needs: Needs::SPEECH_TO_TEXT,
-            public: true,
-            tenant: Tenant::default(),
-            only: None,
-        }
+        want_of("default", pair)
+    }
+
+    fn want_of(tenant: &str, pair: &str) -> Want {
+        let (needs, tenant) = (Needs::SPEECH_TO_TEXT, Tenant::new(tenant).unwrap());
+        let ask = Ask { needs, public: true, is_choosy: false, tenant };
+        Want { pair: pair.parse().unwrap(), only: None, ask }
+    }
+
+    fn free(queue: &Queue, langs: &str) {
+        queue.wake_node(&NodeId::new("n").unwrap(), &node(langs));
+    }
+
+    /// Whether a new job would wait behind another.
+    fn waits(queue: &Arc<Queue>, want: &Want, priority: i32) -> bool {
+        queue.enter(want, Some(priority)).is_none()
     }
 
     fn job() -> Arc<LiveJob> {
@@ -273,12 +441,15 @@ mod tests {
     }
 
     fn queue() -> Arc<Queue> {
-        Queue::new(SemanticRule::Source)
+        let rules = |weight| TenantRules { weight, ..TenantRules::default() };
+        let heavy = (Tenant::new("heavy").unwrap(), rules(2));
+        Queue::new(SemanticRule::Source, TenantTable::new([heavy]))
     }
 
     fn is_woken(ticket: &Ticket) -> bool {
         let queues = ticket.queue.queues.lock();
-        queues.by_pair[&ticket.key].waiters[&ticket.position].woken
+        let Place { position, ask, key } = &ticket.place;
+        queues.by_pair[key].by_ask[ask][position].woken
     }
 
     #[test]
@@ -287,9 +458,9 @@ mod tests {
         let (french, _) = queue.park(want("fr:en"), 0, job());
         let (first, _) = queue.park(want("zh:en"), 0, job());
         let (second, _) = queue.park(want("zh:en"), 0, job());
-        queue.wake_for(&node("zh en"));
+        free(&queue, "zh en");
         assert!(is_woken(&first) && !is_woken(&second) && !is_woken(&french));
-        queue.wake_for(&node("zh en fr"));
+        free(&queue, "zh en fr");
         assert!(is_woken(&french), "it has waited longest");
         assert!(!is_woken(&second));
     }
@@ -299,13 +470,13 @@ mod tests {
         let queue = queue();
         let n1 = NodeId::new("n1").unwrap();
         let strict = Want { only: Some(n1.clone()), ..want("zh:en") };
-        let (waits, _) = queue.park(strict.clone(), 9, job());
-        assert!(!queue.has_waiter_ahead(&want("zh:en"), 0) && queue.has_waiter_ahead(&strict, 0));
-        queue.wake_for(&node("zh en"));
-        queue.wake_only(&NodeId::new("n2").unwrap());
-        assert!(!is_woken(&waits));
-        queue.wake_only(&n1);
-        assert!(is_woken(&waits));
+        let (ticket, _) = queue.park(strict.clone(), 9, job());
+        assert!(!waits(&queue, &want("zh:en"), 0) && waits(&queue, &strict, 0));
+        let (open, _) = queue.park(want("zh:en"), 0, job());
+        free(&queue, "zh en");
+        assert!(!is_woken(&ticket) && is_woken(&open));
+        queue.wake_node(&n1, &node("zh en"));
+        assert!(is_woken(&ticket));
     }
 
     #[test]
@@ -316,9 +487,8 @@ mod tests {
         let (late, late_is_first) = queue.park(want("zh:en"), 5, job());
         assert!(usual_is_first && urgent_is_first && !late_is_first);
         drop(late);
-        assert!(queue.has_waiter_ahead(&want("zh:en"), 5));
-        assert!(!queue.has_waiter_ahead(&want("zh:en"), 6));
-        queue.wake_for(&node("zh en"));
+        assert!(waits(&queue, &want("zh:en"), 5) && !waits(&queue, &want("zh:en"), 6));
+        free(&queue, "zh en");
         assert!(is_woken(&urgent) && !is_woken(&usual));
     }
 
@@ -327,7 +497,7 @@ mod tests {
         let queue = queue();
         let (first, _) = queue.park(want("zh:en"), 0, job());
         let (second, _) = queue.park(want("zh:en"), 0, job());
-        queue.wake_for(&node("zh en"));
+        free(&queue, "zh en");
         drop(first);
         assert!(is_woken(&second));
         drop(second);
@@ -339,7 +509,7 @@ mod tests {
         let queue = queue();
         let (first, _) = queue.park(want("zh:en"), 0, job());
         let (second, _) = queue.park(want("zh:en"), 0, job());
-        queue.wake_for(&node("zh en"));
+        free(&queue, "zh en");
         first.take_wake();
         drop(first);
         assert!(!is_woken(&second));
@@ -352,12 +522,77 @@ mod tests {
         let (second, _) = queue.park(want("zh:en"), 0, job());
         let (third, _) = queue.park(want("zh:en"), 0, job());
         let (fourth, _) = queue.park(want("zh:en"), 0, job());
-        first.leave_with_slots_free();
+        drop(first.leave_with_slot(true));
         assert!(is_woken(&second) && !is_woken(&third));
-        fourth.leave_with_slots_free();
+        drop(fourth.leave_with_slot(true));
         assert!(!is_woken(&third), "the second searches first");
         second.take_wake();
-        second.leave_with_slots_free();
+        drop(second.leave_with_slot(true));
         assert!(is_woken(&third));
+    }
+
+    #[test]
+    fn a_tenant_without_slots_goes_before_the_backlog_of_another() {
+        let queue = queue();
+        let _held: Vec<_> = (0..4).map(|_| queue.count(want("zh:en").ask.tenant)).collect();
+        let backlog: Vec<_> = (0..3).map(|_| queue.park(want("zh:en"), 9, job()).0).collect();
+        let light = want_of("light", "zh:en");
+        assert!(!waits(&queue, &light, 0) && queue.enter(&light, None).is_some());
+        let (first, is_first) = queue.park(light.clone(), 0, job());
+        assert!(is_first && waits(&queue, &light, 0), "it does not overtake its own");
+        first.found_none(false);
+        free(&queue, "zh en");
+        assert!(is_woken(&first) && !is_woken(&backlog[0]), "whatever the priorities");
+        free(&queue, "zh en");
+        assert!(is_woken(&backlog[0]) && !is_woken(&backlog[1]));
+    }
+
+    #[test]
+    fn a_tenant_above_its_share_waits_behind_the_others() {
+        let queue = queue();
+        let held = queue.count(want("zh:en").ask.tenant);
+        let (light, _) = queue.park(want_of("light", "zh:en"), 0, job());
+        light.found_none(false);
+        assert!(waits(&queue, &want("zh:en"), 9), "even with priority");
+        assert!(queue.enter(&want("zh:en"), None).is_none(), "even if it cannot wait");
+        assert!(!waits(&queue, &want("fr:en"), 0), "nobody waits for that pair");
+        let mut private = want("zh:en");
+        private.ask.public = false;
+        assert!(!waits(&queue, &private, 0), "its own nodes are its own");
+        drop(held);
+        drop(light);
+        assert!(!waits(&queue, &want("zh:en"), 0));
+    }
+
+    #[test]
+    fn slots_that_come_free_together_are_shared_by_weight() {
+        let queue = queue();
+        let park = |tenant| queue.park(want_of(tenant, "zh:en"), 0, job()).0;
+        let usual: Vec<_> = (0..9).map(|_| park("usual")).collect();
+        let heavy: Vec<_> = (0..9).map(|_| park("heavy")).collect();
+        usual.iter().chain(&heavy).for_each(|ticket| ticket.found_none(false));
+        (0..9).for_each(|_| free(&queue, "zh en"));
+        let woken = |tickets: &[Ticket]| tickets.iter().filter(|ticket| is_woken(ticket)).count();
+        assert_eq!((woken(&usual), woken(&heavy)), (3, 6));
+        drop((usual, heavy));
+        let queues = queue.queues.lock();
+        assert_eq!(queues.shares.running(Tenant::new("heavy").unwrap()), 0);
+    }
+
+    #[test]
+    fn a_wake_that_a_choosy_job_cannot_use_is_passed_on() {
+        let queue = queue();
+        let _held = queue.count(want("zh:en").ask.tenant);
+        let mut choosy = want_of("light", "zh:en");
+        choosy.ask.is_choosy = true;
+        let (choosy, _) = queue.park(choosy, 0, job());
+        choosy.found_none(false);
+        assert!(!waits(&queue, &want("zh:en"), 0), "the free slots may not be for it");
+        let (usual, _) = queue.park(want("zh:en"), 0, job());
+        free(&queue, "zh en");
+        assert!(is_woken(&choosy) && !is_woken(&usual));
+        choosy.take_wake();
+        choosy.found_none(true);
+        assert!(is_woken(&usual));
     }
 }

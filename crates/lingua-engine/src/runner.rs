@@ -30,6 +30,7 @@ use tracing::Instrument;
 
 use crate::live_jobs::{JobMessage, LiveJob};
 use crate::node::{Assignment, LocalNode};
+use crate::queue::SlotCount;
 use crate::request::{AttemptRecord, JobEnd, JobRequest, ResultJson};
 use crate::{Engine, Timer};
 
@@ -119,6 +120,8 @@ struct Runner<S, T> {
     /// What its slot counts in the capacity of the cell.
     slot_weight: u32,
     sent_ms: u64,
+    /// Counts the job among those of its tenant that hold a slot.
+    slot_count: Option<SlotCount>,
     /// The connection of the node that has the job.
     connection: Option<Arc<LocalNode>>,
     stream: StreamState,
@@ -135,6 +138,7 @@ impl<S, T> Drop for Runner<S, T> {
 impl<S: Store, T: Timer> Runner<S, T> {
     fn new(engine: Arc<Engine<S, T>>, live: Arc<LiveJob>, machine: JobMachine) -> Self {
         let (spec, accepted_ms) = (Arc::clone(&live.request.spec), live.accepted_ms);
+        let slot_count = machine.grant().map(|_| engine.queue.count(spec.tenant));
         let deadline_ms = spec.deadline_ms.map_or(u64::MAX, |ms| accepted_ms.saturating_add(ms));
         Self {
             engine,
@@ -155,6 +159,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             used: 0,
             slot_weight: 0,
             sent_ms: 0,
+            slot_count,
             connection: None,
             stream: StreamState::default(),
             pin: PinState::default(),
@@ -249,6 +254,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         match found {
             Ok(Found { grant, used, weight, .. }) => {
                 (self.used, self.slot_weight) = (used, weight);
+                let count = || self.engine.queue.count(self.spec.tenant);
+                self.slot_count.get_or_insert_with(count);
                 let (attempt, node) = (self.machine.stage().attempt.0, grant.node.clone());
                 let attempt = AttemptRecord::new(attempt, node, started_ms + waited_ms);
                 self.live.edit_attempts(|attempts| attempts.push(attempt));

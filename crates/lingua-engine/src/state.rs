@@ -141,7 +141,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             name_lost: SetOnce::new(),
             was_away: AtomicBool::new(false),
             led: Mutex::new(None),
-            queue: Queue::new(options.rules.semantic),
+            queue: Queue::new(options.rules.semantic, options.tenants.clone()),
             budgets: ByteBudgets::new(&options.bounds, &metrics),
             recent_results: RecentResults::new(
                 options.bounds.speech_bytes_max,

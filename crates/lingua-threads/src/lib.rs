@@ -18,7 +18,7 @@ pub mod waiting;
 
 pub use locks::{Mutex, MutexGuard, RwLock};
 
-use lingua_engine::request;
+use lingua_engine::{request, tenants};
 use lingua_store::{clock, contract, error};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 

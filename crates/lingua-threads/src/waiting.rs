@@ -14,9 +14,10 @@ use shuttle::thread;
 
 use crate::live_jobs::{JobMessage, LiveJob, Milestone};
 use crate::locks::Mutex;
-use crate::queue::{Queue, Want};
+use crate::queue::{Ask, Queue, Want};
 use crate::race;
 use crate::request::{JobEnd, JobRequest, Progress};
+use crate::tenants::TenantTable;
 
 /// Messages that may wait for a job.
 const INBOX_MAX: usize = 4;
@@ -30,7 +31,8 @@ struct Node {
 
 impl Node {
     fn new() -> Arc<Self> {
-        let (queue, profile) = (Queue::new(SemanticRule::Source), profile("zh en", 8));
+        let queue = Queue::new(SemanticRule::Source, TenantTable::default());
+        let profile = profile("zh en", 8);
         Arc::new(Self { queue, free: Mutex::new(0), profile })
     }
 
@@ -48,29 +50,27 @@ impl Node {
 
     /// Waits for a slot as a runner does; says whether it got one before it was cancelled.
     fn wait_for_slot(&self, live: &Arc<LiveJob>) -> bool {
-        let want = Want {
-            pair: pair("zh:en"),
-            needs: Needs::SPEECH_TO_TEXT,
-            public: true,
-            tenant: Tenant::default(),
-            only: None,
-        };
-        if !self.queue.has_waiter_ahead(&want, 0) && self.take().is_some() {
+        let (needs, tenant) = (Needs::SPEECH_TO_TEXT, live.request.spec.tenant);
+        let ask = Ask { needs, public: true, is_choosy: false, tenant };
+        let want = Want { pair: pair("zh:en"), only: None, ask };
+        if self.queue.enter(&want, Some(0)).is_some() && self.take().is_some() {
             return true;
         }
         let sleeper = Arc::clone(live);
         let (ticket, mut look) = self.queue.park(want, 0, sleeper);
+        let mut was_woken = false;
         loop {
-            if look && let Some(left) = self.take() {
-                if left > 0 {
-                    ticket.leave_with_slots_free();
+            if look {
+                if let Some(left) = self.take() {
+                    drop(ticket.leave_with_slot(left > 0));
+                    return true;
                 }
-                return true;
+                ticket.found_none(was_woken);
             }
             match block_on(live.next()) {
                 JobMessage::Wake => {
                     ticket.take_wake();
-                    look = true;
+                    (look, was_woken) = (true, true);
                 }
                 _ => return false,
             }
@@ -78,8 +78,13 @@ impl Node {
     }
 }
 
+/// A job; odd and even ones belong to different tenants.
 fn job(n: u128) -> Arc<LiveJob> {
-    let request = JobRequest::new(JobId::new(n), JobSpec::new(pair("zh:en"), Payload::Absent));
+    let mut spec = JobSpec::new(pair("zh:en"), Payload::Absent);
+    if n % 2 == 1 {
+        spec.tenant = Tenant::new("other").expect("a valid name");
+    }
+    let request = JobRequest::new(JobId::new(n), spec);
     let progress = Progress::at(JobMachine::new().stage());
     Arc::new(LiveJob::new(request, 0, progress, INBOX_MAX))
 }

@@ -187,8 +187,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             _ => {}
         }
         if !matches!(report.kind, ReportKind::Acked) {
-            self.queue.wake_only(&local.node);
-            self.queue.wake_for(&local.profile());
+            self.queue.wake_node(&local.node, &local.profile());
         }
     }
 

@@ -152,8 +152,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
     pub(super) fn announce_slots(&self, node: &NodeId, place: Place, profile: &Profile) {
         self.routes.changed(place.cell);
         for _ in 0..profile.slots_max() {
-            self.queue.wake_only(node);
-            self.queue.wake_for(profile);
+            self.queue.wake_node(node, profile);
         }
     }
 

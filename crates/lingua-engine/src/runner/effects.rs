@@ -112,14 +112,16 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 let store = &self.engine.store;
                 let call = store.finish(grant.cell, key, *outcome);
                 let freed = timed!(self.engine, "finish", call);
+                // Before the wake, which depends on it.
+                self.slot_count = None;
                 // If the store did not answer, the lease expires by itself.
                 if let Ok(Some(_)) = freed {
                     self.engine.routes.freed(self.route_key(), grant.cell, self.slot_weight);
-                    self.engine.queue.wake_only(&grant.node);
-                    match self.connection_of(&grant.node) {
-                        Some(node) => self.engine.queue.wake_for(&node.profile()),
+                    let (queue, node) = (&self.engine.queue, &grant.node);
+                    match self.connection_of(node) {
+                        Some(local) => queue.wake_node(node, &local.profile()),
                         // What else that node can do is not known here.
-                        None => self.engine.queue.wake_pair(self.spec.pair),
+                        None => queue.wake_pair(node, self.spec.pair),
                     }
                 }
             }

@@ -3,7 +3,8 @@
 //! Start at [`Runner::find_slot`]: ask the cells; if none has a free slot, join the queue, ask once
 //! more, and then ask again with every signal that a slot may be free.
 //!
-//! Invariant: a job fails for want of a slot only after every cell that could have one was asked.
+//! Invariant: a job fails for want of a slot only after every cell that could have one was asked,
+//! or while jobs of tenants that come before its own wait for the same.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::Runner;
 use super::stream::StreamState;
 use crate::clock::Timer;
 use crate::live_jobs::JobMessage;
-use crate::queue::Want;
+use crate::queue::{Ask, Want};
 use crate::routes::{AskedCells, RouteKey};
 use crate::state::timed;
 
@@ -70,14 +71,16 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let wait_until_ms = started_ms.saturating_add(self.spec.wait_ms.unwrap_or(0));
         let give_up_ms = wait_until_ms.max(self.nodes_return_until_ms).min(self.deadline_ms);
         // A job that cannot wait is refused only if no slot is free: no slot is kept from it, and
-        // it may overtake those that wait.
+        // it may overtake those of its tenant that wait.
         let can_wait = give_up_ms > started_ms;
-        let is_next = || !self.engine.queue.has_waiter_ahead(&self.want(), self.spec.priority);
-        if (!can_wait || is_next())
+        let priority = can_wait.then_some(self.spec.priority);
+        self.slot_count = self.engine.queue.enter(&self.want(), priority);
+        if self.slot_count.is_some()
             && let Some(found) = self.search(can_wait).await?
         {
             return Ok(found);
         }
+        self.slot_count = None;
         if !can_wait {
             return Err(self.no_slot());
         }
@@ -100,18 +103,20 @@ impl<S: Store, T: Timer> Runner<S, T> {
         // comes free later wakes the job.
         let mut search = is_first.then_some(true);
         loop {
-            if let Some(keep_last) = search.take()
-                && let Some(found) = self.search(keep_last).await?
-            {
-                if found.free > 0 {
-                    ticket.leave_with_slots_free();
+            if let Some(keep_last) = search.take() {
+                if let Some(found) = self.search(keep_last).await? {
+                    self.slot_count = Some(ticket.leave_with_slot(found.free > 0));
+                    return Ok(found);
                 }
-                return Ok(found);
+                ticket.found_none(!keep_last);
             }
             let left_ms = give_up_ms.saturating_sub(self.engine.now_ms());
             if left_ms == 0 {
                 return match self.search(false).await? {
-                    Some(found) => Ok(found),
+                    Some(found) => {
+                        self.slot_count = Some(ticket.leave_with_slot(false));
+                        Ok(found)
+                    }
                     None if self.engine.now_ms() >= self.deadline_ms => {
                         Err(NoSlot::Interrupted(JobEvent::DeadlinePassed))
                     }
@@ -133,9 +138,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     fn want(&self) -> Want {
-        let JobSpec { pair, needs, public, tenant, .. } = *self.spec;
+        let JobSpec { pair, needs, public, tenant, two_way, .. } = *self.spec;
         let only = self.spec.preferred.clone().filter(|_| self.is_strict());
-        Want { pair, needs, public, tenant, only }
+        let is_choosy = two_way || !self.spec.exclude.is_empty();
+        Want { pair, only, ask: Ask { needs, public, is_choosy, tenant } }
     }
 
     /// Only a cancel counts: all reports are about earlier attempts.
