@@ -20,6 +20,7 @@
 //! | `sections.rs` | the questions that the report answers |
 //! | `goals.rs` | what must hold |
 //! | `fleets.rs` | what must hold in fleets that change, with costs that are learned |
+//! | `tenants.rs` | what must hold among tenants that share a fleet |
 //! | `report.rs` | tables and JSON |
 //!
 //! Invariant: equal options give equal reports; neither the clock nor the number of cores matters.
@@ -36,6 +37,7 @@ pub mod report;
 pub mod scenario;
 pub mod sections;
 pub mod tally;
+pub mod tenants;
 pub mod theory;
 pub mod workload;
 pub mod world;

@@ -25,6 +25,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 #[path = "../../lingua-store/src"]
 mod lingua_store_src {
     #[allow(dead_code, unexpected_cfgs, unused_imports, unreachable_pub, missing_docs)]
+    #[allow(unfulfilled_lint_expectations, reason = "docs are not missed here")]
     pub(crate) mod embedded;
 }
 use lingua_store_src::embedded;

@@ -17,6 +17,7 @@ use super::goals::GoalLimit;
 use super::machine::RunningJob;
 use super::scenario::{CellSizes, Costs, DispatchRule, Scenario, Shape, Waiting};
 use super::sections::overlapping;
+use super::tenants;
 use super::workload::{Arrival, lognormal};
 use super::world::{FleetEvent, Placed, run_with};
 
@@ -39,7 +40,7 @@ pub struct FleetGoal {
 }
 
 impl FleetGoal {
-    fn at_most(
+    pub(super) fn at_most(
         limit: f64,
         unit: &'static str,
         what: &'static str,
@@ -48,7 +49,7 @@ impl FleetGoal {
         Self { what, measure, limit: GoalLimit::AtMost(limit), unit, is_short: true }
     }
 
-    fn at_least(
+    pub(super) fn at_least(
         limit: f64,
         unit: &'static str,
         what: &'static str,
@@ -65,7 +66,8 @@ impl FleetGoal {
 
 /// All goals for fleets.
 pub fn all() -> Vec<FleetGoal> {
-    [cell_goals(), newcomer_goals(), change_goals(), turn_goals(), loss_goals()].concat()
+    let fleets = [cell_goals(), newcomer_goals(), change_goals(), turn_goals(), loss_goals()];
+    [fleets.concat(), tenants::goals()].concat()
 }
 
 fn cell_goals() -> Vec<FleetGoal> {

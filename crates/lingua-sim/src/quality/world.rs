@@ -277,10 +277,10 @@ impl World {
 
 /// A node whose next job ends then.
 #[derive(Debug, Clone, Copy)]
-struct Due {
-    at_s: f64,
-    node: usize,
-    version: u32,
+pub(super) struct Due {
+    pub(super) at_s: f64,
+    pub(super) node: usize,
+    pub(super) version: u32,
 }
 
 impl Ord for Due {
