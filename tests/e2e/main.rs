@@ -11,6 +11,7 @@ mod config;
 mod durable;
 mod events;
 mod failover;
+mod fair_share;
 mod faults;
 mod first_hour;
 mod foreign_nodes;

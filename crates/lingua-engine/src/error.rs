@@ -4,6 +4,7 @@ use lingua_core::Epoch;
 use lingua_core::job::Refusal;
 
 use crate::byte_budget::OverBudget;
+use crate::usage_limit::OverLimit;
 
 /// Why a job was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +16,9 @@ pub enum SubmitError {
     /// Its jobs hold as many bytes as they may.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
+    /// Its tenant or token has reached a limit.
+    #[error(transparent)]
+    OverLimit(#[from] OverLimit),
     /// The instance is stopping.
     #[error("this instance is stopping; send the job to another one")]
     Stopping,
@@ -35,6 +39,7 @@ impl SubmitError {
         match self {
             Self::Overloaded { .. } => "RATE_LIMITED",
             Self::OverBudget(error) => error.code(),
+            Self::OverLimit(error) => error.code(),
             Self::Stopping => "SCHEDULER_DEPENDENCY_DOWN",
             Self::KeyReused => "IDEMPOTENCY_KEY_REUSED",
             Self::Store(error) => error.code(),

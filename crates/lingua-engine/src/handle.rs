@@ -16,6 +16,7 @@ use lingua_store::Store;
 use tokio::sync::broadcast;
 
 use crate::events::EngineEvent;
+use crate::usage_limit::UsageLimiter;
 use crate::{Engine, EngineOptions, Timer};
 
 pub use crate::choice::{JobExplanation, NodeExplanation};
@@ -34,6 +35,11 @@ impl<S: Store, T: Timer> Engine<S, T> {
     /// The settings of this instance.
     pub fn options(&self) -> &EngineOptions {
         &self.options
+    }
+
+    /// What tenants and tokens use, and may use.
+    pub fn usage_limiter(&self) -> &UsageLimiter {
+        &self.usage
     }
 
     /// The time, in milliseconds since the epoch.

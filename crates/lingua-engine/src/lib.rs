@@ -30,7 +30,7 @@
 //! | `reconcile` | jobs without a runner, ends that the store has forgotten |
 //! | `leader`, [`table`] | leadership, and the pool table that the leader publishes |
 //! | `change_feed` | follows the store's changes |
-//! | [`tenants`] | the rules of each tenant |
+//! | [`tenants`], [`usage_limit`] | the rules of each tenant, and what each may use |
 //! | **sessions** | |
 //! | [`session`] | speakers: turns, segments, results in order |
 //! | [`speech`] | audio of a speaker who still speaks |
@@ -80,6 +80,7 @@ pub mod state;
 pub mod table;
 pub mod tenants;
 mod upkeep;
+pub mod usage_limit;
 mod versioned;
 
 pub use clock::{Timer, TokioTimer};

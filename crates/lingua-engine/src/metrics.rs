@@ -18,7 +18,7 @@ use crate::table::{Pool, PoolTable};
 /// One label with a value from a fixed list.
 pub type Label = [(&'static str, &'static str); 1];
 
-/// Labels that are made at run time; their number is bounded by the pool table.
+/// Labels that are made at run time; the pool table or the configured tenants bound their number.
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
 /// Counters by one label.
@@ -200,6 +200,12 @@ metrics! {
     bytes_refused.family: Counts = "bytes_refused",
         "What was refused because its kind holds all bytes that it may",
         counts("kind", &BUDGET_KINDS);
+    tenant_open_jobs: Family<Labels, Gauge> = "tenant_open_jobs",
+        "Jobs that run or wait, by tenant; those that the configuration does not name are `other`",
+        Family::default();
+    usage_refused: Family<Labels, Counter> = "usage_refused",
+        "What was refused because its tenant or token has reached a limit, by tenant and limit",
+        Family::default();
     speech_dropped: Counter = "speech_dropped",
         "Results whose speech was dropped before a client got it", Counter::default();
     queue_oldest_seconds: Gauge<f64, AtomicU64> = "queue_oldest_seconds",
@@ -274,6 +280,10 @@ impl EngineMetrics {
         self.show_pools(&table);
         self.show_fleet(&table);
         drop(self.pool_empty.get_or_create(&vec![("pair", "zh:en".to_owned())]));
+        let tenant = ("tenant", "default".to_owned());
+        drop(self.tenant_open_jobs.get_or_create(&vec![tenant.clone()]));
+        let limit = ("limit", "open_jobs".to_owned());
+        drop(self.usage_refused.get_or_create(&vec![tenant, limit]));
     }
 
     /// Shows the nodes and slots of the fleet.

@@ -15,6 +15,7 @@ use serde_with::skip_serializing_none;
 
 use crate::byte_budget::HeldBytes;
 use crate::speech::Speech;
+use crate::usage_limit::{HeldUsage, LimitedToken};
 use crate::versioned;
 
 /// Bytes that an open job counts beside its spec: its task, its progress, its record.
@@ -31,9 +32,13 @@ pub struct JobRequest {
     pub speech: Option<Arc<Speech>>,
     /// The client's idempotency key, if it sent one.
     pub key: Option<Box<IdempotencyKey>>,
+    /// The token of the client, if that has limits of its own.
+    pub token: Option<Arc<LimitedToken>>,
     /// The bytes that the job, and its inline audio, take of the instance's budgets.
     pub(crate) held: Option<Arc<HeldBytes>>,
     pub(crate) held_audio: Option<Arc<HeldBytes>>,
+    /// What it counts towards the limits of its tenant and token.
+    pub(crate) usage: Option<Arc<HeldUsage>>,
 }
 
 /// The same key and body mean the same job.
@@ -48,8 +53,16 @@ pub struct IdempotencyKey {
 impl JobRequest {
     /// A job whose payload is in its spec.
     pub fn new(id: JobId, spec: JobSpec) -> Self {
-        let (speech, key, held, held_audio) = (None, None, None, None);
-        Self { id, spec: Arc::new(spec), speech, key, held, held_audio }
+        Self {
+            id,
+            spec: Arc::new(spec),
+            speech: None,
+            key: None,
+            token: None,
+            held: None,
+            held_audio: None,
+            usage: None,
+        }
     }
 
     /// Bytes that the job holds in memory here, roughly.

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::byte_budget::HeldBytes;
+use crate::usage_limit::HeldUsage;
 
 /// Most bytes of one segment.
 pub const SPEECH_BYTES_MAX: usize = 2 << 20;
@@ -34,6 +35,8 @@ struct SpeechBuffer {
     is_complete: bool,
     /// The bytes that it takes of the instance's budget.
     held: Option<HeldBytes>,
+    /// The same for the limits of its tenant and token.
+    usage: Option<HeldUsage>,
 }
 
 impl Speech {
@@ -56,10 +59,15 @@ impl Speech {
     }
 
     /// Counts bytes of a budget as held by this speech.
-    pub(crate) fn hold(&self, bytes: HeldBytes) {
-        match &mut self.buffer.lock().held {
+    pub(crate) fn hold(&self, bytes: HeldBytes, usage: HeldUsage) {
+        let mut buffer = self.buffer.lock();
+        match &mut buffer.held {
             Some(held) => held.absorb(bytes),
             none => *none = Some(bytes),
+        }
+        match &mut buffer.usage {
+            Some(held) => held.absorb(usage),
+            none => *none = Some(usage),
         }
     }
 

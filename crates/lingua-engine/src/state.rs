@@ -28,6 +28,7 @@ use crate::recent_results::RecentResults;
 use crate::reconcile::Reconciler;
 use crate::routes::Routes;
 use crate::table::PoolTable;
+use crate::usage_limit::UsageLimiter;
 use crate::{EngineOptions, Handle, NodeError, Timer};
 
 /// Most lines about failed jobs in a second, for each reason.
@@ -74,6 +75,7 @@ pub struct Engine<S, T> {
     pub(crate) nodes: Nodes,
     pub(crate) live: LiveJobs,
     pub(crate) queue: Arc<Queue>,
+    pub(crate) usage: UsageLimiter,
     pub(crate) budgets: ByteBudgets,
     /// Results with speech that were not delivered yet.
     pub(crate) recent_results: RecentResults,
@@ -142,6 +144,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             was_away: AtomicBool::new(false),
             led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic, options.tenants.clone()),
+            usage: UsageLimiter::new(options.tenants.clone(), &options.bounds, &metrics),
             budgets: ByteBudgets::new(&options.bounds, &metrics),
             recent_results: RecentResults::new(
                 options.bounds.speech_bytes_max,

@@ -13,7 +13,8 @@ use parking_lot::RwLock;
 pub struct TenantTable(Arc<RwLock<HashMap<Tenant, TenantRules>>>);
 
 impl TenantTable {
-    /// A table with these rules; the defaults hold for every other tenant.
+    /// A table with these rules, of every tenant that the configuration names; the defaults hold
+    /// for every other one.
     pub fn new(rules: impl IntoIterator<Item = (Tenant, TenantRules)>) -> Self {
         Self(Arc::new(RwLock::new(rules.into_iter().collect())))
     }
@@ -21,6 +22,16 @@ impl TenantTable {
     /// The rules of a tenant.
     pub fn rules(&self, tenant: Tenant) -> TenantRules {
         self.0.read().get(&tenant).copied().unwrap_or_default()
+    }
+
+    /// Whether the tenant is in the configuration.
+    pub fn knows(&self, tenant: Tenant) -> bool {
+        self.0.read().contains_key(&tenant)
+    }
+
+    /// Whether the configuration names more than one tenant.
+    pub fn has_several(&self) -> bool {
+        self.0.read().len() > 1
     }
 
     /// Replaces all rules.

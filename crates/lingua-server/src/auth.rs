@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, header};
 use lingua_core::{Tenant, UsageLimits, named_enum};
+use lingua_engine::usage_limit::LimitedToken;
 use sha2::{Digest, Sha256};
 
 pub use shared::SharedTokens;
@@ -175,6 +176,18 @@ impl Sender {
             Role::Viewer | Role::Admin => self.holder.tenant,
             Role::Node | Role::Client => Some(self.tenant),
         }
+    }
+
+    /// The token, if it has limits of its own.
+    pub(crate) fn limited_token(&self) -> Option<LimitedToken> {
+        let limits = self.holder.limits;
+        let token = self.token.filter(|_| limits != UsageLimits::default())?;
+        // A name may have several tokens, which share its limits.
+        let hash = match &*self.holder.name {
+            "" => token,
+            name => TokenHash::of(name),
+        };
+        Some(LimitedToken { hash: hash.bytes(), limits })
     }
 
     fn of(token: Option<TokenHash>, holder: &Arc<KnownToken>) -> Self {

@@ -24,8 +24,10 @@ pub(crate) fn job_request(
     body: &[u8],
     wait_ms: u64,
     trace: &str,
+    public: bool,
 ) -> Result<JobRequest, RequestError> {
     let mut dispatch = parse::<Dispatch<'_>>(body)?;
+    dispatch.options.get_or_insert_default().public.get_or_insert(public);
     dispatch.trace_id.get_or_insert(Cow::Borrowed(trace));
     let mut spec = dispatch.into_spec(id)?;
     spec.wait_ms.get_or_insert(wait_ms);

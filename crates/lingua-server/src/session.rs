@@ -15,6 +15,7 @@ mod messages;
 mod voice;
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -120,7 +121,9 @@ async fn start<S: Store, T: Timer>(
     let session_id = format!("sess-{}", String::from_utf8_lossy(&number));
     let (id, secret) = (session_id.as_str().into(), TokenHash::of(&resume_token).bytes());
     let (token, tenant) = (sender.token.map(TokenHash::bytes), sender.tenant);
-    let session = sessions.start(NewSession { id, secret, token, tenant, plan }).await?;
+    let limited = sender.limited_token().map(Arc::new);
+    let new = NewSession { id, secret, token, tenant, limited, plan };
+    let session = sessions.start(new).await?;
     let (resume_ms, warning) = (sessions.options().resume_ms, session.warning().await);
     let started = SessionStarted { session_id, resume_token, resume_ms, ..Default::default() };
     Ok((session, SessionStarted { warning, ..started }))

@@ -16,6 +16,7 @@ use crate::live_jobs::{JobMessage, LiveJob, Milestone};
 use crate::request::{JobEnd, JobRequest, JobStatus, OPEN_JOB_BYTES, Progress};
 use crate::runner::{self, TakenOver};
 use crate::state::timed;
+use crate::usage_limit::Usage;
 use crate::{Engine, SubmitError, Timer};
 
 #[cfg(test)]
@@ -130,7 +131,11 @@ impl<S: Store, T: Timer> Engine<S, T> {
     /// Takes what a job needs of the budgets. Speech of a session is counted as it is spoken.
     fn hold_bytes(&self, request: &mut JobRequest, spec_bytes: usize) -> Result<(), SubmitError> {
         let audio_bytes = if request.speech.is_some() { 0 } else { request.audio_bytes() };
-        let held = self.budgets.open_jobs.take(OPEN_JOB_BYTES + spec_bytes)?;
+        let job_bytes = OPEN_JOB_BYTES + spec_bytes;
+        let amounts = [(Usage::OpenJobs, 1), (Usage::OpenBytes, job_bytes + audio_bytes)];
+        let usage = self.usage.take(request.spec.tenant, request.token.as_deref(), &amounts)?;
+        request.usage = Some(Arc::new(usage));
+        let held = self.budgets.open_jobs.take(job_bytes)?;
         request.held = Some(Arc::new(held));
         request.held_audio = Some(Arc::new(self.budgets.audio.take(audio_bytes)?));
         Ok(())

@@ -22,6 +22,7 @@ use super::record::{SegmentRecord, StoredSession};
 use super::registry::{NewSession, SessionRegistry};
 use super::state::{KEPT_DELIVERIES, OpenSpeech, QueuedOutcome, SegmentJob, SessionState};
 use crate::speech::Speech;
+use crate::usage_limit::{HeldUsage, OverLimit, Usage};
 use crate::{Handle, Timer};
 
 /// How long after a takeover to wait for jobs that the store does not know: the instance that had
@@ -41,6 +42,8 @@ pub(super) struct LiveSession<S, T> {
     /// Until then, a job that the store does not know may still appear.
     pub(super) jobs_appear_until_ms: u64,
     pub(super) state: Mutex<SessionState>,
+    /// What it counts towards the limits of its tenant and token while it is registered.
+    pub(super) usage: Mutex<Option<HeldUsage>>,
     /// Notified when there may be something for the client.
     pub(super) client_wakeup: Notify,
     /// Notified when the timer task has to look earlier than it planned.
@@ -58,6 +61,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
             version: tokio::sync::Mutex::new(0),
             jobs_appear_until_ms: 0,
             state: Mutex::new(state),
+            usage: Mutex::default(),
             client_wakeup: Notify::new(),
             timer_wakeup: Notify::new(),
         }
@@ -124,6 +128,11 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         &self.registry.engine
     }
 
+    pub(super) fn take_usage(&self, kind: Usage, amount: usize) -> Result<HeldUsage, OverLimit> {
+        let NewSession { tenant, limited, .. } = &self.info;
+        self.engine().usage.take(*tenant, limited.as_deref(), &[(kind, amount)])
+    }
+
     pub(super) fn now_ms(&self) -> u64 {
         self.engine().now_ms()
     }
@@ -142,6 +151,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         let rate = self.registry.options.rate_max;
         let taken = state.rate_limit.take(measure.us, now_ms);
         taken.map_err(|wait_ms| SessionRefusal::TooFast { rate, wait_ms })?;
+        let usage = self.take_usage(Usage::OpenBytes, frame.len())?;
         let held = self.engine().budgets.audio.take(frame.len())?;
         let outcome = state.segmenter.audio(measure, now_ms);
         if outcome.ended_before.is_some() {
@@ -155,7 +165,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         } else if let Some(open) = &state.open_speech
             && open.speech.push(self.node_encoding(frame))
         {
-            open.speech.hold(held);
+            open.speech.hold(held, usage);
             self.engine().sound_came(open.job);
         }
         if outcome.ends.is_some() {

@@ -3,6 +3,7 @@
 use lingua_core::session::{FrameError, SegmentRules, SessionPlan};
 
 use crate::byte_budget::OverBudget;
+use crate::usage_limit::OverLimit;
 
 /// How sessions are set up; the same for all sessions of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +80,9 @@ pub enum SessionRefusal {
         /// The most that it may have.
         limit: usize,
     },
+    /// The tenant or the token has reached a limit.
+    #[error(transparent)]
+    OverLimit(#[from] OverLimit),
     /// Audio arrives too fast.
     #[error(
         "audio arrives faster than {rate} times real time; check the sample rate, or wait \
@@ -111,6 +115,7 @@ impl SessionRefusal {
             Self::NotFound => "SESSION_NOT_FOUND",
             Self::TooManySessions { .. } | Self::TooFast { .. } => "RATE_LIMITED",
             Self::NoRoom(error) => error.code(),
+            Self::OverLimit(error) => error.code(),
             Self::BadFrame(error) => error.code(),
             Self::Superseded => "STALE_EPOCH",
             Self::Store(error) => error.code(),

@@ -92,7 +92,9 @@ impl StoredSession {
     pub(super) fn session(&self, id: &str) -> Option<NewSession> {
         let plan = self.plan.to_plan()?;
         let tenant = self.tenant.parse().ok()?;
-        Some(NewSession { id: id.into(), secret: self.secret, token: self.token, tenant, plan })
+        let (secret, token) = (self.secret, self.token);
+        // The limits of its token are known where the session started.
+        Some(NewSession { id: id.into(), secret, token, tenant, limited: None, plan })
     }
 }
 

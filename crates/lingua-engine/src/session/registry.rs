@@ -18,6 +18,7 @@ use super::connection::{ClientConnection, CloseReason};
 use super::live::LiveSession;
 use super::options::{SessionOptions, SessionRefusal};
 use super::record::StoredSession;
+use crate::usage_limit::{LimitedToken, Usage};
 use crate::{Handle, Timer};
 
 /// How often to try to resume a session while others resume it at the same moment.
@@ -37,6 +38,8 @@ pub struct NewSession {
     pub token: Option<SecretHash>,
     /// To whom the session belongs.
     pub tenant: Tenant,
+    /// The client's token, if that has limits of its own.
+    pub limited: Option<Arc<LimitedToken>>,
     /// What the client asked for.
     pub plan: SessionPlan,
 }
@@ -246,6 +249,7 @@ impl<S: Store, T: Timer> SessionRegistry<S, T> {
         }
         let mut index = self.index.lock();
         self.check_limits(&index, session.info.token.as_ref())?;
+        *session.usage.lock() = Some(session.take_usage(Usage::Sessions, 1)?);
         if let Some(token) = session.info.token {
             *index.count_by_token.entry(token).or_insert(0) += 1;
         }
@@ -261,6 +265,7 @@ impl<S: Store, T: Timer> SessionRegistry<S, T> {
             return;
         }
         index.by_id.remove(&session.info.id);
+        *session.usage.lock() = None;
         if let Some(token) = &session.info.token
             && let Some(count) = index.count_by_token.get_mut(token)
         {

@@ -72,6 +72,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         let spec = JobSpec {
             session: Arc::clone(&self.info.id),
             tenant: self.info.tenant,
+            public: self.engine().options.tenants.rules(self.info.tenant).public,
             trace: String::from_utf8_lossy(&hex(job.number())).into(),
             two_way,
             needs: Needs { asr, tts, extra: ServiceSet::EMPTY },
@@ -82,7 +83,8 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
             deadline_ms: Some(options.deadline_ms + speech_ms),
             ..JobSpec::new(pair, payload)
         };
-        JobRequest { speech, ..JobRequest::new(job, spec) }
+        let token = self.info.limited.clone();
+        JobRequest { speech, token, ..JobRequest::new(job, spec) }
     }
 
     /// Follows a job to its end.

@@ -42,7 +42,7 @@ pub(crate) async fn start(sessions: &TestSessions, id: &str) -> Client {
         preferred: None,
     };
     let (id, token, tenant) = (id.into(), Some([1; 32]), Tenant::default());
-    let new = NewSession { id, secret: [7; 32], token, tenant, plan };
+    let new = NewSession { id, secret: [7; 32], token, tenant, limited: None, plan };
     sessions.start(new).await.expect("a session")
 }
 

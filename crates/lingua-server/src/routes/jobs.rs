@@ -115,8 +115,15 @@ impl<S: Store, T: Timer> FromRequest<App<S, T>> for IncomingJob {
         let BodyBytes(body) = BodyBytes::from_request(request, app).await?;
         let id = JobId::new(new_number(app.engine.now_ms()));
         let (wait_ms, trace) = (app.options.default_wait_ms, name.trace(&headers));
-        let mut job = convert::job_request(id, &body, wait_ms, trace)?;
-        Arc::make_mut(&mut job.spec).tenant = sender.tenant;
+        let public = app.engine.options().tenants.rules(sender.tenant).public;
+        let mut job = convert::job_request(id, &body, wait_ms, trace, public)?;
+        let spec = Arc::make_mut(&mut job.spec);
+        spec.tenant = sender.tenant;
+        // A client that asks for more than it may have gets what it may have.
+        let limits = app.engine.usage_limiter().limits_of(sender.tenant);
+        let priority_max = limits.lowered_by(sender.holder.limits).priority_max;
+        spec.priority = spec.priority.min(priority_max.unwrap_or(i32::MAX));
+        job.token = sender.limited_token().map(Arc::new);
         if let Some(key) = headers.get(KEY_HEADER) {
             job.key = Some(Box::new(idempotency_key(&sender, key, &body)?));
         }

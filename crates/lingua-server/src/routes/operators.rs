@@ -9,10 +9,11 @@ use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use lingua_core::{InstanceId, LangPair, Needs, NodeId, NodeState, Term};
-use lingua_engine::Timer;
 use lingua_engine::events::EngineEvent;
 use lingua_engine::handle::Known;
 use lingua_engine::table::Pool;
+use lingua_engine::usage_limit::Usage;
+use lingua_engine::{SubmitError, Timer};
 use lingua_store::Store;
 use lingua_store::contract::NodeRecord;
 use lingua_wire::client::Dispatch;
@@ -202,7 +203,10 @@ pub(crate) async fn explain<S: Store, T: Timer>(
     Extension(sender): Extension<Sender>,
     body: BodyBytes,
 ) -> HttpReply {
-    let mut spec = parse::<Dispatch<'_>>(&body.0)?.into_explain_spec()?;
+    let mut dispatch = parse::<Dispatch<'_>>(&body.0)?;
+    let public = app.engine.options().tenants.rules(sender.tenant).public;
+    dispatch.options.get_or_insert_default().public.get_or_insert(public);
+    let mut spec = dispatch.into_explain_spec()?;
     spec.tenant = sender.tenant;
     spec.wait_ms.get_or_insert(app.options.default_wait_ms);
     let explained = app.engine.explain(&spec).await?;
@@ -224,11 +228,14 @@ pub(crate) async fn explain<S: Store, T: Timer>(
 pub(crate) async fn events<S: Store, T: Timer>(
     app: Shared<S, T>,
     Extension(sender): Extension<Sender>,
-) -> Response {
+) -> HttpReply {
+    let (limited, one) = (sender.limited_token(), [(Usage::EventStreams, 1)]);
+    let usage = app.engine.usage_limiter().take(sender.tenant, limited.as_ref(), &one);
+    let usage = usage.map_err(SubmitError::from)?;
     let counted = ConnectionCount::new(&app.metrics.event_streams);
     let events = BroadcastStream::new(app.engine.events()).map(move |event| {
         // The stream is counted until it is dropped.
-        let _ = &counted;
+        let _ = (&counted, &usage);
         Ok::<_, Infallible>(match event {
             Ok(event) => sse(&event),
             Err(_) => SseEvent::default().event("gap").data("{}"),
@@ -237,7 +244,7 @@ pub(crate) async fn events<S: Store, T: Timer>(
     let access = app.options.tokens.watch(&sender);
     let ended = async move { drop(app.refused(access.ended().await)) };
     let events = events.take_until(ended);
-    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
 fn sse(event: &EngineEvent) -> SseEvent {

@@ -177,6 +177,7 @@ impl SpeakerClient {
             secret: self.secret,
             token: Some(self.token),
             tenant: Tenant::default(),
+            limited: None,
             plan: self.plan.clone(),
         };
         let at = self.any_instance();

@@ -245,6 +245,8 @@ impl AuthConfig {
     pub(crate) fn identities(&self, files: &AuthFiles) -> Result<Identities, BadConfig> {
         let file = TokensFile::parse(files.0.as_ref().map_err(|error| BadConfig(error.clone()))?)?;
         let tokens = known_tokens(self.tokens.iter().chain(&file.tokens))?;
+        let named: Vec<Tenant> =
+            tokens.values().map(|token| token.tenant.unwrap_or_default()).collect();
         let tokens = match self.tokens_file {
             // Removing the last token locks everybody out, and does not let everybody in.
             Some(_) => Tokens::new(tokens).required(),
@@ -256,6 +258,10 @@ impl AuthConfig {
             if tenants.insert(name, rules).is_some() {
                 return Err(BadConfig(format!("tenant {name} is there twice")));
             }
+        }
+        // What only tokens name has the defaults.
+        for tenant in named {
+            tenants.entry(tenant).or_default();
         }
         Ok(Identities { tokens, tenants: tenants.into_iter().collect() })
     }

@@ -1,0 +1,289 @@
+//! Tenants share the slots of a fleet, and each keeps within its limits.
+//!
+//! Start at [`a_flood_costs_the_tenant_that_makes_it`]. The node does its jobs one at a time, so
+//! the order of the assignments is the order of the scheduler's choices, whatever the speed of the
+//! machine.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::http::Reply;
+use crate::json_socket::JsonSocket;
+use crate::raw_node::{RawNode, register};
+use crate::scheduler::{Scheduler, job, job_with, new_token, within};
+
+/// A scheduler with an administrator and a client for each of two tenants.
+#[derive(Clone)]
+struct Shared {
+    scheduler: Arc<Scheduler>,
+    admin: String,
+    alice: String,
+    bob: String,
+}
+
+impl Shared {
+    /// `alice` and `bob` are further lines of the tokens, `tenants` of the rest.
+    async fn start(alice: &str, bob: &str, tenants: &str) -> Self {
+        let (admin, mut file) = new_token(&["--role", "admin", "--name", "operator"]).await;
+        let mut tokens = vec![];
+        for (tenant, more) in [("alice", alice), ("bob", bob)] {
+            let args = ["--role", "client", "--name", tenant, "--tenant", tenant];
+            let (token, config) = new_token(&args).await;
+            file += &format!("{config}{more}\n");
+            tokens.push(token);
+        }
+        let scheduler = Arc::new(Scheduler::from_toml(&format!("{file}{tenants}")).await);
+        let [alice, bob] = tokens.try_into().expect("two tokens");
+        Self { scheduler, admin, alice, bob }
+    }
+
+    async fn node(&self, slots: usize) -> RawNode {
+        let register = register("n1", slots);
+        RawNode::join_at(&self.scheduler.address, Some(&self.admin), register).await
+    }
+
+    async fn send(&self, token: &str, method: &str, path: &str, body: Value) -> Reply {
+        let bearer = format!("Bearer {token}");
+        let headers = [("Authorization", bearer.as_str())];
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.scheduler.send(method, path, &headers, &body).await
+    }
+
+    async fn post(&self, token: &str, body: Value) -> Reply {
+        self.send(token, "POST", "/v1/dispatch/f2f", body).await
+    }
+
+    /// Sends a job in the background that waits for a slot as long as it takes.
+    fn spawn_job(&self, token: &str, name: &str) -> tokio::task::JoinHandle<Reply> {
+        let (shared, token) = (self.clone(), token.to_owned());
+        let mut job = job_with(json!({"wait_ms": 60_000}));
+        job["session_id"] = name.into();
+        tokio::spawn(async move { shared.post(&token, job).await })
+    }
+
+    async fn metric(&self, name: &str) -> Option<f64> {
+        let text = self.send(&self.admin, "GET", "/metrics", Value::Null).await.text;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok())
+    }
+
+    async fn until_waiting(&self, jobs: usize) {
+        within(async {
+            while self.metric("lingua_queue_jobs").await != Some(jobs as f64) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    }
+}
+
+/// A node that ends its oldest job whenever it is told to.
+struct Steps {
+    node: RawNode,
+    running: VecDeque<Value>,
+}
+
+impl Steps {
+    /// Takes as many jobs as the node has slots.
+    async fn fill(mut node: RawNode, slots: usize) -> Self {
+        let mut running = VecDeque::new();
+        for _ in 0..slots {
+            let assign = node.expect("job_assign").await;
+            node.ack(&assign).await;
+            running.push_back(assign);
+        }
+        Self { node, running }
+    }
+
+    /// Ends the oldest job; gives the session of the one that gets its slot.
+    async fn next(&mut self) -> String {
+        let oldest = self.running.pop_front().expect("a job");
+        self.node.done(&oldest, "hello").await;
+        let assign = self.node.expect("job_assign").await;
+        self.node.ack(&assign).await;
+        let session = assign["session_id"].as_str().expect("a session").to_owned();
+        self.running.push_back(assign);
+        session
+    }
+}
+
+#[tokio::test]
+async fn a_flood_costs_the_tenant_that_makes_it() {
+    let shared = Shared::start("", "", "").await;
+    let node = shared.node(2).await;
+    let _flood: Vec<_> = (0..40).map(|_| shared.spawn_job(&shared.alice, "alice")).collect();
+    let mut steps = Steps::fill(node, 2).await;
+    shared.until_waiting(38).await;
+    let _light: Vec<_> = (0..3).map(|_| shared.spawn_job(&shared.bob, "bob")).collect();
+    shared.until_waiting(41).await;
+    let mut order = vec![];
+    for _ in 0..8 {
+        order.push(steps.next().await);
+    }
+    assert_eq!(order[0], "bob", "the next slot is for the tenant without one: {order:?}");
+    let bobs = order.iter().filter(|session| *session == "bob").count();
+    assert_eq!(bobs, 3, "all of them come before the backlog: {order:?}");
+}
+
+#[tokio::test]
+async fn slots_are_shared_by_weight() {
+    let tenants = "[[auth.tenants]]\nname = \"alice\"\nweight = 2\n";
+    let shared = Shared::start("", "", tenants).await;
+    // Five slots cannot be divided 2 : 1.
+    let node = shared.node(5).await;
+    let mut jobs = vec![];
+    for _ in 0..70 {
+        jobs.push(shared.spawn_job(&shared.alice, "alice"));
+        jobs.push(shared.spawn_job(&shared.bob, "bob"));
+    }
+    let mut steps = Steps::fill(node, 5).await;
+    shared.until_waiting(135).await;
+    let mut alice = 0;
+    for _ in 0..90 {
+        alice += i32::from(steps.next().await == "alice");
+    }
+    assert!((57..=63).contains(&alice), "{alice} of 90 jobs, 60 are due");
+}
+
+/// Compares a tenant with itself in one run. Without fair share its jobs would wait behind 200
+/// others.
+#[tokio::test]
+async fn a_light_tenant_hardly_notices_a_flood() {
+    let shared = Shared::start("", "", "").await;
+    let _node = shared.node(8).await.serve(8, Duration::from_millis(100));
+    let alone = times_of_jobs(&shared, 40).await;
+    let flood: Vec<_> = (0..200)
+        .map(|_| {
+            let shared = shared.clone();
+            tokio::spawn(async move {
+                loop {
+                    let job = job_with(json!({"wait_ms": 60_000, "deadline_ms": 60_000}));
+                    shared.send(&shared.alice, "POST", "/v1/translate", job).await;
+                }
+            })
+        })
+        .collect();
+    within(async {
+        while shared.metric("lingua_queue_jobs").await < Some(150.0) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let beside = times_of_jobs(&shared, 40).await;
+    flood.iter().for_each(tokio::task::JoinHandle::abort);
+    let limit = 2 * alone[alone.len() / 2];
+    let within_twice = beside.iter().filter(|took| **took <= limit).count();
+    assert!(within_twice >= 36, "alone: {alone:?}\nbeside the flood: {beside:?}");
+}
+
+/// How long jobs of bob take that come at a fifth of what the node can do, shortest first.
+async fn times_of_jobs(shared: &Shared, jobs: usize) -> Vec<Duration> {
+    let mut sent = vec![];
+    for _ in 0..jobs {
+        let shared = shared.clone();
+        sent.push(tokio::spawn(async move {
+            let began = Instant::now();
+            let reply = shared.send(&shared.bob, "POST", "/v1/translate", job()).await;
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            began.elapsed()
+        }));
+        tokio::time::sleep(Duration::from_millis(62)).await;
+    }
+    let mut times = vec![];
+    for job in sent {
+        times.push(job.await.expect("a job"));
+    }
+    times.sort_unstable();
+    times
+}
+
+#[tokio::test]
+async fn a_tenant_at_its_limit_is_refused_and_others_are_not() {
+    let tenants = "[[auth.tenants]]\nname = \"alice\"\nlimits = { open_jobs = 2 }\n";
+    let shared = Shared::start("", "", tenants).await;
+    let mut node = shared.node(9).await;
+    for _ in 0..2 {
+        assert_eq!(shared.post(&shared.alice, job()).await.status, 200);
+    }
+    let refused = shared.post(&shared.alice, job()).await;
+    assert_eq!(refused.error(), (429, "RATE_LIMITED"));
+    let message = refused.body["detail"].as_str().expect("a detail");
+    assert!(message.contains("open_jobs") && message.contains("alice"), "{message}");
+    assert_eq!(shared.post(&shared.bob, job()).await.status, 200);
+    let open = "lingua_tenant_open_jobs{tenant=\"alice\"}";
+    assert_eq!(shared.metric(open).await, Some(2.0));
+    let refused = "lingua_usage_refused_total{tenant=\"alice\",limit=\"open_jobs\"}";
+    assert_eq!(shared.metric(refused).await, Some(1.0));
+    node.work().await;
+    within(async {
+        while shared.post(&shared.alice, job()).await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_token_has_limits_below_those_of_its_tenant() {
+    let limits = "limits = { open_bytes = \"64KiB\", priority_max = 3, sessions = 1, \
+                  event_streams = 1 }";
+    let shared = Shared::start(limits, "", "").await;
+    let mut node = shared.node(9).await;
+    let mut large = job();
+    large["text"] = "x".repeat(16 << 10).into();
+    large.as_object_mut().expect("an object").remove("audio_ref");
+    let mut accepted = 0;
+    let refused = loop {
+        let reply = shared.post(&shared.alice, large.clone()).await;
+        if reply.status != 200 {
+            break reply;
+        }
+        node.expect("job_assign").await;
+        accepted += 1;
+        assert!(accepted <= 4, "64 KiB are {accepted} jobs of 16 KiB");
+    };
+    assert_eq!(refused.error(), (429, "RATE_LIMITED"));
+    assert!(refused.text.contains("open_bytes"), "{}", refused.text);
+    assert_eq!(shared.post(&shared.bob, large).await.status, 200);
+    node.expect("job_assign").await;
+
+    let start = json!({"type": "session_start", "src_lang": "zh", "tgt_lang": "en"});
+    let url = format!("ws://{}/v1/session/ws", shared.scheduler.address);
+    let mut first = JsonSocket::connect(&url, Some(&shared.alice)).await;
+    first.send(start.clone()).await;
+    assert_eq!(first.next().await["type"], "session_started");
+    let mut second = JsonSocket::connect(&url, Some(&shared.alice)).await;
+    second.send(start).await;
+    let refused = second.next().await;
+    assert_eq!(refused["error"], "RATE_LIMITED", "{refused}");
+    assert!(refused.to_string().contains("sessions"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_priority_above_the_limit_is_lowered() {
+    let shared = Shared::start("limits = { priority_max = 3 }", "", "").await;
+    let mut node = shared.node(9).await;
+    for (asked, given) in [(100, 3), (3, 3), (-5, -5)] {
+        let reply = shared.post(&shared.alice, job_with(json!({"priority": asked}))).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        let assign = node.expect("job_assign").await;
+        assert_eq!(assign["options"]["priority"], given, "{assign}");
+    }
+}
+
+#[tokio::test]
+async fn the_jobs_of_a_tenant_are_private_if_its_rule_says_so() {
+    let tenants = "[[auth.tenants]]\nname = \"alice\"\npublic = false\n";
+    let shared = Shared::start("", "", tenants).await;
+    let mut node = shared.node(9).await;
+    let refused = shared.post(&shared.alice, job_with(json!({"wait_ms": 0}))).await;
+    assert_eq!(refused.error(), (503, "NO_CAPABLE_NODE"), "the node is the operator's");
+    let public = job_with(json!({"public": true}));
+    assert_eq!(shared.post(&shared.alice, public).await.status, 200);
+    assert_eq!(shared.post(&shared.bob, job()).await.status, 200);
+    node.expect("job_assign").await;
+}
