@@ -98,7 +98,7 @@ pub enum SemanticRule {
 const LISTS: [Service; 3] = [Service::Asr, Service::Semantic, Service::Tts];
 
 /// A sorted list of languages without repetition.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct LangSet(Box<[Lang]>);
 
 impl LangSet {
@@ -133,7 +133,7 @@ fn sorted<T: Ord>(items: impl IntoIterator<Item = T>) -> Box<[T]> {
 }
 
 /// Which directions a node translates.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Nmt {
     /// Any language to any other: no list was given.
     AnyToAny,
@@ -206,7 +206,7 @@ pub enum MissingCapability {
 }
 
 /// What a node can do, as it registered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Capabilities {
     asr: LangSet,
     semantic: LangSet,

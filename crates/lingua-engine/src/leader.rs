@@ -3,6 +3,7 @@
 //! Start at [`Engine::lead`].
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lingua_core::Term;
 use lingua_core::planted::{self, Bug};
@@ -13,15 +14,42 @@ use crate::last_seen::SeenNodes;
 use crate::table;
 use crate::{Engine, Timer};
 
+/// A large table is made again after so many times the time that it took: a tenth of a processor
+/// at most.
+const TABLE_PAUSE: u64 = 10;
+
 impl<S: Store, T: Timer> Engine<S, T> {
     /// Renews the leadership, or takes it if there is no leader; the leader publishes the table if
     /// it has changed.
     pub(crate) async fn lead(&self) -> lingua_store::Result<()> {
         let Some(term) = self.elect().await? else { return Ok(()) };
+        let wait_ms = self.table_due_ms.load(Ordering::Relaxed).saturating_sub(self.now_ms());
+        if wait_ms > 0 {
+            self.timer.sleep(wait_ms.min(self.options.times.leader_renew_ms)).await;
+            if self.now_ms() < self.table_due_ms.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
         let cells = self.cells().await?;
         let (rules, pools) = (self.options.rules, self.options.pools);
         let (before, now_ms) = (self.table.lock().clone(), self.now_ms());
-        let mut table = table::make(&cells, rules, pools, before.as_deref(), now_ms);
+        let is_large = table::is_large(&cells);
+        let last = before.clone();
+        let make = move || (table::make(&cells, rules, pools, last.as_deref(), now_ms), cells);
+        let (mut table, cells) = match is_large {
+            false => make(),
+            // The thread that serves connections must not stand still meanwhile.
+            true => match tokio::task::spawn_blocking(make).await {
+                Ok(made) => made,
+                Err(error) => {
+                    tracing::error!(%error, "cannot make the pool table");
+                    return Ok(());
+                }
+            },
+        };
+        let took_ms = self.now_ms().saturating_sub(now_ms);
+        let pause_ms = took_ms.saturating_mul(TABLE_PAUSE);
+        self.table_due_ms.store(self.now_ms().saturating_add(pause_ms), Ordering::Relaxed);
         self.last_seen.keep_nodes(&Arc::new(SeenNodes::of(cells, now_ms)));
         self.metrics.show_fleet(&table);
         table.generated_by = self.options.instance.to_string();

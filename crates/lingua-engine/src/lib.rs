@@ -66,6 +66,7 @@ pub mod metrics;
 pub mod node;
 mod one_way_nodes;
 pub mod options;
+mod pool_count;
 mod queue;
 mod recent_results;
 mod reconcile;

@@ -108,6 +108,8 @@ pub struct Engine<S, T> {
     /// How many rounds of clean-up there were.
     pub(crate) rounds: AtomicUsize,
     /// The term that this instance last led in, and the store in which it began.
+    /// When the pool table may be made again.
+    pub(crate) table_due_ms: AtomicU64,
     pub(crate) led: Mutex<Option<(Term, StoreIdentity)>>,
     /// Set when the jobs of an earlier incarnation are resumed.
     pub(crate) recovered: SetOnce<()>,
@@ -142,6 +144,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             rival_until_ms: AtomicU64::new(0),
             name_lost: SetOnce::new(),
             was_away: AtomicBool::new(false),
+            table_due_ms: AtomicU64::new(0),
             led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic, options.tenants.clone()),
             usage: UsageLimiter::new(options.tenants.clone(), &options.bounds, &metrics),

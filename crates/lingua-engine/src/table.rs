@@ -3,18 +3,17 @@
 //! Start at `make`. The table is for people and metrics; no job waits for it. The leader makes it
 //! from the cells and publishes it; every instance shows the one that was published last.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use lingua_core::node::Resource;
-use lingua_core::{
-    Capabilities, Lang, LangPair, Needs, Nmt, NodeState, Profile, Rules, SemanticRule, Source,
-};
+use lingua_core::{Capabilities, LangPair, Nmt, NodeState, Rules};
 use lingua_store::contract::CellRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{JUDGE_FROM_JOBS, median_ms};
 use crate::options::PoolOptions;
+use crate::pool_count::{Kind, PoolCount};
 use crate::versioned::{self, RecordError};
 
 /// A usual cost that differs by less than this part is not worth another table.
@@ -52,6 +51,13 @@ const EMPTY_POOL_MS: u64 = 3_600_000;
 
 /// Most pools without nodes that are remembered.
 const EMPTY_POOLS_MAX: usize = 200;
+
+/// Most mixed pools in the table; the largest stay.
+const MIXED_POOLS_MAX: usize = 1_000;
+
+/// Languages and pairs of all nodes, counted together, beyond which a table is made in a thread of
+/// its own.
+const SMALL_FLEET: usize = 8_192;
 
 /// The pools of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -129,11 +135,11 @@ impl PoolTable {
 
 impl Pool {
     /// The same nodes, which speak the target language or not.
-    fn speaking(&self, speaks: bool) -> Self {
+    pub(crate) fn speaking(&self, speaks: bool) -> Self {
         Self { speech: if speaks { self.nodes } else { 0 }, ..self.clone() }
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.nodes += other.nodes;
         self.speech += other.speech;
         self.ready += other.ready;
@@ -158,6 +164,22 @@ fn emptied(last: &PoolTable, now_ms: u64, is_served: impl Fn(&str) -> bool) -> V
     empty
 }
 
+/// Whether the table of these cells takes so long to make that the other tasks of the thread would
+/// notice.
+pub(crate) fn is_large(cells: &[CellRecord]) -> bool {
+    let nodes = cells.iter().flat_map(|cell| &cell.nodes);
+    let sizes = nodes.map(|node| capability_size(node.profile.capabilities()));
+    sizes.sum::<usize>() > SMALL_FLEET
+}
+
+fn capability_size(caps: &Capabilities) -> usize {
+    let pairs = match caps.nmt() {
+        Nmt::Pairs(pairs) => pairs.len(),
+        Nmt::AnyToAny => 0,
+    };
+    caps.asr().as_slice().len() + caps.tts().as_slice().len() + pairs
+}
+
 /// Makes the table. Nodes with the same capabilities are counted together: there are many nodes and
 /// few kinds.
 pub(crate) fn make(
@@ -167,7 +189,8 @@ pub(crate) fn make(
     last: Option<&PoolTable>,
     now_ms: u64,
 ) -> PoolTable {
-    let mut kinds: Vec<(Arc<Profile>, Pool)> = vec![];
+    let mut kinds: Vec<Kind> = vec![];
+    let mut numbers: HashMap<&Capabilities, usize> = HashMap::new();
     let mut table = PoolTable::default();
     for (time_ms, node) in cells.iter().flat_map(|c| c.nodes.iter().map(|node| (c.now_ms, node))) {
         let is_stale = node.fresh_until_ms < time_ms;
@@ -189,20 +212,18 @@ pub(crate) fn make(
                 }
             }
         }
-        let is_same = |kind: &Arc<Profile>| {
-            Arc::ptr_eq(kind, &node.profile) || kind.capabilities() == node.profile.capabilities()
-        };
-        match kinds.iter_mut().find(|(kind, _)| is_same(kind)) {
-            Some((_, total)) => total.add(&count),
-            None => kinds.push((Arc::clone(&node.profile), count)),
-        }
+        let number = *numbers.entry(node.profile.capabilities()).or_insert_with(|| {
+            kinds.push((Arc::clone(&node.profile), Pool::default()));
+            kinds.len() - 1
+        });
+        kinds[number].1.add(&count);
     }
     let nodes = cells.iter().flat_map(|cell| &cell.nodes);
     let known =
         nodes.filter(|node| node.speed.jobs >= JUDGE_FROM_JOBS && node.state != NodeState::Offline);
     table.typical_ms = median_ms(known.map(|node| node.speed.learned_ms).collect());
     if options.generate {
-        let pools = pools_of(&kinds, rules.semantic);
+        let pools = PoolCount::of(&kinds, rules.semantic);
         if let Some(last) = last {
             table.empty = emptied(last, now_ms, |pair| pools.serves(pair));
         }
@@ -211,68 +232,11 @@ pub(crate) fn make(
     table
 }
 
-/// All pools, before some are left out.
-struct Pools {
-    exact: BTreeMap<LangPair, Pool>,
-    mixed: BTreeMap<Lang, Pool>,
-}
-
-impl Pools {
-    fn serves(&self, pair: &str) -> bool {
-        pair.parse::<LangPair>().is_ok_and(|pair| match pair.src {
-            Source::Auto => self.mixed.contains_key(&pair.tgt),
-            Source::Known(_) => self.exact.contains_key(&pair),
-        })
-    }
-}
-
-fn pools_of(kinds: &[(Arc<Profile>, Pool)], rule: SemanticRule) -> Pools {
-    let mut exact: BTreeMap<LangPair, Pool> = BTreeMap::new();
-    let mut mixed: BTreeMap<Lang, Pool> = BTreeMap::new();
-    let spoken: BTreeSet<Lang> =
-        kinds.iter().flat_map(|(kind, _)| kind.capabilities().tts().as_slice()).copied().collect();
-    for (profile, count) in kinds {
-        let caps = profile.capabilities();
-        // Each target of the kind, and whether the kind speaks it.
-        let mut targets: BTreeMap<Lang, bool> = BTreeMap::new();
-        for pair in text_pairs(caps, &spoken) {
-            if caps.missing(pair, Needs::SPEECH_TO_TEXT, rule).is_some() {
-                continue;
-            }
-            let speaks = caps.missing(pair, Needs::SPEECH_TO_SPEECH, rule).is_none();
-            exact.entry(pair).or_default().add(&count.speaking(speaks));
-            *targets.entry(pair.tgt).or_default() |= speaks;
-        }
-        for (target, speaks) in targets {
-            mixed.entry(target).or_default().add(&count.speaking(speaks));
-        }
-    }
-    Pools { exact, mixed }
-}
-
-fn fill(table: &mut PoolTable, Pools { exact, mut mixed }: Pools, options: PoolOptions) {
-    let mut exact: Vec<(LangPair, Pool)> = exact.into_iter().collect();
-    let all = exact.len();
-    exact.retain(|(_, count)| count.nodes as usize >= options.min_nodes_per_pool);
-    exact.sort_by_key(|(pair, count)| (std::cmp::Reverse(count.nodes), *pair));
-    exact.truncate(options.max_pools);
-    table.left_out = (all - exact.len()) as u32;
-    if !options.mixed {
-        mixed.clear();
-    }
+fn fill(table: &mut PoolTable, pools: PoolCount<'_>, options: PoolOptions) {
+    let (exact, left_out) = pools.largest(options.max_pools, options.min_nodes_per_pool);
+    table.left_out = left_out;
+    let mixed = if options.mixed { pools.into_mixed(MIXED_POOLS_MAX) } else { BTreeMap::new() };
     let mixed = mixed.into_iter().map(|(target, count)| (LangPair::auto(target), count));
     let named = |(pair, pool): (LangPair, Pool)| Pool { pair: pair.to_string(), ..pool };
     table.pools = exact.into_iter().chain(mixed).map(named).collect();
-}
-
-/// The pairs that a node may serve as text. A node that translates anything to anything is counted
-/// for the targets that some node speaks; there is no end to the others.
-fn text_pairs(caps: &Capabilities, spoken: &BTreeSet<Lang>) -> Vec<LangPair> {
-    match caps.nmt() {
-        Nmt::Pairs(pairs) => pairs.iter().map(|&(src, tgt)| LangPair::known(src, tgt)).collect(),
-        Nmt::AnyToAny => {
-            let from = |&src: &Lang| spoken.iter().map(move |&tgt| LangPair::known(src, tgt));
-            caps.asr().as_slice().iter().flat_map(from).collect()
-        }
-    }
 }

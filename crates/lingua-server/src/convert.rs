@@ -202,7 +202,8 @@ pub(crate) fn node_view(n: &store::NodeRecord, now_ms: u64, rule: SemanticRule) 
 
 /// The pools of a node: those of a known source language, then the mixed ones.
 pub(crate) fn pools_of(n: &store::NodeRecord, rule: SemanticRule) -> Vec<LangPair> {
-    let mut pools: Vec<LangPair> = n.profile.capabilities().pairs(rule).collect();
+    let pairs = n.profile.capabilities().pairs(rule);
+    let mut pools: Vec<LangPair> = pairs.take(view::NODE_POOLS_MAX).collect();
     let mut targets: Vec<Lang> = pools.iter().map(|pair| pair.tgt).collect();
     targets.sort_unstable();
     targets.dedup();
