@@ -3,13 +3,18 @@
 use futures_util::future::{join_all, try_join_all};
 use lingua_core::{InstanceId, JobId};
 use lingua_store::Result;
-use lingua_store::contract::{JOBS_PAGE_MAX, JOBS_SCAN_MAX, JobFilter, JobPage, JobRecord};
+use lingua_store::contract::{
+    JOBS_PAGE_BYTES, JOBS_PAGE_MAX, JOBS_SCAN_MAX, JobFilter, JobPage, JobRecord,
+};
 
 use super::head;
 use crate::keys::{SHARDS, shard_of};
 use crate::reply::{job_text, parse, read_job};
 use crate::script::{JOB_CLAIM, JOB_ORPHANS};
 use crate::store::RedisStore;
+
+/// Whole records that are read at once; each may have two megabytes.
+const RECORDS_BATCH: usize = 64;
 
 /// Heads that are read at once.
 const HEADS_BATCH: usize = 250;
@@ -36,15 +41,40 @@ impl RedisStore {
                     ids.truncate(missing);
                 }
             }
-            let records = try_join_all(ids.into_iter().map(|job| self.job(job))).await?;
-            // A job may have moved on since its head was read.
-            page.jobs.extend(records.into_iter().flatten().filter(|job| filter.admits(job)));
+            if let Some(cut) = self.read_page(&filter, &ids, &mut page).await? {
+                page.next = Some(cut);
+                return Ok(page);
+            }
             if is_end {
                 return Ok(page);
             }
         }
         page.next = last.filter(|_| scanned > 0);
         Ok(page)
+    }
+
+    /// Reads the records of a page, some at a time. If they have too many bytes, says with which
+    /// job the page ends.
+    async fn read_page(
+        &self,
+        filter: &JobFilter,
+        ids: &[JobId],
+        page: &mut JobPage,
+    ) -> Result<Option<JobId>> {
+        let mut bytes = page.jobs.iter().map(JobRecord::bytes).sum::<usize>();
+        for batch in ids.chunks(RECORDS_BATCH) {
+            let records = try_join_all(batch.iter().map(|&job| self.job(job))).await?;
+            // A job may have moved on since its head was read.
+            for record in records.into_iter().flatten().filter(|job| filter.admits(job)) {
+                let id = record.id;
+                bytes += record.bytes();
+                page.jobs.push(record);
+                if bytes >= JOBS_PAGE_BYTES {
+                    return Ok(Some(id));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Those of the jobs that the filter admits.

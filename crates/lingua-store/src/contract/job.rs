@@ -14,6 +14,9 @@ pub const JOB_RECORD_BYTES: usize = 512;
 /// Most jobs on one page.
 pub const JOBS_PAGE_MAX: usize = 1000;
 
+/// A page ends with the job whose specification and outcome bring it to this many bytes.
+pub const JOBS_PAGE_BYTES: usize = 1 << 20;
+
 /// Most records that are read for one page. Some may have expired or not be wanted, so that a page
 /// can be short.
 pub const JOBS_SCAN_MAX: usize = 2 * JOBS_PAGE_MAX;
@@ -63,6 +66,11 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
+    /// The bytes of its specification and outcome.
+    pub fn bytes(&self) -> usize {
+        self.spec.len() + self.outcome.as_ref().map_or(0, |outcome| outcome.len())
+    }
+
     /// The record of a new job.
     pub fn new(job: NewJob, now_ms: u64) -> Self {
         Self {
@@ -221,8 +229,8 @@ impl FromIterator<JobState> for JobStates {
 
 /// A page of job records, in the order of their ids.
 ///
-/// One call reads at most [`JOBS_SCAN_MAX`] records, so a page may be short, or even empty, while
-/// more follow.
+/// One call reads at most [`JOBS_SCAN_MAX`] records, and a page ends at [`JOBS_PAGE_BYTES`], so it
+/// may be short, or even empty, while more follow.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobPage {
     /// At most as many as the filter's limit.

@@ -16,8 +16,8 @@ use super::StoreLimits;
 use super::journal::ChangeLog;
 use super::journal::record::{DurableChange, StoredJob};
 use crate::contract::{
-    AdvanceReply, AdvanceRequest, CreateReply, JOB_BYTES_MAX, JOB_RECORD_BYTES, JOBS_PAGE_MAX,
-    JOBS_SCAN_MAX, JobFilter, JobPage, JobRecord, NewJob,
+    AdvanceReply, AdvanceRequest, CreateReply, JOB_BYTES_MAX, JOB_RECORD_BYTES, JOBS_PAGE_BYTES,
+    JOBS_PAGE_MAX, JOBS_SCAN_MAX, JobFilter, JobPage, JobRecord, NewJob,
 };
 use crate::error::{Result, StoreError};
 
@@ -157,17 +157,20 @@ impl Jobs {
             true => ids.next_back(),
             false => ids.next(),
         };
-        let (mut jobs, limit) = (vec![], filter.limit.min(JOBS_PAGE_MAX));
-        let mut last = None;
+        let (mut jobs, limit) = (Vec::<JobRecord>::new(), filter.limit.min(JOBS_PAGE_MAX));
+        let (mut last, mut bytes) = (None, 0);
         for _ in 0..JOBS_SCAN_MAX {
-            if jobs.len() == limit {
+            if jobs.len() == limit || bytes >= JOBS_PAGE_BYTES {
                 break;
             }
             let Some(id) = next_id() else { return JobPage { jobs, next: None } };
             let record = self.records.get(&id).map(|job| &job.record);
             let is_wanted =
                 |record: &&JobRecord| filter.admits(record) && !self.is_old(record, now_ms);
-            jobs.extend(record.filter(is_wanted).cloned());
+            if let Some(record) = record.filter(is_wanted) {
+                bytes += record.bytes();
+                jobs.push(record.clone());
+            }
             last = Some(id);
         }
         JobPage { jobs, next: last }
