@@ -14,6 +14,7 @@ mod failover;
 mod fair_share;
 mod faults;
 mod first_hour;
+mod floods;
 mod foreign_nodes;
 mod formats;
 mod half_open;

@@ -9,11 +9,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use lingua_store::Store;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::metrics::EngineMetrics;
 use crate::options::Bounds;
+use crate::{Engine, Timer};
 
 /// The budgets of an instance.
 #[derive(Debug)]
@@ -24,6 +26,10 @@ pub(crate) struct ByteBudgets {
     pub(crate) waiting_jobs: Arc<ByteBudget>,
     /// Audio of clients, inline or spoken in a session, until its job has ended.
     pub(crate) audio: Arc<ByteBudget>,
+    /// Bodies of requests that are being received.
+    pub(crate) requests: Arc<ByteBudget>,
+    /// Long responses that their clients have not read yet.
+    pub(crate) responses: Arc<ByteBudget>,
 }
 
 impl ByteBudgets {
@@ -36,6 +42,8 @@ impl ByteBudgets {
             open_jobs: budget("open jobs", "open_jobs", bounds.open_bytes_max),
             waiting_jobs: budget("waiting jobs", "waiting_jobs", bounds.waiting_bytes_max),
             audio: budget("audio of clients", "audio", bounds.audio_bytes_max),
+            requests: budget("bodies of requests", "requests", bounds.request_bytes_max),
+            responses: budget("unread responses", "responses", bounds.response_bytes_max),
         }
     }
 }
@@ -99,9 +107,21 @@ pub struct HeldBytes {
 
 impl HeldBytes {
     /// Adds bytes of the same budget.
-    pub(crate) fn absorb(&mut self, mut other: Self) {
+    pub fn absorb(&mut self, mut other: Self) {
         debug_assert!(Arc::ptr_eq(&self.budget, &other.budget), "bytes of another budget");
         self.bytes += std::mem::take(&mut other.bytes);
+    }
+}
+
+impl<S: Store, T: Timer> Engine<S, T> {
+    /// Takes bytes for the body of a request.
+    pub fn hold_request(&self, bytes: usize) -> Result<HeldBytes, OverBudget> {
+        self.budgets.requests.take(bytes)
+    }
+
+    /// Takes bytes for a response that its client has not read yet.
+    pub fn hold_response(&self, bytes: usize) -> Result<HeldBytes, OverBudget> {
+        self.budgets.responses.take(bytes)
     }
 }
 

@@ -109,8 +109,9 @@ const OPERATIONS: [&str; 8] = [
     "register",
     "heartbeat",
 ];
-const HELD_KINDS: [&str; 5] = ["open_jobs", "waiting_jobs", "ended_jobs", "audio", "speech"];
-const BUDGET_KINDS: [&str; 3] = ["open_jobs", "waiting_jobs", "audio"];
+const HELD_KINDS: [&str; 7] =
+    ["open_jobs", "waiting_jobs", "ended_jobs", "audio", "speech", "requests", "responses"];
+const BUDGET_KINDS: [&str; 5] = ["open_jobs", "waiting_jobs", "audio", "requests", "responses"];
 const REJECTIONS: [&str; 7] = [
     "stale_attempt",
     "stale_epoch",

@@ -112,6 +112,10 @@ pub struct Bounds {
     /// Most bytes of results with speech that are kept until they are delivered; the oldest are
     /// dropped first.
     pub speech_bytes_max: usize,
+    /// Most bytes of request bodies that are being received.
+    pub request_bytes_max: usize,
+    /// Most bytes of long responses that their clients have not read.
+    pub response_bytes_max: usize,
     /// Most messages that wait for one node; with one more the node is disconnected.
     pub outbox_max: usize,
     /// Most messages that wait for one job.
@@ -128,6 +132,8 @@ impl Default for Bounds {
             waiting_bytes_max: 256 << 20,
             audio_bytes_max: 512 << 20,
             speech_bytes_max: 256 << 20,
+            request_bytes_max: 256 << 20,
+            response_bytes_max: 256 << 20,
             outbox_max: 256,
             job_inbox_max: 64,
             events_max: 1024,

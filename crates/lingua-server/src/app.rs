@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
+use axum::{Extension, Router};
 use lingua_core::JobId;
 use lingua_engine::log_limit::LogLimit;
 use lingua_engine::session::{JobIdSource, SessionOptions, Sessions};
@@ -22,12 +22,14 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::auth::{Access, AccessError};
+use crate::connections::Connections;
+use crate::event_streams::EventStreams;
 use crate::limit::Limiter;
 use crate::listen::{self, ConnLimits};
 use crate::metrics::ServerMetrics;
 use crate::options::{InsecureListen, ServerOptions};
 use crate::process;
-use crate::reply::ApiError;
+use crate::reply::{ApiError, SharedBody};
 use crate::request::request_scope;
 use crate::route_table::{self, ROUTES};
 use crate::routes::jobs::new_number;
@@ -54,6 +56,9 @@ pub(crate) struct AppState<S, T> {
     pub(crate) metrics: ServerMetrics,
     pub(crate) sessions: Sessions<S, T>,
     pub(crate) limiter: Option<Limiter>,
+    /// The rate of pages and documents that need no token, for each address.
+    pub(crate) open_limiter: Limiter,
+    pub(crate) event_streams: Arc<EventStreams>,
     /// Tells the sockets that the server stops.
     pub(crate) stop: watch::Sender<bool>,
 }
@@ -78,6 +83,9 @@ impl<S: Store, T: Timer> Server<S, T> {
     pub fn new(engine: Handle<S, T>, options: ServerOptions, mut registry: Registry) -> Self {
         let metrics = ServerMetrics::new(&mut registry);
         let limiter = options.rate_limit.map(Limiter::new);
+        let open_limiter = Limiter::new(options.open_rate_limit);
+        let event_streams =
+            EventStreams::new(options.event_streams_max, options.event_streams_per_caller);
         let clock = engine.clone();
         let job_ids = JobIdSource::new(move || JobId::new(new_number(clock.now_ms())));
         let rules = SessionOptions { wait_ms: options.default_wait_ms, ..options.session.rules };
@@ -94,6 +102,8 @@ impl<S: Store, T: Timer> Server<S, T> {
             metrics,
             sessions,
             limiter,
+            open_limiter,
+            event_streams,
             stop,
         };
         Self { app: Arc::new(state) }
@@ -112,11 +122,14 @@ impl<S: Store, T: Timer> Server<S, T> {
         let limits = ConnLimits {
             head: Duration::from_millis(options.first_message_ms),
             stop: Duration::from_millis(options.stop_ms),
+            write: Duration::from_millis(options.write_ms),
             tls: options.tls.as_ref().map(Tls::acceptor),
         };
+        let refused = self.app.metrics.connections_refused.clone();
+        let connections = Connections::new(options.connections_max, refused);
         let (app, stop) = (Arc::clone(&self.app), limits.stop);
         let open = app.metrics.clients.clone();
-        listen::serve(listener, router(self.app), limits, open, shutdown).await;
+        listen::serve(listener, router(self.app), limits, connections, open, shutdown).await;
         // Not before the open requests have ended: their nodes are on these sockets. Every socket
         // holds a receiver until its close frame is sent.
         app.stop.send_replace(true);
@@ -168,7 +181,9 @@ fn docs_page() -> Router {
         }))
         .layer(middleware::map_response(|response: Response| async {
             let policy = (header::CONTENT_SECURITY_POLICY, DOCS_POLICY);
-            ([policy, (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], response)
+            let cached = (header::CACHE_CONTROL, "public, max-age=3600");
+            let headers = [policy, (header::X_CONTENT_TYPE_OPTIONS, "nosniff"), cached];
+            (headers, Extension(SharedBody), response)
         }))
 }
 

@@ -7,9 +7,11 @@ use lingua_wire::scheduler::ErrorMessage;
 use lingua_wire::{ErrorCode, Message, to_json};
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite;
 
 use crate::auth::PROTOCOL;
+use crate::pace::Pace;
 use crate::reply::ApiError;
 
 /// Bytes read at a time: with many idle nodes the usual 128 KiB would be most of the memory.
@@ -28,13 +30,25 @@ const TRY_AGAIN: u16 = 1013;
 /// The socket is closed, or has to be.
 pub(crate) struct Closed;
 
-/// The socket with its limits; a client that offers our protocol gets it.
-pub(crate) fn limited(ws: WebSocketUpgrade, message_bytes_max: usize) -> WebSocketUpgrade {
+/// The socket with its limits: the longest message that it reads, and the longest that it sends. A
+/// client that offers our protocol gets it.
+pub(crate) fn limited(
+    ws: WebSocketUpgrade,
+    read_bytes_max: usize,
+    sent_bytes_max: usize,
+) -> WebSocketUpgrade {
     ws.protocols([PROTOCOL])
-        .max_message_size(message_bytes_max)
-        .max_frame_size(message_bytes_max)
+        .max_message_size(read_bytes_max)
+        .max_frame_size(read_bytes_max)
         .read_buffer_size(BUFFER_BYTES)
         .write_buffer_size(BUFFER_BYTES)
+        // Audio in a result grows by a third when it becomes base64.
+        .max_write_buffer_size(2 * sent_bytes_max.max(BUFFER_BYTES))
+}
+
+/// The error of a peer that sends more pings than anybody needs.
+pub(crate) fn too_many_pings() -> ApiError {
+    ApiError::new(ErrorCode::RateLimited, "too many pings; send one in a second at most")
 }
 
 /// Waits for the first frame, which has to be a text; `expected` says which message.
@@ -45,11 +59,13 @@ pub(crate) async fn first_text(
 ) -> Result<Utf8Bytes, ApiError> {
     let invalid = |detail: String| ApiError::new(ErrorCode::InvalidRequest, detail);
     let first_has_to_be = || format!("the first frame has to be a {expected}, as text");
+    let mut pings = Pace::of_pings();
     let first = async {
         loop {
             match socket.recv().await {
                 Some(Ok(Frame::Text(first))) => return Ok(first),
-                Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
+                Some(Ok(Frame::Ping(_) | Frame::Pong(_))) if pings.take().is_none() => {}
+                Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => return Err(too_many_pings()),
                 Some(Err(failed)) => match too_big(&failed) {
                     Some(failed) => return Err(failed),
                     None => return Err(invalid(first_has_to_be())),
@@ -61,6 +77,17 @@ pub(crate) async fn first_text(
     let first = tokio::time::timeout(Duration::from_millis(limit_ms), first).await;
     let late = || invalid(format!("no {expected} within {limit_ms} ms; connect again, send it"));
     first.unwrap_or_else(|_| Err(late()))
+}
+
+/// The next frame, not before a time.
+pub(crate) async fn paced(
+    socket: &mut WebSocket,
+    at: Option<Instant>,
+) -> Option<Result<Frame, axum::Error>> {
+    if let Some(at) = at {
+        tokio::time::sleep_until(at).await;
+    }
+    socket.recv().await
 }
 
 /// Waits until the server stops.

@@ -13,7 +13,7 @@ use lingua_wire::ErrorCode;
 
 use crate::app::App;
 use crate::auth::{Access, AccessError, Sender, shown_token, wall_ms};
-use crate::limit::Caller;
+use crate::limit::{Caller, Limiter};
 use crate::metrics::Refused;
 use crate::reply::ApiError;
 
@@ -23,10 +23,39 @@ pub(crate) fn guard<S: Store, T: Timer>(
     access: Access,
     request: &mut Request,
 ) -> Result<Sender, ApiError> {
-    let peer = request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip());
-    let sender = check(app, access, request.headers(), peer)?;
+    let peer = peer_of(request);
+    let (sender, caller) = check(app, access, request.headers(), peer)?;
     request.extensions_mut().insert(sender.clone());
+    request.extensions_mut().insert(caller);
     Ok(sender)
+}
+
+/// Refuses a request for a page that needs no token, if its address asks too often.
+pub(crate) fn guard_open<S: Store, T: Timer>(
+    app: &App<S, T>,
+    request: &Request,
+) -> Result<(), ApiError> {
+    // Load balancers ask for it as often as they like; it costs nothing.
+    match request.uri().path() == "/healthz" {
+        true => Ok(()),
+        false => within_rate(app, &app.open_limiter, Caller::at(peer_of(request))),
+    }
+}
+
+fn peer_of(request: &Request) -> Option<IpAddr> {
+    request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip())
+}
+
+fn within_rate<S: Store, T: Timer>(
+    app: &App<S, T>,
+    limiter: &Limiter,
+    caller: Caller,
+) -> Result<(), ApiError> {
+    limiter.check(caller).map_err(|wait_ms| {
+        app.metrics.rate_limited.inc();
+        let detail = format!("too many requests; try again in {wait_ms} ms");
+        ApiError::new(ErrorCode::RateLimited, detail).with_retry_after_ms(wait_ms)
+    })
 }
 
 fn check<S: Store, T: Timer>(
@@ -34,22 +63,20 @@ fn check<S: Store, T: Timer>(
     access: Access,
     headers: &HeaderMap,
     peer: Option<IpAddr>,
-) -> Result<Sender, ApiError> {
+) -> Result<(Sender, Caller), ApiError> {
     let sender = app.options.tokens.current().identify(shown_token(headers), wall_ms());
     if let Some(limiter) = &app.limiter {
         let token = sender.as_ref().ok().and_then(|sender| sender.token);
         let caller = token.map_or_else(|| Caller::at(peer), Caller::Token);
-        if let Err(wait_ms) = limiter.check(caller) {
-            app.metrics.rate_limited.inc();
-            let detail = format!("too many requests; try again in {wait_ms} ms");
-            let error = ApiError::new(ErrorCode::RateLimited, detail);
-            return Err(error.with_retry_after_ms(wait_ms));
-        }
+        within_rate(app, limiter, caller)?;
     }
     let sender = sender.and_then(|sender| sender.may(access));
     let sender = sender.map_err(|error| app.refused(error))?;
     match foreign_origin(headers, &app.options.allowed_origins) {
-        None => Ok(sender),
+        None => {
+            let caller = sender.token.map_or_else(|| Caller::at(peer), Caller::Token);
+            Ok((sender, caller))
+        }
         Some(origin) => {
             app.metrics.count_refused(Refused::ForeignOrigin);
             let detail = format!(

@@ -6,7 +6,8 @@
 //! | [`auth`] | tokens and their roles |
 //! | [`limit`] | the rate limit |
 //! | [`tls`] | certificate and key |
-//! | `listen` | connections: timeouts, graceful stop |
+//! | `listen` | accepts connections: timeouts, graceful stop |
+//! | `connections` | how many connections there are, and peers that do not read |
 //! | `app` | the server, the state that routes share, the router |
 //! | `request` | what every request passes: its id, its span, the limits of its body |
 //! | `guard` | whether a caller may use a route |
@@ -15,7 +16,8 @@
 //! | `route_table` | the table of routes |
 //! | `openapi` | the OpenAPI document, made from the table |
 //! | `routes` | the routes of clients, nodes and operators |
-//! | `frames` | what both WebSockets share |
+//! | `event_streams` | server-sent events |
+//! | `frames`, `pace` | what both WebSockets share, and how fast their peers may send |
 //! | `socket` | the node WebSocket |
 //! | `session` | the session WebSocket |
 //! | `convert` | between wire and engine types |
@@ -27,8 +29,10 @@
 
 mod app;
 pub mod auth;
+mod connections;
 mod convert;
 mod cors;
+mod event_streams;
 mod frames;
 mod guard;
 pub mod limit;
@@ -37,6 +41,7 @@ mod listen;
 pub mod metrics;
 mod openapi;
 pub mod options;
+mod pace;
 mod process;
 mod reply;
 mod request;

@@ -34,6 +34,14 @@ pub struct RateLimit {
     pub burst: NonZeroU32,
 }
 
+impl RateLimit {
+    /// So many in a second, and so many at once; at least one of each.
+    pub fn new(per_second: u32, burst: u32) -> Self {
+        let at_least_one = |count| NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
+        Self { per_second: at_least_one(per_second), burst: at_least_one(burst) }
+    }
+}
+
 /// Requests of the same caller are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Caller {

@@ -9,6 +9,7 @@
 
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -18,6 +19,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -25,11 +27,15 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
+use crate::connections::{Connections, SilentConnection, WriteLimited};
 use crate::linger::Lingering;
 use crate::metrics::ConnectionCount;
 
 /// Pause after a failed accept, which mostly means that the process has no file descriptor left.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// Most bytes of a request's head, and most bytes that are read from a connection at a time.
+const READ_BYTES_MAX: usize = 64 << 10;
 
 /// What applies to every connection.
 #[derive(Clone)]
@@ -38,6 +44,8 @@ pub(crate) struct ConnLimits {
     pub(crate) head: Duration,
     /// How long a stop waits for open requests.
     pub(crate) stop: Duration,
+    /// How long a peer may leave bytes unread.
+    pub(crate) write: Duration,
     /// Set if the server speaks TLS.
     pub(crate) tls: Option<TlsAcceptor>,
 }
@@ -47,11 +55,12 @@ pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     limits: ConnLimits,
+    connections: Arc<Connections>,
     open: Gauge,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(limits.head);
+    http.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(READ_BYTES_MAX);
     // Every connection holds a receiver: when all are dropped, the last connection has ended.
     let (stop, _) = watch::channel(());
     let mut shutdown = pin!(shutdown);
@@ -68,21 +77,31 @@ pub(crate) async fn serve(
                 continue;
             }
         };
+        let Some((place, silent)) = connections.admit() else { continue };
         // Messages are small in both directions: waiting for more to send only adds delay.
         stream.set_nodelay(true).ok();
         let (http, stop, router) = (http.clone(), stop.subscribe(), router.clone());
         let (counted, limits) = (ConnectionCount::new(&open), limits.clone());
+        let stream = WriteLimited::new(stream, limits.write, place);
+        let closing = silent.closing();
         tokio::spawn(async move {
-            let connection = Connection { http, router, peer, stop };
-            match limits.tls {
-                None => connection.serve(stream).await,
-                Some(tls) => {
-                    let handshake = tokio::time::timeout(limits.head, tls.accept(stream)).await;
-                    match handshake.map_err(Into::into).flatten() {
-                        Ok(stream) => connection.serve(stream).await,
-                        Err(error) => tracing::debug!(%error, "TLS handshake failed"),
+            let connection = Connection { http, router, peer, stop, silent };
+            let served = async {
+                match limits.tls {
+                    None => connection.serve(stream).await,
+                    Some(tls) => {
+                        let handshake = tokio::time::timeout(limits.head, tls.accept(stream)).await;
+                        match handshake.map_err(Into::into).flatten() {
+                            Ok(stream) => connection.serve(stream).await,
+                            Err(error) => tracing::debug!(%error, "TLS handshake failed"),
+                        }
                     }
                 }
+            };
+            tokio::select! {
+                biased;
+                () = served => {}
+                () = closing.notified() => tracing::debug!(%peer, "closed without a request"),
             }
             drop(counted);
         });
@@ -99,12 +118,15 @@ struct Connection {
     router: Router,
     peer: SocketAddr,
     stop: watch::Receiver<()>,
+    silent: SilentConnection,
 }
 
 impl Connection {
     async fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: I) {
-        let Self { http, router, peer, mut stop } = self;
+        let Self { http, router, peer, mut stop, silent } = self;
+        let silent = Mutex::new(Some(silent));
         let service = service_fn(move |mut request: Request<Incoming>| {
+            silent.lock().take();
             request.extensions_mut().insert(ConnectInfo(peer));
             router.clone().call(request)
         });

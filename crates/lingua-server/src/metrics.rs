@@ -28,6 +28,8 @@ pub(crate) struct ServerMetrics {
     pub(crate) event_streams: Gauge,
     pub(crate) sessions: Gauge,
     pub(crate) rate_limited: Counter,
+    /// Connections that found no place, or took that of a silent one.
+    pub(crate) connections_refused: Counter,
     requests: Family<[(&'static str, &'static str); 3], Counter>,
     refused: Family<[(&'static str, &'static str); 1], Counter>,
 }
@@ -60,6 +62,7 @@ impl ServerMetrics {
             event_streams: of_kind("events"),
             sessions: Gauge::default(),
             rate_limited: Counter::default(),
+            connections_refused: Counter::default(),
             requests: Family::default(),
             refused: Family::default(),
         };
@@ -77,6 +80,8 @@ impl ServerMetrics {
         registry.register("sessions", help, metrics.sessions.clone());
         let help = "Requests refused because their caller sent too many";
         registry.register("rate_limited", help, metrics.rate_limited.clone());
+        let help = "Connections that were closed because all places were taken";
+        registry.register("connections_refused", help, metrics.connections_refused.clone());
         metrics
     }
 

@@ -27,6 +27,18 @@ pub struct ServerOptions {
     pub body_ms: u64,
     /// Longest frame of a WebSocket.
     pub frame_bytes_max: usize,
+    /// How many pages and documents that need no token one address may ask for.
+    pub open_rate_limit: RateLimit,
+    /// Most streams of events of this instance.
+    pub event_streams_max: usize,
+    /// Most of them of one caller: a token, else an address.
+    pub event_streams_per_caller: usize,
+    /// Messages that are read from one node in a second.
+    pub node_messages_per_second: u32,
+    /// Most connections, WebSockets included.
+    pub connections_max: usize,
+    /// A peer that leaves bytes unread for this long is disconnected.
+    pub write_ms: u64,
     /// Longest TLS handshake, longest wait for the head of the first or the next request, longest
     /// wait for the first message on a WebSocket.
     pub first_message_ms: u64,
@@ -55,6 +67,12 @@ impl Default for ServerOptions {
             body_bytes_max: 4 << 20,
             body_ms: 30_000,
             frame_bytes_max: 4 << 20,
+            open_rate_limit: RateLimit::new(100, 200),
+            event_streams_max: 512,
+            event_streams_per_caller: 64,
+            node_messages_per_second: 100_000,
+            connections_max: 10_000,
+            write_ms: 10_000,
             first_message_ms: 10_000,
             stop_ms: 10_000,
             poll_ms_max: 60_000,
@@ -75,11 +93,18 @@ pub struct SessionSocketOptions {
     pub frame_bytes_max: usize,
     /// How long a client may keep a write waiting.
     pub write_ms: u64,
+    /// Messages and frames of audio that are read from one client in a second.
+    pub messages_per_second: u32,
 }
 
 impl Default for SessionSocketOptions {
     fn default() -> Self {
-        Self { rules: SessionOptions::default(), frame_bytes_max: 64 << 10, write_ms: 10_000 }
+        Self {
+            rules: SessionOptions::default(),
+            frame_bytes_max: 64 << 10,
+            write_ms: 10_000,
+            messages_per_second: 1_000,
+        }
     }
 }
 

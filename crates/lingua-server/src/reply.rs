@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use lingua_core::JobId;
+use lingua_engine::byte_budget::OverBudget;
 use lingua_engine::{NodeError, SubmitError};
 use lingua_wire::{ErrorBody, ErrorCode, Message, RequestError, to_json};
 use serde::Serialize;
@@ -92,6 +93,12 @@ impl From<SubmitError> for ApiError {
     }
 }
 
+impl From<OverBudget> for ApiError {
+    fn from(error: OverBudget) -> Self {
+        Self::named(error.code(), error.to_string())
+    }
+}
+
 impl From<NodeError> for ApiError {
     fn from(error: NodeError) -> Self {
         Self::named(error.code(), error.to_string())
@@ -129,6 +136,10 @@ fn line<M: Message + Serialize>(message: &M) -> String {
     json.push('\n');
     json
 }
+
+/// Marks a response whose body is in memory anyway, once for all clients.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SharedBody;
 
 /// Text as a response.
 pub(crate) fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {

@@ -9,13 +9,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Bytes, to_bytes};
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequest, MatchedPath, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bytes::BytesMut;
+use futures_util::StreamExt;
 use lingua_core::id::hex;
 use lingua_engine::Timer;
+use lingua_engine::byte_budget::HeldBytes;
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
 use tokio::time::Instant;
@@ -24,8 +27,8 @@ use tracing::Instrument;
 use crate::app::App;
 use crate::auth::{Access, Sender};
 use crate::cors::Cors;
-use crate::guard::guard;
-use crate::reply::{ApiError, RequestRefusal};
+use crate::guard::{guard, guard_open};
+use crate::reply::{ApiError, RequestRefusal, SharedBody};
 use crate::routes::jobs::new_number;
 
 const REQUEST_ID: &str = "x-request-id";
@@ -81,11 +84,17 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
     async move {
         let admitted = match announced_bytes(request.headers()) {
             Some(bytes) if bytes > bytes_max as u64 => Err(too_large(bytes_max)),
-            _ => access.map(|access| guard(&app, access, &mut request)).transpose(),
+            _ => match access {
+                Some(access) => guard(&app, access, &mut request).map(Some),
+                None => guard_open(&app, &request).map(|()| None),
+            },
         };
         let mut response = match admitted {
             Ok(sender) => {
-                let answered = async { as_json_error(next.run(request).await).await };
+                let answered = async {
+                    let response = as_json_error(next.run(request).await).await;
+                    held(&app, response).await
+                };
                 match sender {
                     Some(sender) => while_allowed(&app, &sender, answered).await,
                     None => answered.await,
@@ -159,6 +168,34 @@ async fn as_json_error(response: Response) -> Response {
     ApiError::new(code, String::from_utf8_lossy(&text)).with_status(status).into_response()
 }
 
+/// Counts a long response against its budget until its client has read it.
+async fn held<S: Store, T: Timer>(app: &App<S, T>, response: Response) -> Response {
+    let is_long = |bytes: &u64| *bytes > SMALL_BYTES as u64;
+    let bytes = response.body().size_hint().exact().filter(is_long);
+    let is_shared = response.extensions().get::<SharedBody>().is_some();
+    let Some(bytes) = bytes.filter(|_| !is_shared) else { return response };
+    let held = match app.engine.hold_response(usize::try_from(bytes).unwrap_or(usize::MAX)) {
+        Ok(held) => held,
+        Err(full) => return ApiError::from(full).into_response(),
+    };
+    let (parts, body) = response.into_parts();
+    // The length is known: the body is in memory, and comes in one part.
+    let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    Response::from_parts(parts, Body::from(Bytes::from_owner(HeldResponse { bytes, _held: held })))
+}
+
+/// A response in memory; dropped when the connection has written it.
+struct HeldResponse {
+    bytes: Bytes,
+    _held: HeldBytes,
+}
+
+impl AsRef<[u8]> for HeldResponse {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// The trace id within `version-traceid-parentid-flags`.
 fn trace_of(traceparent: &HeaderValue) -> Option<&str> {
     let mut parts = traceparent.to_str().ok()?.split('-');
@@ -170,8 +207,47 @@ fn trace_of(traceparent: &HeaderValue) -> Option<&str> {
     (well_formed && all_hex && version != "ff" && is_set(trace) && is_set(parent)).then_some(trace)
 }
 
+/// A body, or a response, up to this length is not counted against the budgets: a connection holds
+/// as much in its buffers anyway.
+const SMALL_BYTES: usize = 16 << 10;
+
 /// The whole body of a request.
 pub(crate) struct BodyBytes(pub(crate) Bytes);
+
+impl BodyBytes {
+    /// Reads a body. Its parts are copied together as they come: each part that is kept keeps the
+    /// buffer that it was read into, however small the part is.
+    async fn read<S: Store, T: Timer>(body: Body, app: &App<S, T>) -> Result<Self, ApiError> {
+        let (mut parts, bytes_max) = (body.into_data_stream(), app.options.body_bytes_max);
+        let (mut first, mut whole) = (Bytes::new(), BytesMut::new());
+        let mut held: Option<HeldBytes> = None;
+        while let Some(part) = parts.next().await {
+            let part = part.map_err(|error| {
+                let detail = format!("cannot read the body: {error}");
+                ApiError::new(ErrorCode::InvalidRequest, detail)
+            })?;
+            let bytes = first.len() + whole.len() + part.len();
+            if bytes > bytes_max {
+                return Err(too_large(bytes_max));
+            }
+            if first.is_empty() && whole.is_empty() {
+                first = part;
+                continue;
+            }
+            whole.extend_from_slice(&std::mem::take(&mut first));
+            if bytes > SMALL_BYTES {
+                let more = app.engine.hold_request(part.len())?;
+                match &mut held {
+                    Some(held) => held.absorb(more),
+                    None => held = Some(more),
+                }
+            }
+            whole.extend_from_slice(&part);
+        }
+        drop(held);
+        Ok(Self(if whole.is_empty() { first } else { whole.freeze() }))
+    }
+}
 
 impl<S: Store, T: Timer> FromRequest<App<S, T>> for BodyBytes {
     type Rejection = ApiError;
@@ -179,19 +255,13 @@ impl<S: Store, T: Timer> FromRequest<App<S, T>> for BodyBytes {
     async fn from_request(request: Request, app: &App<S, T>) -> Result<Self, ApiError> {
         let options = &app.options;
         let limit = Duration::from_millis(options.body_ms);
-        let invalid = |detail: String| ApiError::new(ErrorCode::InvalidRequest, detail);
-        match tokio::time::timeout(limit, Bytes::from_request(request, app)).await {
-            Ok(Ok(body)) => Ok(Self(body)),
-            Ok(Err(error)) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(too_large(options.body_bytes_max))
-            }
-            Ok(Err(error)) => Err(invalid(format!("cannot read the body: {}", error.body_text()))),
-            Err(_) => {
-                let ms = options.body_ms;
-                let detail = format!("the body did not arrive within {ms} ms; send it again");
-                Err(invalid(detail).with_status(StatusCode::REQUEST_TIMEOUT))
-            }
-        }
+        let read = Self::read(request.into_body(), app);
+        tokio::time::timeout(limit, read).await.unwrap_or_else(|_| {
+            let ms = options.body_ms;
+            let detail = format!("the body did not arrive within {ms} ms; send it again");
+            let late = ApiError::new(ErrorCode::InvalidRequest, detail);
+            Err(late.with_status(StatusCode::REQUEST_TIMEOUT))
+        })
     }
 }
 

@@ -22,7 +22,6 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::ws::{Message as Frame, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
-use futures_util::StreamExt;
 use lingua_core::id::hex;
 use lingua_core::session::AudioEncoding;
 use lingua_engine::Timer;
@@ -38,9 +37,10 @@ use lingua_wire::{ErrorCode, RequestError};
 use crate::app::{App, Shared};
 use crate::auth::{Sender, TokenHash, new_token};
 use crate::frames::{
-    self, Closed, GOING_AWAY, NORMAL, close, close_with, first_text, limited, text,
+    self, Closed, GOING_AWAY, NORMAL, close, close_with, first_text, limited, paced, text,
 };
 use crate::metrics::ConnectionCount;
+use crate::pace::Pace;
 use crate::reply::ApiError;
 use crate::routes::jobs::new_number;
 
@@ -63,7 +63,9 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
     ws: WebSocketUpgrade,
 ) -> Response {
     let app = app.0;
-    limited(ws, MESSAGE_BYTES_MAX).on_upgrade(move |socket| async move {
+    // A result is as long as the frame or the body that brought it.
+    let sent_max = app.options.frame_bytes_max.max(app.options.body_bytes_max);
+    limited(ws, MESSAGE_BYTES_MAX, sent_max).on_upgrade(move |socket| async move {
         let counted = ConnectionCount::new(&app.metrics.session_sockets);
         Box::pin(serve(&app, socket, &sender)).await;
         drop(counted);
@@ -87,7 +89,9 @@ async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, sende
         }
         _ => None,
     };
-    SessionSocket { app, socket, session, voice, write_limit }.run(sender).await;
+    let messages = Pace::of_messages(options.messages_per_second);
+    let pings = Pace::of_pings();
+    SessionSocket { app, socket, session, voice, write_limit, messages, pings }.run(sender).await;
 }
 
 type Opened<S, T> = (ClientConnection<S, T>, SessionStarted);
@@ -148,6 +152,8 @@ struct SessionSocket<'a, S: Store, T: Timer> {
     session: ClientConnection<S, T>,
     voice: Option<VoiceDetector>,
     write_limit: Duration,
+    messages: Pace,
+    pings: Pace,
 }
 
 impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
@@ -156,10 +162,12 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
         let mut unanswered_pings = 0;
         let mut stop = self.app.stop.subscribe();
         let mut access = pin!(self.app.options.tokens.watch(sender).ended());
+        let mut read_at = None;
         loop {
             let step = tokio::select! {
-                frame = self.socket.next() => {
+                frame = paced(&mut self.socket, read_at) => {
                     unanswered_pings = 0;
+                    read_at = self.messages.take();
                     match frame {
                         Some(Ok(frame)) => self.on_frame(frame).await,
                         Some(Err(error)) => {
@@ -239,9 +247,12 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
 
     async fn on_frame(&mut self, frame: Frame) -> Result<(), Closed> {
         let taken = match frame {
-            Frame::Text(message) => self.on_message(&message).map(|()| None),
+            Frame::Text(message) => self.on_message(&message),
             Frame::Binary(audio) => self.on_audio(audio),
-            Frame::Ping(_) | Frame::Pong(_) => Ok(None),
+            Frame::Ping(_) | Frame::Pong(_) => match self.pings.take() {
+                None => Ok(None),
+                Some(_) => Err(frames::too_many_pings()),
+            },
             Frame::Close(_) => {
                 close(&mut self.socket, NORMAL, "").await;
                 return Err(Closed);
@@ -269,12 +280,11 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
         let is_speech = self.voice.as_mut().map(|voice| voice.is_speech(&audio));
         match self.session.audio(audio, is_speech) {
             Ok(()) => Ok(None),
-            Err(full @ SessionRefusal::NoRoom(_)) => Ok(Some(frames::error(&full.into(), false))),
-            Err(refusal) => Err(refusal.into()),
+            Err(refusal) => dropped(refusal),
         }
     }
 
-    fn on_message(&mut self, message: &str) -> Result<(), ApiError> {
+    fn on_message(&mut self, message: &str) -> Result<Option<Frame>, ApiError> {
         let direction = self.session.plan().direction;
         match SessionRequest::parse(message)? {
             SessionRequest::TurnStart(turn) => {
@@ -283,7 +293,7 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
             SessionRequest::TurnEnd(_) => self.session.turn_end()?,
             SessionRequest::Text(turn) => {
                 let speaker = parse_speaker(turn.speaker.as_deref(), direction)?;
-                self.session.text(&turn.text, speaker)?;
+                return self.session.text(&turn.text, speaker).map_or_else(dropped, |()| Ok(None));
             }
             SessionRequest::End(_) => self.session.end()?,
             SessionRequest::Start(_) | SessionRequest::Resume(_) => {
@@ -291,7 +301,17 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
                 return Err(RequestError::invalid("type", what).into());
             }
         }
-        Ok(())
+        Ok(None)
+    }
+}
+
+/// What had no room was dropped: the client is told and may go on. Other refusals are errors.
+fn dropped(refusal: SessionRefusal) -> Result<Option<Frame>, ApiError> {
+    match refusal {
+        full @ (SessionRefusal::NoRoom(_) | SessionRefusal::TooManySegments { .. }) => {
+            Ok(Some(frames::error(&full.into(), false)))
+        }
+        refusal => Err(refusal.into()),
     }
 }
 

@@ -26,15 +26,17 @@ use lingua_wire::scheduler::{
 };
 use lingua_wire::{ErrorCode, RawJson, RequestError};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::app::{App, Shared};
 use crate::auth::Sender;
 use crate::convert;
 use crate::frames::{
-    self, Closed, GOING_AWAY, NORMAL, close, close_with, first_text, limited, text,
+    self, Closed, GOING_AWAY, NORMAL, close, close_with, first_text, limited, paced, text,
 };
 use crate::metrics::ConnectionCount;
+use crate::pace::Pace;
 use crate::reply::ApiError;
 use crate::routes::nodes::{RegistrationLog, pass_heartbeat};
 
@@ -57,7 +59,7 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
     let app = app.0;
     // The lines about the node name the request that opened its socket.
     let span = tracing::Span::current();
-    limited(ws, max).max_write_buffer_size(2 * max).on_upgrade(move |socket| {
+    limited(ws, max, max).on_upgrade(move |socket| {
         let served = async move {
             let counted = ConnectionCount::new(&app.metrics.nodes);
             serve(&app, socket, &sender).await;
@@ -88,6 +90,8 @@ async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, sende
                 socket: &mut socket,
                 pending_result: None,
                 is_renewed: true,
+                messages: Pace::of_messages(app.options.node_messages_per_second),
+                pings: Pace::of_pings(),
             };
             connection.run(inbox, registered.heartbeat_ms).await
         }
@@ -169,6 +173,8 @@ struct NodeConnection<'a, S, T> {
     pending_result: Option<PendingResult>,
     /// Whether a heartbeat has come since the last ping.
     is_renewed: bool,
+    messages: Pace,
+    pings: Pace,
 }
 
 struct PendingResult {
@@ -183,11 +189,12 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         let mut silent_heartbeats = 0;
         let mut stop = self.app.stop.subscribe();
         let mut access = pin!(self.app.options.tokens.watch(self.sender).ended());
+        let mut read_at = None;
         loop {
             let step = tokio::select! {
-                frame = self.socket.next() => {
+                frame = paced(self.socket, read_at) => {
                     silent_heartbeats = 0;
-                    self.read_ready(frame).await
+                    self.read_ready(frame, &mut read_at).await
                 }
                 message = inbox.recv() => match message {
                     Some(message) => {
@@ -212,14 +219,20 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         }
     }
 
-    /// Reads this frame and those that have arrived already.
+    /// Reads this frame and those that have arrived already; says when to read on if the node
+    /// sends too fast.
     async fn read_ready(
         &mut self,
         first: Option<Result<Frame, axum::Error>>,
+        read_at: &mut Option<Instant>,
     ) -> Result<(), Ending> {
         let mut frame = first;
         for _ in 0..BATCH {
             self.read(frame).await?;
+            *read_at = self.messages.take();
+            if read_at.is_some() {
+                return Ok(());
+            }
             match self.socket.next().now_or_never() {
                 Some(next) => frame = next,
                 None => return Ok(()),
@@ -322,7 +335,10 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         let reply = match frame {
             Frame::Text(message) => self.on_message(&message).await,
             Frame::Binary(audio) => self.on_audio(&audio).await,
-            Frame::Ping(_) | Frame::Pong(_) => Ok(None),
+            Frame::Ping(_) | Frame::Pong(_) => match self.pings.take() {
+                None => Ok(None),
+                Some(_) => return Err(Ending::Failed(Box::new(frames::too_many_pings()))),
+            },
             Frame::Close(_) => return Err(Ending::Close(NORMAL, "")),
         };
         match reply {

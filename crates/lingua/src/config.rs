@@ -58,6 +58,11 @@ pub(crate) struct ServerConfig {
     pub(crate) body_bytes_max: usize,
     pub(crate) body_ms: u64,
     pub(crate) first_message_ms: u64,
+    pub(crate) write_ms: u64,
+    /// 0 means as many as the limit of open files allows.
+    pub(crate) connections_max: usize,
+    pub(crate) request_bytes_max: usize,
+    pub(crate) response_bytes_max: usize,
     /// PEM files; both or none.
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
@@ -149,6 +154,11 @@ pub(crate) struct LimitsConfig {
     pub(crate) requests_per_second: u32,
     /// Requests at once; 0 means as many as in a second.
     pub(crate) burst: u32,
+    /// Of one address, for what needs no token.
+    pub(crate) open_requests_per_second: u32,
+    pub(crate) event_streams_max: usize,
+    pub(crate) event_streams_per_caller: usize,
+    pub(crate) node_messages_per_second: u32,
 }
 
 impl Default for Config {

@@ -13,6 +13,7 @@ use lingua_engine::service::NameTaken;
 use lingua_engine::tenants::TenantTable;
 use lingua_engine::{EngineService, TokioTimer};
 use lingua_server::auth::SharedTokens;
+use lingua_server::limit::RateLimit;
 use lingua_server::{Server, ServerOptions};
 use lingua_store::Store;
 use prometheus_client::registry::Registry;
@@ -31,6 +32,13 @@ pub(crate) use lingua_server::auth::wall_ms;
 /// burst of clients overflows the queue, and each client that is refused tries again a second
 /// later.
 const BACKLOG: u32 = 4096;
+
+/// Open files that are not connections of clients and nodes: store, log, listener, connections to
+/// Redis.
+const FILES_OTHER: usize = 256;
+
+/// The usual soft limit of open files.
+const FILES_USUAL: u64 = 1024;
 
 /// Flags of `lingua serve`; they win over the file and the environment.
 #[derive(Debug, Args, Default)]
@@ -223,6 +231,8 @@ fn engine_options(
         waiting_bytes_max: scheduler.waiting_bytes_max,
         audio_bytes_max: scheduler.audio_bytes_max,
         speech_bytes_max: scheduler.speech_bytes_max,
+        request_bytes_max: config.server.request_bytes_max,
+        response_bytes_max: config.server.response_bytes_max,
         ..options.bounds
     };
     options.pools = PoolOptions {
@@ -246,8 +256,35 @@ fn engine_options(
     Ok(options)
 }
 
+/// Raises the soft limit of open files to the hard one, and says how many connections fit into it.
+fn connections_max(configured: usize) -> usize {
+    let files = rlimit::increase_nofile_limit(u64::MAX).unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+        rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(FILES_USUAL, |(soft, _)| soft)
+    });
+    let files = usize::try_from(files).unwrap_or(usize::MAX);
+    let fit = files - FILES_OTHER.min(files / 4);
+    match configured {
+        0 => fit,
+        max if max > fit => {
+            let hint = "raise the limit of open files of the service";
+            tracing::warn!(max, fit, "server.connections_max is above what fits; {hint}");
+            fit
+        }
+        max => max,
+    }
+}
+
 fn server_options(config: &Config, tokens: SharedTokens) -> anyhow::Result<ServerOptions> {
+    let limits = &config.limits;
+    let open_per_second = limits.open_requests_per_second;
     Ok(ServerOptions {
+        connections_max: connections_max(config.server.connections_max),
+        write_ms: config.server.write_ms,
+        open_rate_limit: RateLimit::new(open_per_second, open_per_second.saturating_mul(2)),
+        event_streams_max: limits.event_streams_max,
+        event_streams_per_caller: limits.event_streams_per_caller,
+        node_messages_per_second: limits.node_messages_per_second,
         tokens,
         allow_insecure: config.auth.allow_insecure,
         allowed_origins: config.server.allowed_origins.clone(),

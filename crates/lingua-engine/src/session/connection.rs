@@ -161,7 +161,7 @@ impl<S: Store, T: Timer> ClientConnection<S, T> {
 
     /// Takes a turn of text.
     pub fn text(&self, text: &str, speaker: Option<Speaker>) -> Result<(), SessionRefusal> {
-        self.owned().map(|session| session.text(text, speaker))
+        self.owned()?.text(text, speaker)
     }
 
     /// Ends the session: [`next`](Self::next) yields what is open, and then the end.

@@ -25,6 +25,10 @@ use crate::speech::Speech;
 use crate::usage_limit::{HeldUsage, OverLimit, Usage};
 use crate::{Handle, Timer};
 
+/// Segments beyond `open_segments_max` that are told as missing, in their place in the order.
+/// Beyond these what comes is refused at once, and takes no place.
+const REFUSED_SEGMENTS_MAX: usize = 256;
+
 /// How long after a takeover to wait for jobs that the store does not know: the instance that had
 /// the session may be about to write them.
 const UNKNOWN_JOB_MS: u64 = 3_000;
@@ -148,6 +152,9 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         let now_ms = self.now_ms();
         let mut state = self.state.lock();
         state.last_input_ms = now_ms;
+        if state.open_speech.is_none() {
+            self.check_room(&state)?;
+        }
         let rate = self.registry.options.rate_max;
         let taken = state.rate_limit.take(measure.us, now_ms);
         taken.map_err(|wait_ms| SessionRefusal::TooFast { rate, wait_ms })?;
@@ -204,13 +211,27 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         self.end_input(state, self.now_ms());
     }
 
-    pub(super) fn text(self: &Arc<Self>, text: &str, speaker: Option<Speaker>) {
+    /// Refuses a further segment if too many wait for their outcome.
+    fn check_room(&self, state: &SessionState) -> Result<(), SessionRefusal> {
+        let limit = self.registry.options.open_segments_max.saturating_add(REFUSED_SEGMENTS_MAX);
+        match state.queue.undelivered() < limit {
+            true => Ok(()),
+            false => Err(SessionRefusal::TooManySegments { limit }),
+        }
+    }
+
+    pub(super) fn text(
+        self: &Arc<Self>,
+        text: &str,
+        speaker: Option<Speaker>,
+    ) -> Result<(), SessionRefusal> {
         let now_ms = self.now_ms();
         let mut state = self.state.lock();
+        state.last_input_ms = now_ms;
         if text.trim().is_empty() {
-            state.last_input_ms = now_ms;
-            return;
+            return Ok(());
         }
+        self.check_room(&state)?;
         let (ended, start) = state.segmenter.text(speaker);
         if ended.is_some() {
             self.close_segment(&mut state);
@@ -220,6 +241,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
             self.start_deadline(&mut state, seq);
         }
         self.end_input(state, now_ms);
+        Ok(())
     }
 
     fn end_input(&self, mut state: parking_lot::MutexGuard<'_, SessionState>, now_ms: u64) {

@@ -94,6 +94,12 @@ pub enum SessionRefusal {
         /// When the frame could have been accepted.
         wait_ms: u64,
     },
+    /// Too many segments wait for their outcome.
+    #[error("{limit} segments of this session wait for results; this was dropped, wait for some")]
+    TooManySegments {
+        /// The most that may wait.
+        limit: usize,
+    },
     /// There is no room for more audio.
     #[error("{0}; the frame was dropped")]
     NoRoom(#[from] OverBudget),
@@ -113,7 +119,9 @@ impl SessionRefusal {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound => "SESSION_NOT_FOUND",
-            Self::TooManySessions { .. } | Self::TooFast { .. } => "RATE_LIMITED",
+            Self::TooManySessions { .. } | Self::TooFast { .. } | Self::TooManySegments { .. } => {
+                "RATE_LIMITED"
+            }
             Self::NoRoom(error) => error.code(),
             Self::OverLimit(error) => error.code(),
             Self::BadFrame(error) => error.code(),

@@ -1,15 +1,13 @@
 //! The routes that operators and their tools call.
 
-use std::convert::Infallible;
+use std::sync::{Arc, LazyLock};
 
 use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::StatusCode;
-use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt;
+use axum::response::Response;
 use lingua_core::{InstanceId, LangPair, Needs, NodeId, NodeState, Term};
-use lingua_engine::events::EngineEvent;
 use lingua_engine::handle::Known;
 use lingua_engine::table::Pool;
 use lingua_engine::usage_limit::Usage;
@@ -18,19 +16,17 @@ use lingua_store::Store;
 use lingua_store::contract::NodeRecord;
 use lingua_wire::client::Dispatch;
 use lingua_wire::view::{
-    ClusterView, ExplainResponse, ExplainedNode, InstanceView, JobUpdate, JobUpdateKind,
-    LeaderUpdate, NodeList, NodeUpdate, NodeView, PoolCell, PoolList, PoolUpdate, PoolView,
-    StoreView,
+    ClusterView, ExplainResponse, ExplainedNode, InstanceView, NodeList, NodeView, PoolCell,
+    PoolList, PoolView, StoreView,
 };
-use lingua_wire::{ErrorCode, Message, parse, to_json};
+use lingua_wire::{ErrorCode, parse};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use serde::Serialize;
-use tokio_stream::wrappers::BroadcastStream;
 
 use crate::app::Shared;
 use crate::auth::Sender;
+use crate::limit::Caller;
 use crate::metrics::ConnectionCount;
-use crate::reply::{ApiError, HttpReply, json, text};
+use crate::reply::{ApiError, HttpReply, SharedBody, json, text};
 use crate::request::BodyBytes;
 use crate::routes::nodes::node_id;
 use crate::{convert, openapi};
@@ -228,45 +224,15 @@ pub(crate) async fn explain<S: Store, T: Timer>(
 pub(crate) async fn events<S: Store, T: Timer>(
     app: Shared<S, T>,
     Extension(sender): Extension<Sender>,
+    Extension(caller): Extension<Caller>,
 ) -> HttpReply {
     let (limited, one) = (sender.limited_token(), [(Usage::EventStreams, 1)]);
     let usage = app.engine.usage_limiter().take(sender.tenant, limited.as_ref(), &one);
-    let usage = usage.map_err(SubmitError::from)?;
-    let counted = ConnectionCount::new(&app.metrics.event_streams);
-    let events = BroadcastStream::new(app.engine.events()).map(move |event| {
-        // The stream is counted until it is dropped.
-        let _ = (&counted, &usage);
-        Ok::<_, Infallible>(match event {
-            Ok(event) => sse(&event),
-            Err(_) => SseEvent::default().event("gap").data("{}"),
-        })
-    });
+    let held = (usage.map_err(SubmitError::from)?, ConnectionCount::new(&app.metrics.event_streams));
+    let (streams, engine) = (Arc::clone(&app.event_streams), app.engine.clone());
     let access = app.options.tokens.watch(&sender);
     let ended = async move { drop(app.refused(access.ended().await)) };
-    let events = events.take_until(ended);
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
-}
-
-fn sse(event: &EngineEvent) -> SseEvent {
-    match event {
-        EngineEvent::Node { node, epoch } => {
-            sse_of(&NodeUpdate { node_id: node.clone(), epoch: *epoch })
-        }
-        EngineEvent::Job { job, attempt, state, node, text } => sse_of(&JobUpdate {
-            kind: if text.is_some() { JobUpdateKind::Partial } else { JobUpdateKind::State },
-            job_id: *job,
-            attempt_id: *attempt,
-            state: *state,
-            node_id: node.clone(),
-            text: text.as_deref().map(str::to_owned),
-        }),
-        EngineEvent::Pools { version } => sse_of(&PoolUpdate { table_version: *version }),
-        EngineEvent::Leader { term } => sse_of(&LeaderUpdate { term: *term }),
-    }
-}
-
-fn sse_of<M: Message + Serialize>(event: &M) -> SseEvent {
-    SseEvent::default().event(M::NAME.trim_end_matches("_update")).data(to_json(event))
+    streams.open(caller, held, || engine.events(), ended)
 }
 
 /// `GET /metrics`
@@ -280,9 +246,13 @@ pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply 
     Ok(text(StatusCode::OK, kind, out))
 }
 
-/// `GET /openapi.json`
+/// `GET /openapi.json`; the document is made once.
 pub(crate) async fn openapi() -> Response {
-    text(StatusCode::OK, "application/json", format!("{}\n", openapi::document()))
+    static DOCUMENT: LazyLock<Bytes> =
+        LazyLock::new(|| format!("{}\n", openapi::document()).into());
+    let mut response = text(StatusCode::OK, "application/json", DOCUMENT.clone());
+    response.extensions_mut().insert(SharedBody);
+    response
 }
 
 /// `GET /`: where to go from here.

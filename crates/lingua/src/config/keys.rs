@@ -80,6 +80,15 @@ keys! {
     "server.first_message_ms", ms(1),
         "Longest TLS handshake, wait for the head of a request, and wait for the first message \
          on a WebSocket.";
+    "server.write_ms", ms(1),
+        "A peer that leaves bytes unread for this long, on any connection, is disconnected.";
+    "server.connections_max", count(0),
+        "Most connections, WebSockets included; beyond that the oldest on which no request came \
+         is closed, or the new one. 0 is as many as the limit of open files allows, less 256.";
+    "server.request_bytes_max", bytes(1024),
+        "Most bytes of request bodies that are being received.";
+    "server.response_bytes_max", bytes(1024),
+        "Most bytes of long responses that their clients have not read.";
     "server.tls_cert", Text("PEM file"), "Certificate of the server; needs `tls_key`.";
     "server.tls_key", Text("PEM file"), "Private key of the certificate.";
     "store.url", Text("URL"),
@@ -159,6 +168,14 @@ keys! {
     "limits.requests_per_second", count(0),
         "Most requests of one caller (a token, else an address) in a second; 0 is no limit.";
     "limits.burst", count(0), "Requests of one caller at once; 0 is as many as in a second.";
+    "limits.open_requests_per_second", count(1),
+        "Most requests of one address in a second for what needs no token (`/`, `/docs`, \
+         `/openapi.json`, `/readyz`; not `/healthz`); twice as many at once.";
+    "limits.event_streams_max", count(1), "Most streams of `/v1/events` of this instance.";
+    "limits.event_streams_per_caller", count(1),
+        "Most of them of one caller (a token, else an address).";
+    "limits.node_messages_per_second", count(1),
+        "Most messages that are read from one node in a second; the others wait.";
     "session.pause_ms", ms(1), "A segment ends after this time without audio.";
     "session.segment_max_ms", ms(1), "Longest segment; the turn goes on with the next one.";
     "session.vad", Flag,
@@ -175,6 +192,8 @@ keys! {
     "session.per_token_max", count(0), "Most sessions of one token; 0 refuses all.";
     "session.sessions_max", count(0), "Most sessions of this instance; 0 refuses all.";
     "session.write_ms", ms(1), "A client that does not read for this long is disconnected.";
+    "session.messages_per_second", count(1),
+        "Most messages and frames that are read from one client in a second; the others wait.";
 }
 
 impl ConfigKey {

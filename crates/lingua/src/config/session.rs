@@ -36,6 +36,8 @@ pub(crate) struct SessionConfig {
     pub(crate) sessions_max: usize,
     /// A client that does not read for this long is disconnected.
     pub(crate) write_ms: u64,
+    /// Messages and frames that are read from one client in a second.
+    pub(crate) messages_per_second: u32,
 }
 
 impl SessionConfig {
@@ -56,8 +58,8 @@ impl SessionConfig {
         rules.segments.pause_ms = self.pause_ms;
         rules.segments.segment_max_ms = self.segment_max_ms;
         rules.segments.silence_ms = self.vad.then_some(self.silence_ms);
-        let Self { frame_bytes_max, write_ms, .. } = *self;
-        SessionSocketOptions { rules, frame_bytes_max, write_ms }
+        let Self { frame_bytes_max, write_ms, messages_per_second, .. } = *self;
+        SessionSocketOptions { rules, frame_bytes_max, write_ms, messages_per_second }
     }
 }
 
