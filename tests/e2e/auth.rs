@@ -97,7 +97,7 @@ async fn a_client_with_slow_headers_is_disconnected() {
     for _ in 0..50 {
         let mut stream =
             tokio::net::TcpStream::connect(&s.address).await.expect("the scheduler accepts");
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ").await.expect("sent");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ").await.expect("sent");
         streams.push(stream);
     }
     for mut stream in streams {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::http::Reply;
-use crate::raw_node::RawNode;
+use crate::raw_node::{RawNode, register};
 use crate::scheduler::{Scheduler, binary, job, job_with, run};
 
 /// Requirements: OBS-05.
@@ -152,4 +152,57 @@ async fn a_benchmark_that_cannot_run_says_why() {
         assert_eq!(code, Some(1), "{args:?}: {out}{error}");
         assert!(error.contains(expected), "{args:?}: {error}");
     }
+}
+
+/// Escape sequences, overrides of the writing direction and line ends, as a node may send them.
+const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}txt\u{9b}31m\nJOB DONE\r";
+
+fn assert_harmless(shown: &str) {
+    let is_hidden =
+        |c: char| (c.is_control() && c != '\n') || ('\u{202a}'..='\u{202e}').contains(&c);
+    assert!(!shown.chars().any(is_hidden), "{shown:?}");
+    assert!(!shown.lines().any(|line| line.trim_start().starts_with("JOB DONE")), "{shown:?}");
+}
+
+#[tokio::test]
+async fn what_nodes_and_clients_send_does_not_reach_the_terminal() {
+    let s = Scheduler::with(&[("SCHEDULER__MAX_RETRY", "0")]).await;
+    let url = format!("http://{}", s.address);
+    let mut message = register("n1", 1);
+    message["version"] = json!("1\u{202e}0");
+    let mut node = RawNode::join_with(&s, message).await;
+    let mut hostile = job();
+    hostile["session_id"] = json!("room\u{202e}1");
+    let (id, _) = s.dispatch(hostile).await;
+    let assign = node.expect("job_assign").await;
+    node.done(&assign, HOSTILE).await;
+    s.ended(&id).await;
+    let (failed, _) = s.dispatch(job()).await;
+    let assign = node.expect("job_assign").await;
+    let reason = json!({"reason": HOSTILE, "retryable": false, "status": "error"});
+    node.report("job_fail", &assign, reason).await;
+    s.ended(&failed).await;
+    for args in [
+        vec!["jobs", "show", &id],
+        vec!["jobs", "show", &failed],
+        vec!["jobs", "show", &id, "--json"],
+        vec!["jobs"],
+        vec!["nodes"],
+        vec!["nodes", "show", "n1"],
+        vec!["nodes", "--json"],
+    ] {
+        let (code, out, err) = run(&[&args[..], &["--url", &url]].concat(), &[]).await;
+        assert_eq!(code, Some(0), "{args:?}: {err}");
+        assert_harmless(&out);
+        assert_harmless(&err);
+    }
+    let args = ["say", "--text", "x", "--from", "zh", "--to", "en", "--url", &url];
+    let working = async {
+        let assign = node.expect("job_assign").await;
+        node.done(&assign, HOSTILE).await;
+    };
+    let ((_, out, err), ()) = tokio::join!(run(&args, &[]), working);
+    assert!(out.contains("txt"), "{out}");
+    assert_harmless(&out);
+    assert_harmless(&err);
 }

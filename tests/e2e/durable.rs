@@ -144,3 +144,25 @@ async fn a_corrupted_file_gives_a_clear_error() {
     assert!(error.contains("store.redb") && !error.contains("panicked"), "{error}");
     std::fs::remove_dir_all(dir).ok();
 }
+
+#[tokio::test]
+async fn only_the_owner_can_read_what_is_stored() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = directory("modes");
+    let mode = |path: &str| {
+        let found = std::fs::metadata(path).expect("it is there");
+        found.permissions().mode() & 0o777
+    };
+    let settings = [("STORE__DATA_DIR", dir.as_str())];
+    let file = format!("{dir}/store.redb");
+    let s = Scheduler::with(&settings).await;
+    assert_eq!(s.get("/readyz").await.status, 200);
+    assert_eq!(s.terminate().await, Some(0));
+    assert_eq!((mode(&dir), mode(&file)), (0o700, 0o600));
+    // A file that an earlier version created.
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).expect("changed");
+    let s = Scheduler::with(&settings).await;
+    assert_eq!(mode(&file), 0o600);
+    drop(s);
+    std::fs::remove_dir_all(&dir).ok();
+}

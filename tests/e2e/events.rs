@@ -17,7 +17,10 @@ impl EventStream {
     pub(crate) async fn open(scheduler: &Scheduler) -> Self {
         let mut stream =
             TcpStream::connect(&scheduler.address).await.expect("the scheduler accepts");
-        stream.write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("sent");
+        stream
+            .write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .await
+            .expect("sent");
         let mut events = Self { stream, unread: String::new() };
         while !events.unread.contains("\r\n\r\n") {
             events.read().await;

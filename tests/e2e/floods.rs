@@ -2,11 +2,13 @@
 //!
 //! Each test does what an attacker would do and measures the process from outside.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures_util::SinkExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio_tungstenite::tungstenite::Message;
 
 use crate::memory::resident_kib;
 use crate::raw_node::{RawNode, register};
@@ -57,15 +59,27 @@ async fn upgraded(s: &Scheduler, path: &str, first: &Value) -> TcpStream {
 
 /// Writes until the server closes the connection, or takes nothing for a second.
 async fn pour(stream: &mut TcpStream, bytes: &[u8], limit: Duration) -> usize {
-    let (until, mut sent) = (Instant::now() + limit, 0);
-    while Instant::now() < until {
-        let write = tokio::time::timeout(Duration::from_secs(1), stream.write_all(bytes));
-        match write.await {
-            Ok(Ok(())) => sent += bytes.len(),
-            _ => break,
+    let mut sent = 0;
+    let pouring = async {
+        loop {
+            let write = tokio::time::timeout(Duration::from_secs(1), stream.write_all(bytes));
+            match write.await {
+                Ok(Ok(())) => sent += bytes.len(),
+                _ => break,
+            }
         }
-    }
+    };
+    tokio::time::timeout(limit, pouring).await.ok();
     sent
+}
+
+/// Processor time of the thread that serves all connections, in milliseconds.
+fn thread_ms(s: &Scheduler) -> u64 {
+    let pid = s.child.id().expect("the process runs");
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).expect("its times");
+    let (_, fields) = stat.rsplit_once(") ").expect("a name");
+    let ticks = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>());
+    ticks.map(|ticks| ticks.expect("a number") * 10).sum()
 }
 
 #[tokio::test]
@@ -78,10 +92,21 @@ async fn pings_whose_pongs_are_not_read_cost_no_memory() {
         let mut stream = upgraded(&s, path, &first).await;
         pour(&mut stream, &pings, Duration::from_secs(4)).await;
         assert_bounded(before_kib, resident_kib(&s));
-        // The socket is closed, and says why to a peer that reads.
-        let mut rest = vec![];
-        within(stream.read_to_end(&mut rest)).await.ok();
-        assert!(String::from_utf8_lossy(&rest).contains("too many pings"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_socket_with_too_many_pings_is_closed_and_told_why() {
+    let s = Scheduler::start().await;
+    let mut client = SessionClient::start(&s).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
+    for socket in [&mut *client, &mut *node] {
+        for _ in 0..150 {
+            socket.stream.send(Message::Ping("x".into())).await.ok();
+        }
+        let error = socket.expect("error").await;
+        assert_eq!((&error["error"], &error["fatal"]), (&json!("RATE_LIMITED"), &json!(true)));
+        assert_eq!(socket.close_code().await, Some(1013));
     }
 }
 
@@ -90,20 +115,19 @@ async fn a_body_in_one_byte_packets_costs_as_much_memory_as_it_has_bytes() {
     let s = Scheduler::start().await;
     let before_kib = resident_kib(&s);
     let mut streams = vec![];
-    for _ in 0..8 {
+    for _ in 0..200 {
         let mut stream = TcpStream::connect(&s.address).await.expect("the scheduler accepts");
         stream.set_nodelay(true).expect("TCP_NODELAY");
-        let head = "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\n\
-                    Transfer-Encoding: chunked\r\n\r\n";
+        let head = "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n";
         stream.write_all(head.as_bytes()).await.expect("sent");
         streams.push(stream);
     }
-    for _ in 0..10_000 {
+    for _ in 0..300 {
         for stream in &mut streams {
-            stream.write_all(b"1\r\nx\r\n").await.expect("sent");
+            stream.write_all(b" ").await.expect("sent");
         }
         // Lets the scheduler read each packet by itself.
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_bounded(before_kib, resident_kib(&s));
@@ -241,22 +265,15 @@ async fn a_flood_of_texts_on_a_session_delays_nobody_else() {
         tokio_tungstenite::MaybeTlsStream::Plain(tcp) => tcp,
         _ => unreachable!("no TLS"),
     };
-    let flooding = async {
-        // Replies are not read: the server stops reading, or closes.
-        pour(tcp, &flood, Duration::from_secs(6)).await
-    };
-    let looking = async {
-        let mut longest = Duration::ZERO;
-        for _ in 0..40 {
-            let started = Instant::now();
-            assert_eq!(s.get("/healthz").await.status, 200);
-            longest = longest.max(started.elapsed());
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        longest
-    };
-    let (sent, longest) = tokio::join!(flooding, looking);
-    assert!(longest < Duration::from_millis(500), "{longest:?} after {sent} bytes");
+    let before_ms = thread_ms(&s);
+    // Replies are not read: the server stops reading, or closes.
+    let sent = pour(tcp, &flood, Duration::from_secs(4)).await;
+    for _ in 0..20 {
+        assert_eq!(s.get("/healthz").await.status, 200);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let busy_ms = thread_ms(&s) - before_ms;
+    assert!(busy_ms < 1_500, "{busy_ms} ms for {sent} bytes");
     assert_bounded(before_kib, resident_kib(&s));
 }
 
@@ -290,37 +307,33 @@ async fn texts_beyond_the_open_segments_are_refused_and_the_session_goes_on() {
 /// So many languages that nobody else has.
 fn many_languages(first: usize, count: usize) -> Vec<String> {
     let letter = |n: usize| char::from(b'a' + (n % 26) as u8);
-    let tag = |n: usize| format!("q{}{}{}{}", letter(n), letter(n / 26), letter(n / 676), 'x');
+    let tag = |n: usize| {
+        let first = ["q", "x", "y", "z"][n / 676];
+        format!("{first}{}{}", letter(n / 26), letter(n))
+    };
     (first..first + count).map(tag).collect()
 }
 
 #[tokio::test]
 async fn registrations_with_many_languages_delay_nobody_else() {
     let s = Scheduler::start().await;
-    let joining = async {
-        let mut nodes = vec![];
-        for n in 0..20 {
-            let langs = many_languages(n * 97, 512);
-            let mut message = register(&format!("n{n}"), 1);
-            for list in ["asr_langs", "semantic_langs", "tts_langs"] {
-                message[list] = json!(langs);
-            }
-            nodes.push(RawNode::join_with(&s, message).await);
+    let before_ms = thread_ms(&s);
+    let mut nodes = vec![];
+    for n in 0..20 {
+        let langs = many_languages(n * 97, 512);
+        let mut message = register(&format!("n{n}"), 1);
+        for list in ["asr_langs", "semantic_langs", "tts_langs"] {
+            message[list] = json!(langs);
         }
-        nodes
-    };
-    let looking = async {
-        let mut longest = Duration::ZERO;
-        for _ in 0..60 {
-            let started = Instant::now();
-            assert_eq!(s.get("/healthz").await.status, 200);
-            longest = longest.max(started.elapsed());
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        longest
-    };
-    let (nodes, longest) = tokio::join!(joining, looking);
-    assert!(longest < Duration::from_millis(700), "{longest:?}");
+        nodes.push(RawNode::join_with(&s, message).await);
+    }
+    // The table is made again half a second after the last of them.
+    for _ in 0..30 {
+        assert_eq!(s.get("/healthz").await.status, 200);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let busy_ms = thread_ms(&s) - before_ms;
+    assert!(busy_ms < 1_000, "{busy_ms} ms");
     let counted =
         s.until_reply("/v1/pools", |reply| reply.body["left_out"].as_u64() > Some(20 * 512 * 97));
     let pools = counted.await.body;
@@ -367,9 +380,7 @@ async fn connections_are_bounded_and_silent_ones_give_way() {
         silent.push(TcpStream::connect(&s.address).await.expect("the system accepts"));
     }
     // New clients are served, and those that were there stay.
-    let started = Instant::now();
     assert_eq!(s.new_client().get("/healthz").await.status, 200);
-    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     s.dispatch(job_with(json!({}))).await;
     node.work().await;
     assert!(s.metric("lingua_connections{kind=\"client\"}").await <= 50.0);

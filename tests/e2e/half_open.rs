@@ -51,7 +51,7 @@ async fn a_client_that_vanishes_in_its_headers_body_or_response_is_disconnected(
     let proxy = Proxy::to(&s.address).await;
     let body = job_with(json!({"wait_ms": 0})).to_string();
     let whole = format!(
-        "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     let (in_headers, in_body) = (&whole[..30], &whole[..whole.len() - 10]);
@@ -75,7 +75,8 @@ async fn a_client_that_vanishes_in_its_headers_body_or_response_is_disconnected(
 async fn a_body_that_does_not_arrive_in_time_is_a_bad_request() {
     let s = Scheduler::with(&[("SERVER__BODY_MS", "200")]).await;
     let mut stream = TcpStream::connect(&s.address).await.expect("the scheduler accepts");
-    let head = "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"src";
+    let head =
+        "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{\"src";
     stream.write_all(head.as_bytes()).await.expect("sent");
     let mut response = String::new();
     within(stream.read_to_string(&mut response)).await.expect("a response, then the end");

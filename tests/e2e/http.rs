@@ -68,7 +68,10 @@ impl HttpClient {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Reply {
-        let mut request = Request::builder().method(method).uri(path).header("host", &self.address);
+        let mut request = Request::builder().method(method).uri(path);
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            request = request.header("host", &self.address);
+        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

@@ -38,7 +38,8 @@ async fn post_and_hang_up(s: &Scheduler, header: &str, node: &mut RawNode) -> Va
     let mut stream = tokio::net::TcpStream::connect(&s.address).await.expect("it accepts");
     let body = job().to_string();
     let request = format!(
-        "POST /v1/translate HTTP/1.1\r\nhost: x\r\n{header}content-length: {}\r\n\r\n{body}",
+        "POST /v1/translate HTTP/1.1\r\nhost: localhost\r\n{header}\
+         content-length: {}\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).await.expect("sent");

@@ -36,8 +36,10 @@ pub(crate) fn resident_kib(scheduler: &Scheduler) -> u64 {
 
 /// Sends requests over one connection; each must be answered with this status.
 async fn bad_requests(scheduler: &Scheduler, path: &str, body: &str, status: u16, count: usize) {
-    let request =
-        format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
     let start = format!("HTTP/1.1 {status} ");
     let mut stream = TcpStream::connect(&scheduler.address).await.expect("the scheduler accepts");
     let mut buffer = vec![0; 64 << 10];
@@ -70,7 +72,7 @@ async fn bad_frames(node: &mut RawNode, frame: &str, reply: &str, count: usize) 
 
 /// Sends frames that claim to be a terabyte, each over a socket of its own.
 async fn huge_frames(scheduler: &Scheduler, count: usize) {
-    let upgrade = "GET /v1/node/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n\
+    let upgrade = "GET /v1/node/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
                    Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     // A masked text frame of a terabyte, and its first bytes.
@@ -92,7 +94,7 @@ async fn huge_frames(scheduler: &Scheduler, count: usize) {
 async fn vanishing_clients(scheduler: &Scheduler, node: &mut RawNode, count: usize) {
     let body = job_with(json!({"wait_ms": 5_000})).to_string();
     let request = format!(
-        "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     for _ in 0..count {

@@ -113,7 +113,7 @@ async fn an_untrusted_certificate_is_refused_with_advice() {
 async fn a_client_without_tls_is_disconnected() {
     let files = CertFiles::new("slow");
     let s = files.scheduler(&[("SERVER__FIRST_MESSAGE_MS", "300")]).await;
-    for bytes in [&b""[..], b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"] {
+    for bytes in [&b""[..], b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
         let mut stream = TcpStream::connect(&s.address).await.expect("the scheduler accepts");
         stream.write_all(bytes).await.expect("sent");
         let mut answer = vec![];
@@ -179,4 +179,17 @@ async fn tokens_without_tls_cause_a_warning() {
     assert!(warns(&first_messages(&file, &[]).await));
     let tls = [("LINGUA_SERVER__TLS_CERT", files.cert()), ("LINGUA_SERVER__TLS_KEY", files.key())];
     assert!(!warns(&first_messages(&file, &tls).await));
+}
+
+#[tokio::test]
+async fn a_key_that_others_can_read_is_warned_about() {
+    use std::os::unix::fs::PermissionsExt;
+    let files = CertFiles::new("modes");
+    let settings =
+        [("LINGUA_SERVER__TLS_CERT", &*files.cert()), ("LINGUA_SERVER__TLS_KEY", &*files.key())];
+    for (mode, is_open) in [(0o600, false), (0o640, false), (0o644, true)] {
+        std::fs::set_permissions(files.key(), PermissionsExt::from_mode(mode)).expect("changed");
+        let (code, _, err) = run(&["config", "check"], &settings).await;
+        assert_eq!((code, err.contains("other users can read")), (Some(0), is_open), "{err}");
+    }
 }

@@ -2,6 +2,8 @@
 
 use lingua_core::Epoch;
 use lingua_core::job::Refusal;
+use lingua_store::StoreError;
+use lingua_store::contract::JOB_BYTES_MAX;
 
 use crate::byte_budget::OverBudget;
 use crate::usage_limit::OverLimit;
@@ -42,6 +44,10 @@ impl SubmitError {
             Self::OverLimit(error) => error.code(),
             Self::Stopping => "SCHEDULER_DEPENDENCY_DOWN",
             Self::KeyReused => "IDEMPOTENCY_KEY_REUSED",
+            // It will not fit later either.
+            Self::Store(StoreError::LimitReached { limit: JOB_BYTES_MAX, .. }) => {
+                "PAYLOAD_TOO_LARGE"
+            }
             Self::Store(error) => error.code(),
         }
     }
@@ -85,5 +91,19 @@ impl NodeError {
             Self::Refused(refusal) => refusal.code(),
             Self::Store(error) => error.code(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_is_too_long_for_the_store_is_too_large_and_not_too_many() {
+        let store =
+            StoreError::check_limit("a job's specification", JOB_BYTES_MAX + 1, JOB_BYTES_MAX);
+        assert_eq!(SubmitError::from(store.unwrap_err()).code(), "PAYLOAD_TOO_LARGE");
+        let full = StoreError::LimitReached { what: "the number of open jobs", limit: 50_000 };
+        assert_eq!(SubmitError::from(full).code(), "RATE_LIMITED");
     }
 }

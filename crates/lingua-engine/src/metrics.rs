@@ -218,6 +218,8 @@ metrics! {
     leader: Gauge = "leader", "1 on the leader", Gauge::default();
     leader_changes: Counter = "leader_changes", "Changes of leader seen here", Counter::default();
     table_version: Gauge = "pool_table_version", "Version of the pool table", Gauge::default();
+    unreadable_records: Counter = "store_unreadable_records",
+        "Records that could not be read and were left out of a list", Counter::default();
     store_up: Gauge = "store_up", "1 while the store answers", Gauge::default();
     nodes: Family<Label, Gauge> = "nodes", "Nodes, by state", Family::default();
     used_slots: Gauge = "node_used_slots", "Slots taken in the fleet", Gauge::default();

@@ -34,6 +34,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
     pub(crate) async fn clean_up(&self) -> lingua_store::Result<()> {
         self.recent_results.expire(self.now_ms());
         self.metrics.held_bytes.of("ended_jobs").set(self.store.ended_bytes() as i64);
+        let unreadable = self.store.unreadable_records();
+        self.metrics.unreadable_records.inner().store(unreadable, Ordering::Relaxed);
         self.compare_store().await?;
         self.reconcile().await?;
         let cells = self.store.cells().await?;

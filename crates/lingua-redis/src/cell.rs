@@ -216,7 +216,7 @@ impl RedisStore {
             self.keys.cell(cell).all();
         let keys = [hot, cold, fresh, nodes, leases, due];
         let no_args: Option<u64> = None;
-        view::read(cell, self.call(&VIEW, &keys, no_args).await?)
+        view::read(self, cell, self.call(&VIEW, &keys, no_args).await?)
     }
 
     /// The resources that this load exhausts, as bits.

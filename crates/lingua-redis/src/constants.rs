@@ -108,6 +108,8 @@ numbers! {
     /// A set has a bit for each slot; it is read as four words.
     SET_BYTES = 16;
     WORD_BELOW = 1_u64 << 32;
+    /// A lease: slot, phase, attempt, fence.
+    LEASE_BYTES = 14_u64;
     /// The largest whole number that a double holds exactly.
     NEVER = (1_u64 << 53) - 1;
 }
@@ -119,8 +121,6 @@ pub(crate) const UNKNOWN: u64 = 0;
 /// The policy that takes any node; scripts treat it as the rest.
 pub(crate) const RANDOM: u64 = 3;
 
-/// A lease: slot, phase, attempt, fence.
-pub(crate) const LEASE_BYTES: u64 = 14;
 /// The field of `leases` that is not a lease: the last fence, and a time before which none expires.
 pub(crate) const LEASES_HEAD: &str = "#";
 

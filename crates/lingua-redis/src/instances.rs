@@ -3,7 +3,7 @@
 //! Each instance has a hash tag of its own, so that the messages between instances are spread over
 //! a Cluster. A set elsewhere has the names of all instances.
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use lingua_core::InstanceId;
 use lingua_store::contract::{
     ADDRESS_BYTES_MAX, AnnounceReply, AnnounceRequest, BusDelivery, Bytes, Envelope, Incarnation,
@@ -82,8 +82,8 @@ impl RedisStore {
             self.query(redis::cmd("SMEMBERS").arg(self.keys.cluster("instances"))).await?;
         let now_ms = self.now_ms().await?;
         let reads = names.iter().map(|name| self.read_instance(name, now_ms));
-        let mut records: Vec<InstanceRecord> =
-            try_join_all(reads).await?.into_iter().flatten().collect();
+        let records = self.all_readable(join_all(reads).await)?;
+        let mut records: Vec<InstanceRecord> = records.into_iter().flatten().collect();
         records.sort_by(|a, b| a.instance.cmp(&b.instance));
         Ok(records)
     }

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Tenant, Term};
 use lingua_store::contract::*;
-use lingua_store::{Clock, ManualClock, Result};
+use lingua_store::{Clock, ManualClock, Result, StoreError};
 use parking_lot::Mutex;
 use redis::{Cmd, FromRedisValue, ToRedisArgs};
 use tokio::sync::watch;
@@ -29,6 +30,8 @@ pub struct RedisStore {
     pub(crate) options: Arc<RedisOptions>,
     /// The name of the feed that was read last.
     pub(crate) feed_name: Arc<Mutex<Option<String>>>,
+    /// How many records could not be read and were left out.
+    pub(crate) unreadable: Arc<AtomicU64>,
 }
 
 impl RedisStore {
@@ -42,7 +45,13 @@ impl RedisStore {
         let keys = Arc::new(Keys::new(&options.key_prefix));
         let connection = Arc::new(Connection::new(Arc::clone(&options), Arc::clone(&keys)));
         watch_identity(&connection, options.timeouts.identity);
-        Ok(Self { connection, keys, options, feed_name: Arc::default() })
+        Ok(Self {
+            connection,
+            keys,
+            options,
+            feed_name: Arc::default(),
+            unreadable: Arc::default(),
+        })
     }
 
     /// Opens the store and waits until a server has replied.
@@ -65,6 +74,31 @@ impl RedisStore {
     /// The servers' identities. When `changes` rises, confirmed writes may have been lost.
     pub fn watch_servers(&self) -> watch::Receiver<Servers> {
         self.connection.servers.subscribe()
+    }
+
+    /// Leaves out a record of a list that cannot be read: somebody else wrote it, and the others
+    /// are still good. Each power of two is logged, so that a list that is read often does not
+    /// fill the log.
+    pub(crate) fn readable<T>(&self, record: Result<T>) -> Result<Option<T>> {
+        match record {
+            Ok(record) => Ok(Some(record)),
+            Err(StoreError::Corrupt { detail }) => {
+                let count = self.unreadable.fetch_add(1, Ordering::Relaxed) + 1;
+                if count.is_power_of_two() {
+                    tracing::warn!(count, detail, "left out a record that cannot be read");
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The records of a list that can be read.
+    pub(crate) fn all_readable<T>(
+        &self,
+        records: impl IntoIterator<Item = Result<T>>,
+    ) -> Result<Vec<T>> {
+        records.into_iter().filter_map(|record| self.readable(record).transpose()).collect()
     }
 
     /// The time for the scripts: 0 means the server's own.
@@ -106,6 +140,10 @@ macro_rules! forward_to_methods {
         impl Store for RedisStore {
             fn identity(&self) -> StoreIdentity {
                 StoreIdentity(self.connection.servers.borrow().changes)
+            }
+
+            fn unreadable_records(&self) -> u64 {
+                self.unreadable.load(Ordering::Relaxed)
             }
 
             $(

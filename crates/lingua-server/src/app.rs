@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::auth::{Access, AccessError};
+use crate::caller_address::TrustedProxies;
 use crate::connections::Connections;
 use crate::event_streams::EventStreams;
 use crate::limit::Limiter;
@@ -123,6 +124,10 @@ impl<S: Store, T: Timer> Server<S, T> {
             head: Duration::from_millis(options.first_message_ms),
             stop: Duration::from_millis(options.stop_ms),
             write: Duration::from_millis(options.write_ms),
+            proxies: match options.proxy_protocol {
+                true => options.trusted_proxies.clone(),
+                false => TrustedProxies::default(),
+            },
             tls: options.tls.as_ref().map(Tls::acceptor),
         };
         let refused = self.app.metrics.connections_refused.clone();
@@ -142,15 +147,11 @@ impl<S: Store, T: Timer> Server<S, T> {
 fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
     // One layer for all that a request passes: each costs a boxed service and a boxed future.
     let scoped = |access: Option<Access>, routes: Router<App<S, T>>| {
-        let bytes_max = app.options.body_bytes_max;
         let app = app.clone();
         let scope = middleware::from_fn(move |request: Request, next: Next| {
             request_scope(app.clone(), access, request, next)
         });
-        routes
-            .method_not_allowed_fallback(wrong_method)
-            .layer(DefaultBodyLimit::max(bytes_max))
-            .layer(scope)
+        routes.method_not_allowed_fallback(wrong_method).layer(scope)
     };
     let open = route_table::open().merge(docs_page().with_state(())).fallback(no_such_route);
     scoped(None, open)
@@ -164,7 +165,8 @@ fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
 
 /// The API reference may load only what this server sends.
 const DOCS_POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; \
-                           script-src 'self' 'unsafe-inline'; img-src 'self' data:";
+                           script-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+                           base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// `GET /docs`: Swagger UI, whose script and style are part of the program.
 fn docs_page() -> Router {
@@ -182,8 +184,7 @@ fn docs_page() -> Router {
         .layer(middleware::map_response(|response: Response| async {
             let policy = (header::CONTENT_SECURITY_POLICY, DOCS_POLICY);
             let cached = (header::CACHE_CONTROL, "public, max-age=3600");
-            let headers = [policy, (header::X_CONTENT_TYPE_OPTIONS, "nosniff"), cached];
-            (headers, Extension(SharedBody), response)
+            ([policy, cached], Extension(SharedBody), response)
         }))
 }
 

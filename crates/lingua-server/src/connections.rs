@@ -45,7 +45,7 @@ impl Connections {
     }
 
     /// Takes a place for a new connection; `None` if none is left.
-    pub(crate) fn admit(self: &Arc<Self>) -> Option<(Place, SilentConnection)> {
+    pub(crate) fn admit(self: &Arc<Self>) -> Option<(ConnectionPlace, SilentConnection)> {
         let mut places = self.places.lock();
         if places.taken >= self.max {
             self.refused.inc();
@@ -58,17 +58,17 @@ impl Connections {
         places.silent.insert(number, Arc::clone(&closing));
         let connections = Arc::clone(self);
         let silent = SilentConnection { connections: Arc::clone(self), number, closing };
-        Some((Place { connections }, silent))
+        Some((ConnectionPlace { connections }, silent))
     }
 }
 
 /// The place of a connection, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPlace {
     connections: Arc<Connections>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.connections.places.lock().taken -= 1;
     }
@@ -101,7 +101,7 @@ pub(crate) struct WriteLimited<I> {
     limit: Duration,
     blocked: Option<Blocked>,
     /// Held as long as the connection is open, also after it became a WebSocket.
-    _place: Place,
+    _place: ConnectionPlace,
 }
 
 /// More is waiting to be written than the peer has room for.
@@ -111,7 +111,7 @@ struct Blocked {
 }
 
 impl<I: Unpin> WriteLimited<I> {
-    pub(crate) fn new(io: I, limit: Duration, place: Place) -> Self {
+    pub(crate) fn new(io: I, limit: Duration, place: ConnectionPlace) -> Self {
         Self { io, limit, blocked: None, _place: place }
     }
 

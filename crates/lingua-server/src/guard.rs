@@ -6,7 +6,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::{ConnectInfo, Request};
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use lingua_engine::Timer;
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
@@ -28,6 +29,47 @@ pub(crate) fn guard<S: Store, T: Timer>(
     request.extensions_mut().insert(sender.clone());
     request.extensions_mut().insert(caller);
     Ok(sender)
+}
+
+/// Without tokens, refuses a request to a name that is not of this machine's loopback: a web page
+/// could have its own name lead here, and would then call as if it were a page of this server.
+pub(crate) fn check_host<S: Store, T: Timer>(
+    app: &App<S, T>,
+    request: &Request,
+) -> Result<(), ApiError> {
+    let options = &app.options;
+    if !options.tokens.current().is_open() || options.allow_insecure {
+        return Ok(());
+    }
+    let is_own = |host: &&str| {
+        let name = host_name(host);
+        is_loopback(name) || options.allowed_hosts.iter().any(|h| h.eq_ignore_ascii_case(name))
+    };
+    let named = request.headers().get_all(header::HOST).iter();
+    let named = named.map(|host| host.to_str().unwrap_or("an unreadable name"));
+    let in_uri = request.uri().authority().map(Authority::as_str);
+    let Some(host) = named.chain(in_uri).find(|host| !is_own(host)) else { return Ok(()) };
+    app.metrics.count_refused(Refused::ForeignHost);
+    let detail = format!(
+        "without tokens this server is called as localhost, 127.0.0.1 or [::1], not as {host:?}; \
+         make tokens, or add the name to server.allowed_hosts"
+    );
+    Err(ApiError::new(ErrorCode::Forbidden, detail))
+}
+
+/// A host without its port; an IPv6 address without its brackets.
+fn host_name(host: &str) -> &str {
+    match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    }
+}
+
+fn is_loopback(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    name == "localhost"
+        || name.ends_with(".localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Refuses a request for a page that needs no token, if its address asks too often.
@@ -72,7 +114,10 @@ fn check<S: Store, T: Timer>(
     }
     let sender = sender.and_then(|sender| sender.may(access));
     let sender = sender.map_err(|error| app.refused(error))?;
-    match foreign_origin(headers, &app.options.allowed_origins) {
+    // A browser names no origin when a page loads an image, and the long poll of a node takes jobs.
+    let is_cross_site = access == Access::Node && foreign_site(headers);
+    let foreign = foreign_origin(headers, &app.options.allowed_origins);
+    match foreign.or(is_cross_site.then_some("another site")) {
         None => {
             let caller = sender.token.map_or_else(|| Caller::at(peer), Caller::Token);
             Ok((sender, caller))
@@ -113,6 +158,13 @@ fn visible(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
+/// Whether a browser sends this for a page of another site, which names no origin.
+fn foreign_site(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let is_foreign = site.is_some_and(|site| !matches!(site, b"same-origin" | b"none"));
+    is_foreign && !headers.contains_key(header::ORIGIN)
+}
+
 /// The origin of a web page that is neither this server's own nor in the list.
 fn foreign_origin<'a>(headers: &'a HeaderMap, allowed: &[String]) -> Option<&'a str> {
     let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or("an unreadable origin");
@@ -126,6 +178,24 @@ mod tests {
     use axum::http::HeaderValue;
 
     use super::*;
+
+    #[test]
+    fn the_names_of_the_loopback_are_known() {
+        for host in ["localhost", "LOCALHOST:7410", "127.0.0.1:1", "127.9.9.9", "[::1]:7410"] {
+            assert!(is_loopback(host_name(host)), "{host}");
+        }
+        for host in ["", "evil.example", "127.0.0.1.evil.example:80", "[2001:db8::1]", "10.0.0.1"] {
+            assert!(!is_loopback(host_name(host)), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_browser_says_that_another_site_asks() {
+        let of = |site| HeaderMap::from_iter([("sec-fetch-site".parse().unwrap(), site)]);
+        let site = |site: &'static str| foreign_site(&of(HeaderValue::from_static(site)));
+        assert!(site("cross-site") && site("same-site"));
+        assert!(!site("same-origin") && !site("none") && !foreign_site(&HeaderMap::new()));
+    }
 
     #[test]
     fn only_known_origins_may_call() {

@@ -7,10 +7,12 @@
 //! | [`limit`] | the rate limit |
 //! | [`tls`] | certificate and key |
 //! | `listen` | accepts connections: timeouts, graceful stop |
+//! | [`caller_address`] | who calls, behind proxies |
 //! | `connections` | how many connections there are, and peers that do not read |
 //! | `app` | the server, the state that routes share, the router |
 //! | `request` | what every request passes: its id, its span, the limits of its body |
 //! | `guard` | whether a caller may use a route |
+//! | [`audio_ref`] | which references to audio nodes are sent |
 //! | `cors` | what web pages of the allowed origins may call |
 //! | `reply` | responses and errors |
 //! | `route_table` | the table of routes |
@@ -28,7 +30,9 @@
 //! Architecture invariant: only this crate speaks HTTP; nothing here decides anything about jobs.
 
 mod app;
+pub mod audio_ref;
 pub mod auth;
+pub mod caller_address;
 mod connections;
 mod convert;
 mod cors;

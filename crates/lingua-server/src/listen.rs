@@ -22,11 +22,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
+use crate::caller_address::{TrustedProxies, proxied_peer};
 use crate::connections::{Connections, SilentConnection, WriteLimited};
 use crate::linger::Lingering;
 use crate::metrics::ConnectionCount;
@@ -46,6 +47,8 @@ pub(crate) struct ConnLimits {
     pub(crate) stop: Duration,
     /// How long a peer may leave bytes unread.
     pub(crate) write: Duration,
+    /// Proxies that begin a connection with the caller's address; empty if none does.
+    pub(crate) proxies: TrustedProxies,
     /// Set if the server speaks TLS.
     pub(crate) tls: Option<TlsAcceptor>,
 }
@@ -82,11 +85,12 @@ pub(crate) async fn serve(
         stream.set_nodelay(true).ok();
         let (http, stop, router) = (http.clone(), stop.subscribe(), router.clone());
         let (counted, limits) = (ConnectionCount::new(&open), limits.clone());
-        let stream = WriteLimited::new(stream, limits.write, place);
+        let mut stream = WriteLimited::new(stream, limits.write, place);
         let closing = silent.closing();
         tokio::spawn(async move {
-            let connection = Connection { http, router, peer, stop, silent };
             let served = async {
+                let Some(peer) = caller_of(&mut stream, peer, &limits).await else { return };
+                let connection = Connection { http, router, peer, stop, silent };
                 match limits.tls {
                     None => connection.serve(stream).await,
                     Some(tls) => {
@@ -110,6 +114,25 @@ pub(crate) async fn serve(
     stop.send_replace(());
     if tokio::time::timeout(limits.stop, stop.closed()).await.is_err() {
         tracing::warn!(waited = ?limits.stop, "stopping although requests are still open");
+    }
+}
+
+/// The address of the caller; `None` if a proxy that should have told it did not.
+async fn caller_of(
+    stream: &mut WriteLimited<TcpStream>,
+    peer: SocketAddr,
+    limits: &ConnLimits,
+) -> Option<SocketAddr> {
+    if !limits.proxies.trusts(peer.ip()) {
+        return Some(peer);
+    }
+    let told = tokio::time::timeout(limits.head, proxied_peer(stream)).await;
+    match told.map_err(Into::into).flatten() {
+        Ok(caller) => Some(caller.unwrap_or(peer)),
+        Err(error) => {
+            tracing::debug!(%peer, %error, "the proxy did not say for whom it calls");
+            None
+        }
     }
 }
 

@@ -47,6 +47,8 @@ named_enum! {
         WrongRole = "wrong_role",
         /// A web page of an origin that is not allowed: 403.
         ForeignOrigin = "foreign_origin",
+        /// Without tokens, a name that is not of the loopback: 403.
+        ForeignHost = "foreign_host",
     }
 }
 

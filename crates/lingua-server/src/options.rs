@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use lingua_engine::session::SessionOptions;
 
+use crate::audio_ref::AudioRefRules;
 use crate::auth::SharedTokens;
+use crate::caller_address::TrustedProxies;
 use crate::limit::RateLimit;
 use crate::tls::Tls;
 
@@ -17,6 +19,14 @@ pub struct ServerOptions {
     pub allow_insecure: bool,
     /// Origins of web pages that may call, besides the server's own.
     pub allowed_origins: Vec<String>,
+    /// Names under which the server is called without tokens, besides those of the loopback.
+    pub allowed_hosts: Vec<String>,
+    /// The proxies that say for whom they call.
+    pub trusted_proxies: TrustedProxies,
+    /// Whether these proxies begin a connection with a header of the PROXY protocol.
+    pub proxy_protocol: bool,
+    /// Which references to audio a job may carry.
+    pub audio_refs: AudioRefRules,
     /// How long a job waits for a slot if its client sets no `wait_ms`.
     pub default_wait_ms: u64,
     /// How long `/v1/translate` waits if its client sets no `deadline_ms`.
@@ -62,6 +72,10 @@ impl Default for ServerOptions {
             tokens: SharedTokens::default(),
             allow_insecure: false,
             allowed_origins: vec![],
+            allowed_hosts: vec![],
+            trusted_proxies: TrustedProxies::default(),
+            proxy_protocol: false,
+            audio_refs: AudioRefRules::default(),
             default_wait_ms: 2_000,
             translate_ms: 30_000,
             body_bytes_max: 4 << 20,

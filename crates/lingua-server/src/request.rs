@@ -6,11 +6,12 @@
 //! Invariants: every response names its request in `X-Request-Id`; every error response is JSON;
 //! a body is bounded in size and in time.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
-use axum::extract::{FromRequest, MatchedPath, Request};
+use axum::extract::{ConnectInfo, FromRequest, MatchedPath, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -27,11 +28,14 @@ use tracing::Instrument;
 use crate::app::App;
 use crate::auth::{Access, Sender};
 use crate::cors::Cors;
-use crate::guard::{guard, guard_open};
+use crate::guard::{check_host, guard, guard_open};
 use crate::reply::{ApiError, RequestRefusal, SharedBody};
 use crate::routes::jobs::new_number;
 
 const REQUEST_ID: &str = "x-request-id";
+
+/// Browsers must not take a response for a page or a script.
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
 /// Longest request id that is taken from a client.
 const REQUEST_ID_BYTES_MAX: usize = 64;
@@ -72,6 +76,11 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
         cors.mark(permission.headers_mut());
         return permission;
     }
+    // From here on the caller's address is that of the connection.
+    if let Some(&ConnectInfo(peer)) = request.extensions().get::<ConnectInfo<SocketAddr>>() {
+        let caller = app.options.trusted_proxies.caller(peer, request.headers());
+        request.extensions_mut().insert(ConnectInfo(caller));
+    }
     let started = Instant::now();
     let id = RequestId::of(request.headers(), app.engine.now_ms());
     let path = request.extensions().get::<MatchedPath>().cloned();
@@ -84,10 +93,10 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
     async move {
         let admitted = match announced_bytes(request.headers()) {
             Some(bytes) if bytes > bytes_max as u64 => Err(too_large(bytes_max)),
-            _ => match access {
+            _ => check_host(&app, &request).and_then(|()| match access {
                 Some(access) => guard(&app, access, &mut request).map(Some),
                 None => guard_open(&app, &request).map(|()| None),
-            },
+            }),
         };
         let mut response = match admitted {
             Ok(sender) => {
@@ -104,6 +113,7 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
         };
         let name = HeaderValue::from_str(&id.0).expect("checked to be ASCII");
         response.headers_mut().insert(REQUEST_ID, name);
+        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
         cors.mark(response.headers_mut());
         let elapsed_ms = started.elapsed().as_millis() as u64;
         tracing::debug!(status = response.status().as_u16(), elapsed_ms, "request done");

@@ -157,6 +157,11 @@ macro_rules! define_store {
                 0
             }
 
+            /// How many records could not be read and were left out of lists.
+            fn unreadable_records(&self) -> u64 {
+                0
+            }
+
             /// Whether confirmed writes can be lost. If not, the identity never changes.
             fn may_forget(&self) -> bool {
                 true

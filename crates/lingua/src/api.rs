@@ -15,6 +15,7 @@ use lingua_wire::message::{Message, parse};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::clean::clean_json;
 use crate::screen::print_line;
 
 /// The scheduler to connect to.
@@ -169,7 +170,7 @@ impl TargetArgs {
         text: impl FnOnce(&M) -> String,
     ) -> anyhow::Result<()> {
         match self.json {
-            true => print_line(String::from_utf8_lossy(reply).trim_end()),
+            true => print_line(clean_json(String::from_utf8_lossy(reply).trim_end())),
             false => print_line(text(&parse_reply(reply)?)),
         }
         Ok(())

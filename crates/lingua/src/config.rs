@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use lingua_core::{InstanceId, Policy, Rules, SemanticRule, Thresholds};
+use lingua_server::audio_ref::AudioRefRules;
+use lingua_server::caller_address::{AddressRange, TrustedProxies};
 use lingua_server::limit::RateLimit;
 use lingua_server::tls::Tls;
 use serde::{Deserialize, Serialize};
@@ -55,6 +57,11 @@ pub(crate) struct ServerConfig {
     pub(crate) listen: String,
     pub(crate) threads: usize,
     pub(crate) allowed_origins: Vec<String>,
+    pub(crate) allowed_hosts: Vec<String>,
+    pub(crate) trusted_proxies: Vec<String>,
+    pub(crate) proxy_protocol: bool,
+    pub(crate) audio_ref_schemes: Vec<String>,
+    pub(crate) audio_ref_hosts: Vec<String>,
     pub(crate) body_bytes_max: usize,
     pub(crate) body_ms: u64,
     pub(crate) first_message_ms: u64,
@@ -231,6 +238,7 @@ impl Config {
         self.policy()?;
         self.auth.identities(&self.auth.read())?;
         self.check_origins()?;
+        self.trusted_proxies()?;
         if self.store.url != store::EMBEDDED {
             store::redis_options(self)?;
         }
@@ -277,6 +285,38 @@ impl Config {
         }
     }
 
+    pub(crate) fn trusted_proxies(&self) -> Result<TrustedProxies, BadConfig> {
+        let networks = self.server.trusted_proxies.iter().map(|text| text.parse::<AddressRange>());
+        let proxies = networks.collect::<Result<Vec<AddressRange>, _>>().map(TrustedProxies::new);
+        let proxies = proxies.map_err(|e| BadConfig(format!("server.trusted_proxies: {e}")))?;
+        match self.server.proxy_protocol && proxies.is_empty() {
+            false => Ok(proxies),
+            true => {
+                let detail = "server.proxy_protocol needs the proxies in server.trusted_proxies";
+                Err(BadConfig(detail.to_owned()))
+            }
+        }
+    }
+
+    /// The rules for references to audio.
+    pub(crate) fn audio_refs(&self) -> AudioRefRules {
+        let schemes = self.server.audio_ref_schemes.iter();
+        AudioRefRules {
+            schemes: schemes.map(|scheme| scheme.to_ascii_lowercase()).collect(),
+            hosts: self.server.audio_ref_hosts.clone(),
+        }
+    }
+
+    /// What works, but should not stay as it is.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let key = self.server.tls_key.as_deref().filter(|key| is_open_to_others(key));
+        let warning = |key: &Path| {
+            let key = key.display();
+            format!("other users can read server.tls_key {key}: run 'chmod 600 {key}'")
+        };
+        key.map(warning).into_iter().collect()
+    }
+
     pub(crate) fn tls(&self) -> Result<Option<Tls>, BadConfig> {
         match (&self.server.tls_cert, &self.server.tls_key) {
             (None, None) => Ok(None),
@@ -292,6 +332,12 @@ impl Config {
         let burst = NonZeroU32::new(self.limits.burst).unwrap_or(per_second);
         Some(RateLimit { per_second, burst })
     }
+}
+
+/// Whether users other than the owner and its group can read a file.
+fn is_open_to_others(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o007 != 0)
 }
 
 #[derive(Debug, Subcommand)]
@@ -322,6 +368,9 @@ pub(crate) fn run(command: ConfigCommand) -> anyhow::Result<()> {
     };
     let loaded = Config::load(config.as_deref())?;
     loaded.check()?;
+    for warning in loaded.warnings() {
+        eprintln!("lingua: {warning}");
+    }
     match command {
         ConfigCommand::Dump { .. } => print_text(&print::dump(&loaded)?),
         _ => print_text("ok\n"),

@@ -5,6 +5,7 @@ use lingua_core::InstanceId;
 use lingua_wire::view::{ClusterView, InstanceView};
 
 use crate::api::{ListArgs, ListCommand};
+use crate::clean::clean_json;
 use crate::screen::{
     TextTable, ago, cell, colours, field_list, or_dash, print_line, state, yes_no,
 };
@@ -22,7 +23,7 @@ pub(crate) async fn run(ListArgs { command, target }: ListArgs<InstanceId>) -> a
                 format!("there is no instance {id}; 'lingua instances' lists them")
             })?;
             match target.json {
-                true => print_line(serde_json::to_string(found)?),
+                true => print_line(clean_json(&serde_json::to_string(found)?)),
                 false => print_line(show(found, &cluster, wall_ms())),
             }
         }

@@ -17,6 +17,7 @@ use lingua_sdk::ClientError;
 mod admin;
 mod api;
 mod bench;
+mod clean;
 mod config;
 mod demo;
 mod explain;
@@ -101,7 +102,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let code = error.downcast_ref().map_or("", ClientError::code);
-            eprintln!("lingua: {error:#}{}", api::advice(code));
+            let text = format!("{error:#}");
+            eprintln!("lingua: {}{}", clean::clean_lines(&text), api::advice(code));
             match error.downcast_ref::<config::BadConfig>() {
                 Some(_) => ExitCode::from(64),
                 None => ExitCode::FAILURE,

@@ -24,6 +24,7 @@ use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::api::TargetArgs;
+use crate::clean::{clean, clean_json};
 use crate::screen::{TextTable, cell, colours, number, or_dash, print_line, print_over};
 
 mod wav;
@@ -135,7 +136,7 @@ impl Printer {
     fn print(&mut self, event: SessionEvent) {
         match event {
             SessionEvent::Partial(SessionPartial { turn, segment, text }) if self.is_live => {
-                print_over(&format!("{turn}.{segment}  … {text}"));
+                print_over(&format!("{turn}.{segment}  … {}", clean(&text)));
             }
             SessionEvent::Partial(_) | SessionEvent::Accepted(_) => {}
             SessionEvent::Result(result) => {
@@ -144,11 +145,14 @@ impl Printer {
             }
             SessionEvent::Missing(missing) => {
                 let SegmentMissing { turn, segment, error, detail, .. } = &missing;
+                let (error, detail) = (clean(error), clean(detail));
                 let text = format!("{turn}.{segment}  missing: {error}: {detail}");
                 self.print_message(&missing, text);
                 self.missing += 1;
             }
-            SessionEvent::Refused { code, detail } => eprintln!("lingua: {code}: {detail}"),
+            SessionEvent::Refused { code, detail } => {
+                eprintln!("lingua: {}: {}", clean(&code), clean(&detail));
+            }
             SessionEvent::Resumed => {
                 eprintln!("lingua: the connection broke; the session has resumed")
             }
@@ -157,7 +161,7 @@ impl Printer {
 
     fn print_message(&self, message: &(impl Message + Serialize), text: String) {
         match self.json {
-            true => print_line(to_json(message)),
+            true => print_line(clean_json(&to_json(message))),
             false if self.is_live => print_over(&(text + "\n")),
             false => print_line(text),
         }
@@ -218,8 +222,8 @@ fn describe_result(result: &SegmentResult<'_>) -> String {
         Source::Auto => "auto".to_owned(),
     };
     let (turn, segment, tgt) = (result.turn, result.segment, result.tgt_lang);
-    let spoken = result.text_asr.as_deref().unwrap_or("-");
-    let translated = result.text_translated.as_deref().unwrap_or("-");
+    let spoken = clean(result.text_asr.as_deref().unwrap_or("-"));
+    let translated = clean(result.text_translated.as_deref().unwrap_or("-"));
     format!("{turn}.{segment}  {src}: {spoken}\n     {tgt}: {translated}")
 }
 

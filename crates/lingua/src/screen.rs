@@ -1,6 +1,7 @@
 //! Tables, colours and ages for a terminal.
 //!
-//! Start at [`TextTable`] and [`field_list`]. They make text; [`print_line`] prints it.
+//! Start at [`TextTable`] and [`field_list`]. They make text; [`print_line`] prints it. Cells and
+//! values are cleaned of what would change the terminal.
 //!
 //! Invariant: text has colours only if the caller asks for them, see [`colours`].
 
@@ -8,6 +9,8 @@ use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
 use comfy_table::{Cell, CellAlignment, Color, Table, presets};
+
+use crate::clean::clean;
 
 /// Whether stdout shows colours: it is a terminal, and `NO_COLOR` is not set.
 pub(crate) fn colours() -> bool {
@@ -53,12 +56,12 @@ pub(crate) fn paint(text: &str, colour: Option<Color>, colours: bool) -> String 
 }
 
 pub(crate) fn cell(value: impl Display) -> Cell {
-    Cell::new(value)
+    Cell::new(clean(&value.to_string()))
 }
 
 /// A cell that is aligned to the right.
 pub(crate) fn number(value: impl Display) -> Cell {
-    Cell::new(value).set_alignment(CellAlignment::Right)
+    cell(value).set_alignment(CellAlignment::Right)
 }
 
 /// A cell with the name of a state, in its colour.
@@ -120,7 +123,7 @@ pub(crate) fn field_list(fields: &[(&str, String)]) -> String {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 1;
     let line = |(name, value): &(&str, String)| {
         let name = format!("{name}:");
-        format!("{name:width$}  {value}").trim_end().to_owned()
+        format!("{name:width$}  {}", clean(value)).trim_end().to_owned()
     };
     fields.iter().map(line).collect::<Vec<_>>().join("\n")
 }

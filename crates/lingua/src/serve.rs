@@ -22,6 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
+use crate::clean::CleanLog;
 use crate::config::{Config, Identities};
 use crate::reload::Reload;
 use crate::store;
@@ -75,7 +76,7 @@ impl ServeArgs {
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     let config = args.load()?;
     start_logging(&config.log.level, &config.log.format);
-    for warning in crate::config::ignored_variables() {
+    for warning in crate::config::ignored_variables().into_iter().chain(config.warnings()) {
         tracing::warn!("{warning}");
     }
     let is_tls = config.server.tls_cert.is_some();
@@ -98,7 +99,8 @@ pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
 /// Logs to stderr; in a process that logs already, the first settings stay.
 pub(crate) fn start_logging(level: &str, format: &str) {
     let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter);
+    let log = log.with_writer(|| CleanLog(std::io::stderr()));
     let started = match format {
         "json" => log.json().try_init(),
         _ => log.with_ansi(std::io::stderr().is_terminal()).try_init(),
@@ -288,6 +290,10 @@ fn server_options(config: &Config, tokens: SharedTokens) -> anyhow::Result<Serve
         tokens,
         allow_insecure: config.auth.allow_insecure,
         allowed_origins: config.server.allowed_origins.clone(),
+        allowed_hosts: config.server.allowed_hosts.clone(),
+        trusted_proxies: config.trusted_proxies()?,
+        proxy_protocol: config.server.proxy_protocol,
+        audio_refs: config.audio_refs(),
         default_wait_ms: config.scheduler.wait_ms,
         body_bytes_max: config.server.body_bytes_max,
         body_ms: config.server.body_ms,

@@ -40,10 +40,16 @@ local function reap(hot, leases, due, limit, expired)
   if limit == 0 then return 0 end
   local jobs = call('ZRANGEBYSCORE', due, '-inf', '(' .. text(now), 'LIMIT', 0, limit)
   for i = 1, #jobs do
-    local slot, phase, attempt = unpack_from(LEASE, call('HGET', leases, jobs[i]))
-    end_lease(hot, leases, due, jobs[i], slot)
-    local n = #expired
-    expired[n + 1], expired[n + 2], expired[n + 3], expired[n + 4] = jobs[i], attempt, slot, phase
+    local data = call('HGET', leases, jobs[i])
+    if data and #data == LEASE_BYTES then
+      local slot, phase, attempt = unpack_from(LEASE, data)
+      end_lease(hot, leases, due, jobs[i], slot)
+      local n = #expired
+      expired[n + 1], expired[n + 2], expired[n + 3], expired[n + 4] = jobs[i], attempt, slot, phase
+    else
+      -- Somebody else wrote it: it must not keep the cell from serving.
+      call('ZREM', due, jobs[i])
+    end
   end
   if #jobs < limit then
     local first = call('ZRANGE', due, 0, 0, 'WITHSCORES')

@@ -14,13 +14,14 @@ use crate::constants::{
 };
 use crate::record::RecordReader;
 use crate::reply::{corrupt, read_job};
+use crate::store::RedisStore;
 
 /// The reply of `scripts/view.lua`: time, hot, cold, fresh, nodes, leases, deadlines.
 pub(super) type Reply = (u64, Vec<u8>, Vec<u8>, Vec<u8>, Fields, Fields, HashMap<String, f64>);
 
 type Fields = HashMap<String, Vec<u8>>;
 
-pub(super) fn read(cell: CellId, reply: Reply) -> Result<CellRecord> {
+pub(super) fn read(store: &RedisStore, cell: CellId, reply: Reply) -> Result<CellRecord> {
     let (now_ms, hot, cold, fresh, texts, leases, due) = reply;
     let mut nodes = vec![];
     let mut epochs: HashMap<usize, Epoch> = HashMap::new();
@@ -29,14 +30,15 @@ pub(super) fn read(cell: CellId, reply: Reply) -> Result<CellRecord> {
     for (i, ((hot, cold), fresh)) in slots.enumerate() {
         let counts = read_counts(RecordReader(hot))?;
         let (mut cold, fresh_until_ms) = (RecordReader(cold), RecordReader(fresh).double()?);
-        if let Some(node) = read_node(cell, i, counts, &mut cold, fresh_until_ms, &texts)? {
+        let node = read_node(cell, i, counts, &mut cold, fresh_until_ms, &texts);
+        if let Some(node) = store.readable(node)?.flatten() {
             epochs.insert(i, node.place.epoch);
             nodes.push(node);
         }
     }
     let mut views = Vec::with_capacity(leases.len());
     for (job, lease) in leases.iter().filter(|(job, _)| *job != LEASES_HEAD) {
-        views.push(read_lease(job, lease, &epochs, &due)?);
+        views.extend(store.readable(read_lease(job, lease, &epochs, &due))?);
     }
     views.sort_unstable_by_key(|lease| lease.key);
     Ok(CellRecord { cell, now_ms, nodes, leases: views })

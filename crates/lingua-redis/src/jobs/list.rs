@@ -30,9 +30,9 @@ impl RedisStore {
             let missing = limit - page.jobs.len();
             let batch = if filter.admits_all() { missing } else { HEADS_BATCH };
             let batch = batch.min(JOBS_SCAN_MAX - scanned);
-            let mut ids = self.next_ids(&filter, last, batch).await?;
-            let mut is_end = ids.len() < batch;
-            scanned += ids.len();
+            let (mut ids, read) = self.next_ids(&filter, last, batch).await?;
+            let mut is_end = read < batch || ids.is_empty();
+            scanned += read;
             last = ids.last().copied().or(last);
             if !filter.admits_all() {
                 ids = self.admitted(&filter, ids).await?;
@@ -63,7 +63,8 @@ impl RedisStore {
     ) -> Result<Option<JobId>> {
         let mut bytes = page.jobs.iter().map(JobRecord::bytes).sum::<usize>();
         for batch in ids.chunks(RECORDS_BATCH) {
-            let records = try_join_all(batch.iter().map(|&job| self.job(job))).await?;
+            let records = join_all(batch.iter().map(|&job| self.job(job))).await;
+            let records = self.all_readable(records)?;
             // A job may have moved on since its head was read.
             for record in records.into_iter().flatten().filter(|job| filter.admits(job)) {
                 let id = record.id;
@@ -85,25 +86,30 @@ impl RedisStore {
             let head: Option<Vec<u8>> = self.query(&command).await?;
             head.map(|head| head::read_head(job, &head)).transpose()
         };
-        let heads = try_join_all(ids.into_iter().map(head)).await?.into_iter().flatten();
+        let heads = join_all(ids.into_iter().map(head)).await;
+        let heads = self.all_readable(heads)?.into_iter().flatten();
         Ok(heads.filter(|job| filter.admits(job) && !self.is_old(job)).map(|job| job.id).collect())
     }
 
-    /// The next `limit` ids of all shards, in the order of the list.
+    /// The next `limit` ids of all shards, in the order of the list, and how many entries were
+    /// read for them.
     async fn next_ids(
         &self,
         filter: &JobFilter,
         after: Option<JobId>,
         limit: usize,
-    ) -> Result<Vec<JobId>> {
+    ) -> Result<(Vec<JobId>, usize)> {
         let shards = (0..SHARDS).map(|shard| self.next_ids_of(shard, filter, after, limit));
-        let mut ids: Vec<JobId> = try_join_all(shards).await?.into_iter().flatten().collect();
+        let entries: Vec<Result<JobId>> =
+            try_join_all(shards).await?.into_iter().flatten().collect();
+        let read = entries.len().min(limit);
+        let mut ids = self.all_readable(entries)?;
         ids.sort_unstable();
         if filter.newest_first {
             ids.reverse();
         }
         ids.truncate(limit);
-        Ok(ids)
+        Ok((ids, read))
     }
 
     /// The next ids of one shard. The open jobs of each owner are a range of their own.
@@ -113,7 +119,7 @@ impl RedisStore {
         filter: &JobFilter,
         after: Option<JobId>,
         limit: usize,
-    ) -> Result<Vec<JobId>> {
+    ) -> Result<Vec<Result<JobId>>> {
         let keys = self.keys.shard(shard);
         let after = after.map(job_text);
         // A name contains no space, and the next character after the space is "!".
@@ -135,7 +141,8 @@ impl RedisStore {
         let mut command = redis::cmd(name);
         command.arg((key, from, to, "LIMIT", 0, limit));
         let members: Vec<String> = self.query(&command).await?;
-        members.iter().map(|member| read_job(member.get(skip..).unwrap_or_default())).collect()
+        let id = |member: &String| read_job(member.get(skip..).unwrap_or_default());
+        Ok(members.iter().map(id).collect())
     }
 
     pub(crate) async fn claim_orphans(
@@ -173,7 +180,7 @@ impl RedisStore {
         let open = &self.keys.shard(shard).open;
         let orphans: Vec<(String, String)> =
             self.call(&JOB_ORPHANS, &[open], (limit, alive)).await?;
-        orphans.iter().map(|(owner, job)| Ok((parse(owner)?, read_job(job)?))).collect()
+        self.all_readable(orphans.iter().map(|(owner, job)| Ok((parse(owner)?, read_job(job)?))))
     }
 
     async fn claim_one(

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::extract::{FromRequest, Path, Query, Request};
 use axum::http::HeaderValue;
+use lingua_core::job::Payload;
 use lingua_core::{JobId, NodeId};
 use lingua_engine::Timer;
 use lingua_engine::handle::Waited;
@@ -117,6 +118,10 @@ impl<S: Store, T: Timer> FromRequest<App<S, T>> for IncomingJob {
         let (wait_ms, trace) = (app.options.default_wait_ms, name.trace(&headers));
         let public = app.engine.options().tenants.rules(sender.tenant).public;
         let mut job = convert::job_request(id, &body, wait_ms, trace, public)?;
+        if let Payload::AudioRef(audio_ref) = &job.spec.payload {
+            let checked = app.options.audio_refs.check(audio_ref);
+            checked.map_err(|what| RequestError::invalid("audio_ref", &what))?;
+        }
         let spec = Arc::make_mut(&mut job.spec);
         spec.tenant = sender.tenant;
         // A client that asks for more than it may have gets what it may have.

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::Path;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use lingua_core::{InstanceId, LangPair, Needs, NodeId, NodeState, Term};
 use lingua_engine::handle::Known;
@@ -228,7 +228,8 @@ pub(crate) async fn events<S: Store, T: Timer>(
 ) -> HttpReply {
     let (limited, one) = (sender.limited_token(), [(Usage::EventStreams, 1)]);
     let usage = app.engine.usage_limiter().take(sender.tenant, limited.as_ref(), &one);
-    let held = (usage.map_err(SubmitError::from)?, ConnectionCount::new(&app.metrics.event_streams));
+    let held =
+        (usage.map_err(SubmitError::from)?, ConnectionCount::new(&app.metrics.event_streams));
     let (streams, engine) = (Arc::clone(&app.event_streams), app.engine.clone());
     let access = app.options.tokens.watch(&sender);
     let ended = async move { drop(app.refused(access.ended().await)) };
@@ -255,9 +256,17 @@ pub(crate) async fn openapi() -> Response {
     response
 }
 
+/// The front page loads nothing, and no other page may show it in a frame.
+const FRONT_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+
 /// `GET /`: where to go from here.
 pub(crate) async fn front_page() -> Response {
-    text(StatusCode::OK, "text/html; charset=utf-8", include_str!("front_page.html"))
+    let page = include_str!("front_page.html");
+    let mut response = text(StatusCode::OK, "text/html; charset=utf-8", page);
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, FRONT_POLICY);
+    response
 }
 
 /// `GET /healthz`

@@ -114,6 +114,7 @@ impl RawClient {
 pub(crate) fn request(method: &str, path: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!(
-        "{method} {path} HTTP/1.1\r\nHost: a\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\
+         Content-Length: {length}\r\n\r\n{body}"
     )
 }

@@ -37,7 +37,9 @@ async fn a_chunked_body_is_read_and_the_connection_stays_open() {
     let mut client = RawClient::connect(&server).await;
     let body = job().to_string();
     client
-        .send("POST /v1/translate HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .send(
+            "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+        )
         .await;
     client.send(&format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len())).await;
     assert_eq!(client.response().await.json()["state"], "DONE");
@@ -120,7 +122,9 @@ async fn the_body_limit_holds_for_every_request() {
     }
     let mut client = RawClient::connect(&server).await;
     client
-        .send("POST /v1/translate HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .send(
+            "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+        )
         .await;
     client.send(&format!("65\r\n{long}\r\n0\r\n\r\n")).await;
     assert_eq!(client.response().await.error(), too_large, "also without a length");

@@ -75,6 +75,20 @@ keys! {
     "server.threads", Number(0, 1024), "Threads of the program. One is fastest on most machines.";
     "server.allowed_origins", Text("list of origins"),
         "Origins of web pages that may call, besides the server's own.";
+    "server.allowed_hosts", Text("list of names"),
+        "Names under which the server is called without tokens, besides `localhost`, `127.0.0.1` \
+         and `[::1]`. With tokens any name will do.";
+    "server.trusted_proxies", Text("list of networks"),
+        "Proxies that are believed when they say for whom they call (`X-Forwarded-For`), such as \
+         `10.0.0.0/8`.";
+    "server.proxy_protocol", Flag,
+        "Whether connections of these proxies begin with a header of the PROXY protocol (version \
+         1 or 2).";
+    "server.audio_ref_schemes", Text("list of schemes"),
+        "Schemes of `audio_ref` that are passed on to nodes.";
+    "server.audio_ref_hosts", Text("list of names"),
+        "Hosts of `audio_ref` that are passed on, `*.example.com` for all below one. If empty: \
+         all but `localhost`, loopback and link-local addresses.";
     "server.body_bytes_max", bytes(1024), "Longest body of a request, in bytes.";
     "server.body_ms", ms(1), "How long a whole body may take to arrive.";
     "server.first_message_ms", ms(1),

@@ -7,8 +7,12 @@
 //! is refused with an error that says what to do.
 
 use std::collections::HashSet;
-use std::fs::{File, TryLockError};
+#[cfg(unix)]
+use std::fs::Permissions;
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
+#[cfg(unix)]
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +40,14 @@ const FILE: &str = "store.redb";
 const FRESH_FILE: &str = "store.redb.new";
 /// Locked while a process uses the directory.
 const LOCK_FILE: &str = "lock";
+
+/// What only the owner may use: a directory, a file; and the bits of all others.
+#[cfg(unix)]
+const OWNER_DIR: u32 = 0o700;
+#[cfg(unix)]
+const OWNER_FILE: u32 = 0o600;
+#[cfg(unix)]
+const OTHERS: u32 = 0o077;
 
 /// Everything is in memory already, so a small cache is enough.
 const CACHE_BYTES: usize = 32 << 20;
@@ -93,7 +105,7 @@ impl Disk {
     /// Opens the database of this directory, or creates one.
     pub(in super::super) fn open(dir: &Path) -> Result<(Self, Contents), OpenError> {
         let unusable = |source| OpenError::Unusable { dir: dir.to_path_buf(), source };
-        std::fs::create_dir_all(dir).map_err(unusable)?;
+        create_dir(dir).map_err(unusable)?;
         let lock = open_file(&dir.join(LOCK_FILE)).map_err(unusable)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -313,9 +325,28 @@ fn write<'c>(
     Ok(ceiling_ms)
 }
 
-/// Opens a file, or creates an empty one.
+/// Creates a directory that only its owner can look into, if it is not there.
+fn create_dir(dir: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    builder.mode(OWNER_DIR);
+    builder.create(dir)
+}
+
+/// Opens a file, or creates an empty one. Only its owner can read it: it holds what was said.
 fn open_file(path: &Path) -> io::Result<File> {
-    File::options().read(true).write(true).create(true).truncate(false).open(path)
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    options.mode(OWNER_FILE);
+    let file = options.open(path)?;
+    #[cfg(unix)]
+    if file.metadata()?.permissions().mode() & OTHERS != 0 {
+        // An earlier version created it.
+        file.set_permissions(Permissions::from_mode(OWNER_FILE))?;
+    }
+    Ok(file)
 }
 
 /// Makes a rename in a directory survive a power cut.
