@@ -16,6 +16,7 @@ async fn check(text: &str) -> (Option<i32>, String) {
 async fn values_that_make_no_sense_are_refused_with_the_range() {
     for (key, value, expected) in [
         ("selection.sample_k", "0", "1 to 100"),
+        ("selection.keep_last", "\"never\"", "always, waiting"),
         ("selection.cpu_threshold", "0.0", "above 0"),
         ("selection.gpu_threshold", "1.5", "above 0, up to 1"),
         ("scheduler.heartbeat_stale_ms", "4000", "heartbeat_interval_ms"),

@@ -6,7 +6,7 @@ use crate::durable::directory;
 use crate::http::Reply;
 use crate::raw_node::{RawNode, register};
 use crate::redis::Redis;
-use crate::scheduler::{Scheduler, job_with};
+use crate::scheduler::{Scheduler, job, job_with};
 use crate::session::SessionClient;
 
 fn strictly(node: &str, wait_ms: u64) -> Value {
@@ -131,6 +131,37 @@ async fn a_job_that_cannot_wait_is_refused_only_when_no_slot_is_free() {
         assert_eq!(full.error(), (503, "ALL_CANDIDATES_FULL_OR_FAILED"));
         assert!(full.body["retry_after_ms"].is_u64(), "{full:?}");
         assert_eq!(told["error"], full.body["error"], "{told}");
+    }
+}
+
+#[tokio::test]
+async fn last_slots_are_kept_from_all_jobs_if_the_configuration_says_so() {
+    let redis = Redis::start().await;
+    let settings = [("SELECTION__KEEP_LAST", "always"), ("SCHEDULER__WAIT_MS", "0")];
+    let embedded = Scheduler::with(&settings).await;
+    let url = redis.url();
+    let shared = Scheduler::with(&[&settings[..], &[("STORE__URL", &url)]].concat()).await;
+    for s in [embedded, shared] {
+        let _plain = RawNode::join(&s, "plain", 1).await;
+        let many = register_langs("many", 4, &["zh", "en", "fr", "de", "ja"]);
+        let _many = RawNode::join_with(&s, many).await;
+        let rare = || {
+            let mut rare = job();
+            rare["src_lang"] = json!("ja");
+            rare
+        };
+        for n in 0..4 {
+            let sent = s.post("/v1/dispatch/f2f", job()).await;
+            assert_eq!(sent.status, 200, "job {n}: {:?}", sent.body);
+        }
+        // The one free slot is the last of the node that alone serves the rare pair.
+        let told = s.post("/v1/explain", job()).await.body;
+        let refused = s.post("/v1/dispatch/f2f", job()).await;
+        assert_eq!(refused.error(), (503, "ALL_CANDIDATES_FULL_OR_FAILED"));
+        assert_eq!(told["error"], refused.body["error"], "{told}");
+        let told = s.post("/v1/explain", rare()).await.body;
+        assert_eq!(told["chosen"], "many", "{told}");
+        assert_eq!(s.dispatch(rare()).await.1, "many");
     }
 }
 

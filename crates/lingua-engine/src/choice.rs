@@ -58,7 +58,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
     pub async fn explain(&self, spec: &JobSpec) -> Result<JobExplanation, SubmitError> {
         let mut explained =
             JobExplanation { nodes: vec![], chosen: None, capable: 0, free: 0, error: None };
-        let keep_last = spec.wait_ms > Some(0);
+        let keep_last = self.options.keep_last.applies(spec.wait_ms > Some(0));
         let mut preferred = Err(RejectReason::NoNode);
         for cell in self.cells().await? {
             let is_excluded = |node: &&NodeRecord| {

@@ -15,6 +15,8 @@ pub struct EngineOptions {
     pub rules: Rules,
     /// How a node is chosen among those that can do a job.
     pub policy: Policy,
+    /// From which jobs the last slots of nodes that serve rarer pairs are kept.
+    pub keep_last: KeepLast,
     /// Intervals and time limits.
     pub times: Times,
     /// Most attempts after the first.
@@ -37,6 +39,7 @@ impl EngineOptions {
             address: String::new(),
             rules: Rules::default(),
             policy: Policy::default(),
+            keep_last: KeepLast::default(),
             times: Times::default(),
             max_retry: 2,
             bounds: Bounds::default(),
@@ -44,6 +47,23 @@ impl EngineOptions {
             tenants: TenantTable::default(),
             seed,
         }
+    }
+}
+
+/// From which jobs last slots are kept (`selection.keep_last`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeepLast {
+    /// From those that can still wait for another slot.
+    #[default]
+    Waiting,
+    /// From all, so that a fleet without a queue has slots for its rare pairs, too.
+    Always,
+}
+
+impl KeepLast {
+    /// Whether last slots are kept from a job.
+    pub(crate) fn applies(self, can_wait: bool) -> bool {
+        can_wait || self == Self::Always
     }
 }
 

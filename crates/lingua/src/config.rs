@@ -11,6 +11,7 @@ use clap::Subcommand;
 use lingua_core::{InstanceId, Policy, Rules, SemanticRule, Thresholds};
 use lingua_server::audio_ref::AudioRefRules;
 use lingua_server::caller_address::{AddressRange, TrustedProxies};
+use lingua_engine::options::KeepLast;
 use lingua_server::limit::RateLimit;
 use lingua_server::tls::Tls;
 use serde::{Deserialize, Serialize};
@@ -131,6 +132,7 @@ pub(crate) struct SchedulerConfig {
 pub(crate) struct SelectionConfig {
     pub(crate) policy: String,
     pub(crate) sample_k: u8,
+    pub(crate) keep_last: String,
     pub(crate) cpu_threshold: f64,
     pub(crate) gpu_threshold: f64,
     pub(crate) memory_threshold: f64,
@@ -236,6 +238,7 @@ impl Config {
         }
         self.rules()?;
         self.policy()?;
+        self.keep_last()?;
         self.auth.identities(&self.auth.read())?;
         self.check_origins()?;
         self.trusted_proxies()?;
@@ -267,6 +270,17 @@ impl Config {
             Ok(Policy::Sample { .. }) => Ok(Policy::Sample { k: self.selection.sample_k }),
             Ok(policy) => Ok(policy),
             Err(error) => Err(BadConfig(format!("selection.policy: {error}"))),
+        }
+    }
+
+    pub(crate) fn keep_last(&self) -> Result<KeepLast, BadConfig> {
+        match self.selection.keep_last.as_str() {
+            "waiting" => Ok(KeepLast::Waiting),
+            "always" => Ok(KeepLast::Always),
+            other => {
+                let known = "use waiting or always";
+                Err(BadConfig(format!("selection.keep_last is {other:?}; {known}")))
+            }
         }
     }
 

@@ -226,6 +226,7 @@ fn engine_options(
     options.rules = config.rules()?;
     options.policy = config.policy()?;
     options.tenants = tenants;
+    options.keep_last = config.keep_last()?;
     options.max_retry = scheduler.max_retry;
     options.bounds = Bounds {
         live_jobs_max: scheduler.open_jobs_max,

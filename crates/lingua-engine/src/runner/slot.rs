@@ -70,13 +70,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         let wait_until_ms = started_ms.saturating_add(self.spec.wait_ms.unwrap_or(0));
         let give_up_ms = wait_until_ms.max(self.nodes_return_until_ms).min(self.deadline_ms);
-        // A job that cannot wait is refused only if no slot is free: no slot is kept from it, and
-        // it may overtake those of its tenant that wait.
+        // A job that cannot wait may overtake those of its tenant that wait, and no slot is kept
+        // from it unless the configuration says so.
         let can_wait = give_up_ms > started_ms;
+        let keep_last = self.engine.options.keep_last.applies(can_wait);
         let priority = can_wait.then_some(self.spec.priority);
         self.slot_count = self.engine.queue.enter(&self.want(), priority);
         if self.slot_count.is_some()
-            && let Some(found) = self.search(can_wait).await?
+            && let Some(found) = self.search(keep_last).await?
         {
             return Ok(found);
         }

@@ -147,6 +147,9 @@ keys! {
     "selection.policy", OneOf(&["balanced", "sample", "least_loaded", "random"]),
         "How a node is chosen among those that can do a job.";
     "selection.sample_k", Number(1, 100), "Nodes that the policy `sample` looks at.";
+    "selection.keep_last", OneOf(&["always", "waiting"]),
+        "From which jobs the policy `balanced` keeps the last slots of nodes that serve rarer \
+         pairs: from those that can wait, or from all. `always` suits fleets without a queue.";
     "selection.cpu_threshold", Fraction,
         "A node whose processor is in use to this share gets no jobs.";
     "selection.gpu_threshold", Fraction, "The same for the graphics processor.";
