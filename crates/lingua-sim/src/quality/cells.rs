@@ -192,7 +192,7 @@ impl Cells {
     /// The leader publishes the usual cost of the fleet.
     pub fn publish_typical(&mut self) {
         let Some(learned) = &self.learned else { return };
-        let known = learned.costs.iter().filter(|cost| cost.is_known());
+        let known = learned.costs.iter().filter(|cost| cost.is_well_known());
         if let Some(typical_ms) = median_ms(known.map(|cost| cost.learned_ms()).collect()) {
             self.typical_ms = typical_ms;
         }

@@ -19,7 +19,7 @@ use super::scenario::{CellSizes, Costs, DispatchRule, Scenario, Shape, Waiting};
 use super::sections::overlapping;
 use super::tenants;
 use super::workload::{Arrival, lognormal};
-use super::world::{FleetEvent, Placed, run_with};
+use super::world::{FleetEvent, PUBLISH_ROUNDS, Placed, run_with};
 
 /// Jobs in a window in which a node's share is measured.
 const WINDOW_JOBS: f64 = 120.0;
@@ -76,7 +76,7 @@ fn cell_goals() -> Vec<FleetGoal> {
         off("cells of 100, 100, 50: a cell's jobs are off its share", cells_100_100_50),
         off("the same, 20 instances", cells_100_100_50_x20).long(),
         off("101 nodes as 51 and 50: a cell's jobs are off its share", cells_51_50),
-        off("101 nodes as 100 and 1: a cell's jobs are off its share", cells_100_1).long(),
+        off("1,000 cells of 100, load 0.95, 20 instances: the same", thousand_cells_off).long(),
         off("unequal nodes: a cell's jobs are off its capacity", unequal_cells),
         off("1,000 nodes: p99 response above one pool", |seed| over_pool(seed, 1)).long(),
         off("the same, 20 instances", |seed| over_pool(seed, 20)).long(),
@@ -140,9 +140,8 @@ fn loss_goals() -> Vec<FleetGoal> {
     let most = |limit, what, measure| FleetGoal::at_most(limit, "%", what, measure).long();
     vec![
         most(1.0, "no queue, load 0.95, learned: rare pair rejected", rare_without_queue),
-        // With costs that are known it is 1.1 %: the goal of 1 % is not reached.
-        most(1.5, "no queue, load 0.95, learned: rejected", rejected_without_queue),
-        most(0.15, "no queue, load 0.90, learned: rejected", rejected_at_90),
+        most(1.0, "no queue, load 0.95, learned: rejected", rejected_without_queue),
+        most(0.1, "no queue, load 0.90, learned: rejected", rejected_at_90),
     ]
 }
 
@@ -161,22 +160,26 @@ fn with_instances(scenario: Scenario, instances: u8) -> Scenario {
 /// By how many percent a cell's jobs are off its share of the capacity, at most; the worst of
 /// several loads.
 fn most_off(scenario: Scenario, seed: u64) -> f64 {
-    let mut worst: f64 = 0.0;
-    for load_percent in [20, 50, 80, 95] {
-        let scenario = scenario.at(load_percent).seeded(seed);
-        let (_, placed) = run_with(&scenario, &[]);
-        let fleet = SimFleet::new(&scenario);
-        let capacity = fleet.capacity();
-        for members in scenario.cells.members(fleet.specs.len()) {
-            let specs = members.iter().map(|&node| fleet.specs[node]).collect();
-            let part = SimFleet { specs, capable: Default::default() }.capacity();
-            let is_here = |placed: &&Placed| members.binary_search(&placed.node).is_ok();
-            let jobs = placed.iter().filter(is_here).count() as f64;
-            let fair = placed.len() as f64 * part / capacity;
-            worst = worst.max(100.0 * (jobs / fair - 1.0).abs());
-        }
-    }
-    worst
+    [20, 50, 80, 95]
+        .map(|load| off_at(scenario.at(load).seeded(seed)))
+        .into_iter()
+        .fold(0.0, f64::max)
+}
+
+fn off_at(scenario: Scenario) -> f64 {
+    let (_, placed) = run_with(&scenario, &[]);
+    let fleet = SimFleet::new(&scenario);
+    let capacity = fleet.capacity();
+    let mut jobs = vec![0u32; fleet.specs.len()];
+    placed.iter().for_each(|placed| jobs[placed.node] += 1);
+    let off = scenario.cells.members(fleet.specs.len()).into_iter().map(|members| {
+        let specs = members.iter().map(|&node| fleet.specs[node]).collect();
+        let part = SimFleet { specs, capable: Default::default() }.capacity();
+        let here: u32 = members.iter().map(|&node| jobs[node]).sum();
+        let fair = placed.len() as f64 * part / capacity;
+        100.0 * (f64::from(here) / fair - 1.0).abs()
+    });
+    off.fold(0.0, f64::max)
 }
 
 fn cells_100_100_50(seed: u64) -> f64 {
@@ -191,8 +194,11 @@ fn cells_51_50(seed: u64) -> f64 {
     most_off(with_instances(equal(101, CellSizes::Filled(&[51, 50])), 4), seed)
 }
 
-fn cells_100_1(seed: u64) -> f64 {
-    most_off(equal(101, CellSizes::Filled(&[100, 1])), seed)
+/// Enough jobs that chance alone moves the worst of a thousand cells by 7 % and not by 10 %.
+fn thousand_cells_off(seed: u64) -> f64 {
+    let scenario = equal(100_000, CellSizes::Hundreds);
+    let scenario = Scenario { costs: Costs::Known, jobs: 3_000_000, ..scenario };
+    off_at(with_instances(scenario.at(95).seeded(seed), 20))
 }
 
 fn unequal_cells(seed: u64) -> f64 {
@@ -360,7 +366,7 @@ impl Turns {
             (due..self.nodes).step_by(10).for_each(|node| {
                 self.cells.heartbeat(node, self.heartbeats * 500);
             });
-            if self.heartbeats.is_multiple_of(20) {
+            if self.heartbeats.is_multiple_of(PUBLISH_ROUNDS as u64) {
                 self.cells.publish_typical();
             }
         }

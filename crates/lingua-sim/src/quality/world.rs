@@ -31,7 +31,7 @@ const HEARTBEAT_ROUND_S: f64 = 0.5;
 const HEARTBEAT_ROUNDS: usize = 10;
 
 /// The leader publishes the usual cost every so many of these rounds.
-const PUBLISH_ROUNDS: usize = 6;
+pub(super) const PUBLISH_ROUNDS: usize = 6;
 
 /// Plays a scenario to its end.
 pub fn run(scenario: &Scenario) -> QualityOutcome {
