@@ -15,6 +15,7 @@ mod fair_share;
 mod faults;
 mod first_hour;
 mod floods;
+mod fleet;
 mod foreign_nodes;
 mod foreign_records;
 mod formats;

@@ -5,6 +5,7 @@
 //!
 //! Invariant: a serving node counts its own jobs, so it notices when the scheduler oversells it.
 
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -116,6 +117,16 @@ impl RawNode {
 
     /// Does every job by itself from now on, each for `work`.
     pub(crate) fn serve(self, slots: usize, work: Duration) -> ServingNode {
+        self.serve_each(slots, move |_| work)
+    }
+
+    /// Does every job by itself from now on, each for as long as `work` says of its assignment,
+    /// from the end of its audio on.
+    pub(crate) fn serve_each(
+        self,
+        slots: usize,
+        work: impl Fn(&Value) -> Duration + Send + 'static,
+    ) -> ServingNode {
         let (running, running_max) = (Arc::new(AtomicUsize::new(0)), Arc::default());
         let task = tokio::spawn(serve(self.socket, work, running, Arc::clone(&running_max)));
         ServingNode { running_max, slots, task }
@@ -146,27 +157,40 @@ impl ServingNode {
 
 async fn serve(
     socket: JsonSocket,
-    work: Duration,
+    work: impl Fn(&Value) -> Duration,
     running: Arc<AtomicUsize>,
     running_max: Arc<AtomicUsize>,
 ) {
     let (mut sink, mut stream) = socket.stream.split();
     let (finish, mut finished) = mpsc::unbounded_channel::<Value>();
+    let mut streams: HashMap<String, Value> = HashMap::new();
     loop {
         tokio::select! {
             frame = stream.next() => {
                 let Some(Ok(frame)) = frame else { return };
                 let Message::Text(text) = frame else { continue };
-                let assign: Value = serde_json::from_str(&text).expect("JSON");
-                if assign["type"] != "job_assign" {
-                    continue;
-                }
-                let now = running.fetch_add(1, Ordering::SeqCst) + 1;
-                running_max.fetch_max(now, Ordering::SeqCst);
-                if !send(&mut sink, report("job_ack", &assign, json!({}))).await {
-                    return;
-                }
-                let finish = finish.clone();
+                let message: Value = serde_json::from_str(&text).expect("JSON");
+                let id = || message["job_id"].as_str().unwrap_or_default().to_owned();
+                let assign = match message["type"].as_str() {
+                    Some("job_assign") => {
+                        let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                        running_max.fetch_max(now, Ordering::SeqCst);
+                        if !send(&mut sink, report("job_ack", &message, json!({}))).await {
+                            return;
+                        }
+                        if message["audio"]["stream"] == true {
+                            streams.insert(id(), message);
+                            continue;
+                        }
+                        message
+                    }
+                    Some("audio_end") => match streams.remove(&id()) {
+                        Some(assign) => assign,
+                        None => continue,
+                    },
+                    _ => continue,
+                };
+                let (finish, work) = (finish.clone(), work(&assign));
                 tokio::spawn(async move {
                     tokio::time::sleep(work).await;
                     finish.send(assign).ok();
