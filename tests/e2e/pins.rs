@@ -4,21 +4,13 @@ use serde_json::{Value, json};
 
 use crate::durable::directory;
 use crate::http::Reply;
-use crate::raw_node::{RawNode, register};
+use crate::raw_node::{RawNode, register, register_langs};
 use crate::redis::Redis;
 use crate::scheduler::{Scheduler, job, job_with};
 use crate::session::SessionClient;
 
 fn strictly(node: &str, wait_ms: u64) -> Value {
     job_with(json!({"preferred_node_id": node, "strict": true, "wait_ms": wait_ms}))
-}
-
-/// A node of another kind than those of [`register`].
-fn register_langs(id: &str, slots: usize, langs: &[&str]) -> Value {
-    json!({
-        "type": "register", "node_id": id, "max_concurrent_jobs": slots,
-        "asr_langs": langs, "semantic_langs": langs, "tts_langs": langs,
-    })
 }
 
 fn private(id: &str) -> Value {

@@ -42,7 +42,11 @@ impl DerefMut for RawNode {
 
 /// A `register` message for the languages zh and en.
 pub(crate) fn register(id: &str, slots: usize) -> Value {
-    let langs = json!(["zh", "en"]);
+    register_langs(id, slots, &["zh", "en"])
+}
+
+/// A `register` message for any of these languages to any other.
+pub(crate) fn register_langs(id: &str, slots: usize, langs: &[&str]) -> Value {
     json!({
         "type": "register", "node_id": id, "max_concurrent_jobs": slots,
         "asr_langs": langs, "semantic_langs": langs, "tts_langs": langs,

@@ -1,7 +1,7 @@
 //! Installs the programs that the build and the tests need, if they are missing.
 //!
-//! Start at [`install_missing`]. The tests start their own Redis servers, make their own
-//! certificates and send signals; the allocator is built with `make`; tidy asks `git`.
+//! Start at [`install_missing`]. The tests start their own Redis servers and browsers, make their
+//! own certificates and send signals; the allocator is built with `make`; tidy asks `git`.
 //!
 //! Invariant: nothing is installed that is already there, and `sudo` is used only by users that are
 //! not root.
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-const PROGRAMS: [&str; 5] = ["redis-server", "openssl", "kill", "make", "git"];
+const PROGRAMS: [&str; 6] = ["redis-server", "openssl", "kill", "make", "git", "chromium"];
 
 /// Package managers with the commands that install packages.
 const PACKAGE_MANAGERS: [(&str, &[&str]); 5] = [

@@ -178,6 +178,7 @@ impl Relay {
             session_id: Some(assign.session_id.into_owned()),
             src_lang: assign.src_lang,
             tgt_lang: assign.tgt_lang,
+            served_as: None,
             node_id: Some(node.clone()),
             attempt_id: Attempt(1),
             instance_id: Some(self.instance.clone()),

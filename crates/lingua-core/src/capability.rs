@@ -326,6 +326,20 @@ impl Capabilities {
         self.services
     }
 
+    /// The tags by which the node knows a pair that it serves. A node that translates any language
+    /// may serve `en-US` although it has registered `en` only.
+    pub fn registered(&self, served: LangPair) -> LangPair {
+        let has = |tag| [&self.asr, &self.semantic, &self.tts].iter().any(|l| l.contains(tag));
+        let is_known = |pair: &LangPair| match pair.src {
+            Source::Known(src) => has(src) && has(pair.tgt),
+            Source::Auto => has(pair.tgt),
+        };
+        match self.nmt {
+            Nmt::Pairs(_) => served,
+            Nmt::AnyToAny => served.lookups().find(is_known).unwrap_or(served),
+        }
+    }
+
     /// The first thing that the node lacks for a job; `None` if it can do the job.
     pub fn missing(
         &self,

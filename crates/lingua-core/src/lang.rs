@@ -104,6 +104,9 @@ impl Lang {
     /// only introduced what was removed goes with it.
     fn without_last(&self, subtags: usize) -> Option<Self> {
         let mut tag = self.as_str();
+        if subtags == 0 {
+            return Some(*self);
+        }
         for _ in 0..subtags {
             tag = tag.rsplit_once('-')?.0;
             if let Some((rest, letter)) = tag.rsplit_once('-')
@@ -195,6 +198,14 @@ impl LangPair {
                 Some(Self { src, tgt: self.tgt.without_last(of_tgt)? })
             })
         })
+    }
+
+    /// The opposite direction; `None` if the source is not known.
+    pub fn reversed(self) -> Option<Self> {
+        match self.src {
+            Source::Known(src) => Some(Self::known(self.tgt, src)),
+            Source::Auto => None,
+        }
     }
 
     /// From a source that the node detects: a mixed pool.

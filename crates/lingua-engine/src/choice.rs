@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use lingua_core::job::JobSpec;
 use lingua_core::roster::NodeVerdict;
-use lingua_core::{LangPair, MissingCapability, NodeId, Query, RejectReason, SlotSet, Source};
+use lingua_core::{LangPair, MissingCapability, NodeId, Query, RejectReason, SlotSet};
 use lingua_store::Store;
 use lingua_store::contract::{CellRecord, NodeRecord};
 
@@ -35,6 +35,8 @@ pub struct NodeExplanation {
 pub struct JobExplanation {
     /// The verdict about each node.
     pub nodes: Vec<NodeExplanation>,
+    /// The pair that it would be served as: its own, or one with fewer subtags.
+    pub served_as: Option<LangPair>,
     /// The node that would get the job.
     pub chosen: Option<NodeId>,
     /// How many nodes can do it, busy or not, those that have just gone included.
@@ -46,9 +48,15 @@ pub struct JobExplanation {
 }
 
 impl<S: Store, T: Timer> Engine<S, T> {
-    /// What a job asks of a cell.
-    pub(crate) fn query(&self, spec: &JobSpec, exclude: SlotSet, keep_last: bool) -> Query {
-        let JobSpec { pair, needs, public, tenant, .. } = *spec;
+    /// What a job that is served as this pair asks of a cell.
+    pub(crate) fn query(
+        &self,
+        spec: &JobSpec,
+        pair: LangPair,
+        exclude: SlotSet,
+        keep_last: bool,
+    ) -> Query {
+        let JobSpec { needs, public, tenant, .. } = *spec;
         let policy = self.options.policy;
         Query { pair, needs, public, tenant, exclude, policy, keep_last }
     }
@@ -56,38 +64,23 @@ impl<S: Store, T: Timer> Engine<S, T> {
     /// Says what would become of this job now, and why each node would or would not get it. No slot
     /// is taken.
     pub async fn explain(&self, spec: &JobSpec) -> Result<JobExplanation, SubmitError> {
-        let mut explained =
-            JobExplanation { nodes: vec![], chosen: None, capable: 0, free: 0, error: None };
-        let keep_last = self.options.keep_last.applies(spec.wait_ms > Some(0));
-        let mut preferred = Err(RejectReason::NoNode);
-        for cell in self.cells().await? {
-            let is_excluded = |node: &&NodeRecord| {
-                spec.exclude.contains(&node.node) || self.lack_of_way_back(spec, node).is_some()
-            };
-            let excluded = cell.nodes.iter().filter(is_excluded);
-            let query = self.query(spec, excluded.map(|node| node.place.slot).collect(), keep_last);
-            let roster = cell.roster(self.options.rules);
-            let told = roster.explain(&query, cell.now_ms, self.random());
-            explained.capable += u32::from(told.choice.capable);
-            explained.free += told.choice.free;
-            for (node, (slot, verdict)) in cell.nodes.into_iter().zip(told.verdicts) {
-                if spec.preferred.as_ref() == Some(&node.node) {
-                    preferred = roster.admits(slot, &query, cell.now_ms);
-                }
-                let verdict = match (verdict, self.lack_of_way_back(spec, &node)) {
-                    (NodeVerdict::Refused(RejectReason::Excluded), Some(lack)) => {
-                        NodeVerdict::Refused(RejectReason::Lacks(lack))
-                    }
-                    // A job goes to one cell: here the first that has a slot.
-                    (NodeVerdict::Chosen { score }, _) if explained.chosen.is_some() => {
-                        NodeVerdict::AsGood { score }
-                    }
-                    (verdict, _) => verdict,
-                };
-                if matches!(verdict, NodeVerdict::Chosen { .. }) {
-                    explained.chosen = Some(node.node.clone());
-                }
-                explained.nodes.push(NodeExplanation { node, verdict });
+        let mut explained = JobExplanation {
+            nodes: vec![],
+            served_as: None,
+            chosen: None,
+            capable: 0,
+            free: 0,
+            error: None,
+        };
+        let mut preferred = (Err(RejectReason::NoNode), spec.pair);
+        let cells = self.cells().await?;
+        for pair in spec.pair.lookups() {
+            for cell in &cells {
+                // Each node is asked for the best tags that it serves.
+                let mut cell = cell.clone();
+                cell.nodes.retain(|node| self.served_pair(spec, node).unwrap_or(spec.pair) == pair);
+                let told = self.explain_cell(spec, pair, cell, &mut explained);
+                preferred = told.unwrap_or(preferred);
             }
         }
         if let Some(node) = &spec.preferred {
@@ -102,11 +95,68 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(explained)
     }
 
+    /// Adds what becomes of a job that is served as this pair in this cell; says whether the
+    /// preferred node would take it, and in which tags, if that is here.
+    fn explain_cell(
+        &self,
+        spec: &JobSpec,
+        pair: LangPair,
+        cell: CellRecord,
+        explained: &mut JobExplanation,
+    ) -> Option<(Result<(), RejectReason>, LangPair)> {
+        let mut preferred = None;
+        let lack_back = |node: &NodeRecord| self.lack_of_way_back(spec, pair, node);
+        let is_excluded =
+            |node: &&NodeRecord| spec.exclude.contains(&node.node) || lack_back(node).is_some();
+        let excluded = cell.nodes.iter().filter(is_excluded).map(|node| node.place.slot).collect();
+        let keep_last = self.options.keep_last.applies(spec.wait_ms > Some(0));
+        let query = self.query(spec, pair, excluded, keep_last);
+        let roster = cell.roster(self.options.rules);
+        let told = roster.explain(&query, cell.now_ms, self.random());
+        explained.capable += u32::from(told.choice.capable);
+        explained.free += told.choice.free;
+        for (node, (slot, verdict)) in cell.nodes.into_iter().zip(told.verdicts) {
+            let registered = node.profile.capabilities().registered(pair);
+            if spec.preferred.as_ref() == Some(&node.node) {
+                preferred = Some((roster.admits(slot, &query, cell.now_ms), registered));
+            }
+            let verdict = match (verdict, lack_back(&node)) {
+                (NodeVerdict::Refused(RejectReason::Excluded), Some(lack)) => {
+                    NodeVerdict::Refused(RejectReason::Lacks(lack))
+                }
+                // A job goes to one cell: here the first that has a slot.
+                (NodeVerdict::Chosen { score }, _) if explained.chosen.is_some() => {
+                    NodeVerdict::AsGood { score }
+                }
+                (verdict, _) => verdict,
+            };
+            if matches!(verdict, NodeVerdict::Chosen { .. }) {
+                let chosen = (Some(node.node.clone()), Some(registered));
+                (explained.chosen, explained.served_as) = chosen;
+            }
+            explained.nodes.push(NodeExplanation { node, verdict });
+        }
+        preferred
+    }
+
+    /// The best pair that this node can serve the job as: the job's own, or one with fewer subtags.
+    pub(crate) fn served_pair(&self, spec: &JobSpec, node: &NodeRecord) -> Option<LangPair> {
+        let (caps, rule) = (node.profile.capabilities(), self.options.rules.semantic);
+        spec.pair.lookups().find(|pair| {
+            caps.missing(*pair, spec.needs, rule).is_none()
+                && self.lack_of_way_back(spec, *pair, node).is_none()
+        })
+    }
+
     /// What the node lacks for the opposite direction of a two-way job.
-    fn lack_of_way_back(&self, spec: &JobSpec, node: &NodeRecord) -> Option<MissingCapability> {
-        let LangPair { src: Source::Known(src), tgt } = spec.pair else { return None };
-        let (back, rule) = (LangPair::known(tgt, src), self.options.rules.semantic);
-        spec.two_way.then(|| node.profile.capabilities().missing(back, spec.needs, rule)).flatten()
+    fn lack_of_way_back(
+        &self,
+        spec: &JobSpec,
+        pair: LangPair,
+        node: &NodeRecord,
+    ) -> Option<MissingCapability> {
+        let (back, rule) = (pair.reversed().filter(|_| spec.two_way)?, self.options.rules.semantic);
+        node.profile.capabilities().missing(back, spec.needs, rule)
     }
 
     /// For people: why no node can do the job. What a node lacks is told only if no node has all
@@ -140,17 +190,17 @@ impl<S: Store, T: Timer> Engine<S, T> {
         lacks: &mut BTreeMap<String, usize>,
     ) {
         let rules = self.options.rules;
-        let query = self.query(spec, SlotSet::EMPTY, false);
         let roster = view.roster(rules);
         for node in &view.nodes {
-            let caps = node.profile.capabilities();
-            let lack = caps.missing(spec.pair, spec.needs, rules.semantic);
+            let pair = self.served_pair(spec, node).unwrap_or(spec.pair);
+            let query = self.query(spec, pair, SlotSet::EMPTY, false);
+            let lack = node.profile.capabilities().missing(pair, spec.needs, rules.semantic);
             let is_own = node.profile.tenant() == spec.tenant;
             // Other tenants' private nodes are nobody's business.
             if !is_own && !node.profile.accepts_public() {
                 continue;
             }
-            match lack.or_else(|| self.lack_of_way_back(spec, node)) {
+            match lack.or_else(|| self.lack_of_way_back(spec, pair, node)) {
                 Some(lack) => *lacks.entry(lack.to_string()).or_default() += 1,
                 None => match roster.admits(node.place.slot, &query, view.now_ms) {
                     Err(why) => able.push(format!("{} can, but: {why}", node.node)),
@@ -163,8 +213,13 @@ impl<S: Store, T: Timer> Engine<S, T> {
 }
 
 impl JobExplanation {
-    /// Applies the client's preference for this node, which would take the job or not.
-    fn prefer(&mut self, node: &NodeId, admitted: Result<(), RejectReason>, strict: bool) {
+    /// Applies the client's preference for this node, which would take the job as this pair or not.
+    fn prefer(
+        &mut self,
+        node: &NodeId,
+        (admitted, pair): (Result<(), RejectReason>, LangPair),
+        strict: bool,
+    ) {
         match admitted {
             Ok(()) => {
                 for NodeExplanation { node: known, verdict } in &mut self.nodes {
@@ -184,7 +239,7 @@ impl JobExplanation {
                         verdict => verdict,
                     };
                 }
-                self.chosen = Some(node.clone());
+                (self.chosen, self.served_as) = (Some(node.clone()), Some(pair));
             }
             Err(why) if why.is_incapable() => {
                 (self.chosen, self.error) = (None, Some("PREFERRED_NODE_NOT_CAPABLE"));
@@ -195,6 +250,7 @@ impl JobExplanation {
             Err(_) => return,
         }
         if self.chosen.is_none() {
+            self.served_as = None;
             for NodeExplanation { verdict, .. } in &mut self.nodes {
                 if let NodeVerdict::Chosen { score } = *verdict {
                     *verdict = NodeVerdict::Eligible { score };

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use lingua_core::job::Refusal;
-use lingua_core::{Attempt, Epoch, Fence, Health, JobId, Load, NodeId, Profile};
+use lingua_core::{Attempt, Epoch, Fence, Health, JobId, LangPair, Load, NodeId, Profile};
 use lingua_store::contract::{Bytes, LeaseKey, Place};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::error::TrySendError;
@@ -61,10 +61,20 @@ pub struct Assignment {
     pub request: JobRequest,
     /// When the result is too late, in milliseconds since the epoch.
     pub deadline_ms: u64,
+    /// The direction in the tags that the node registered, if those are not the job's. In a box,
+    /// because most jobs have none.
+    pub served_as: Option<Box<LangPair>>,
     /// Whether segments bound to one node had to move to this one.
     pub moved: bool,
     /// Whether the audio follows while the speaker speaks.
     pub stream: bool,
+}
+
+impl Assignment {
+    /// The direction, in the tags that the node registered.
+    pub fn pair(&self) -> LangPair {
+        self.served_as.as_deref().copied().unwrap_or(self.request.spec.pair)
+    }
 }
 
 /// What a node learns when it has registered.

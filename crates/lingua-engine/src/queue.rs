@@ -261,7 +261,7 @@ impl Queue {
 
     /// Tells the queue that a slot of this node came free, of which only one pair is known.
     pub(crate) fn wake_pair(&self, node: &NodeId, pair: LangPair) {
-        self.wake_first(Some(node), |known, _| known == pair);
+        self.wake_first(Some(node), |known, _| known.lookups().any(|served| served == pair));
     }
 
     /// Wakes the first job of those that ask for the same, in case a slot came free without a wake.
@@ -285,8 +285,9 @@ impl Queue {
     }
 
     fn serves(&self, profile: &Profile, pair: LangPair, ask: &Ask) -> bool {
-        let lack = profile.capabilities().missing(pair, ask.needs, self.rule);
-        lack.is_none() && profile.admits(ask.public, ask.tenant)
+        let lack = |pair| profile.capabilities().missing(pair, ask.needs, self.rule);
+        let is_capable = pair.lookups().any(|pair| lack(pair).is_none());
+        is_capable && profile.admits(ask.public, ask.tenant)
     }
 
     /// Chooses the tenant that gets the slot; wakes its first job that the node serves, and its
@@ -477,6 +478,20 @@ mod tests {
         assert!(!is_woken(&ticket) && is_woken(&open));
         queue.wake_node(&n1, &node("zh en"));
         assert!(is_woken(&ticket));
+    }
+
+    #[test]
+    fn a_job_with_a_regional_tag_is_woken_by_a_node_of_the_language() {
+        let queue = queue();
+        let (regional, _) = queue.park(want("zh-CN:en-US"), 0, job());
+        queue.wake_for(&node("zh-TW en"));
+        queue.wake_pair(&NodeId::new("n1").unwrap(), "zh-TW:en".parse().unwrap());
+        assert!(!is_woken(&regional));
+        queue.wake_for(&node("zh en"));
+        assert!(is_woken(&regional));
+        regional.take_wake();
+        queue.wake_pair(&NodeId::new("n1").unwrap(), "zh:en-US".parse().unwrap());
+        assert!(is_woken(&regional));
     }
 
     #[test]

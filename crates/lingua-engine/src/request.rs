@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lingua_core::job::{JobFailure, JobSpec, JobState, Payload, Stage};
-use lingua_core::{Attempt, InstanceId, JobId, NodeId};
+use lingua_core::{Attempt, InstanceId, JobId, LangPair, NodeId};
 use lingua_store::contract::Digest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
-use serde_with::skip_serializing_none;
+use serde_with::{DisplayFromStr, serde_as, skip_serializing_none};
 
 use crate::byte_budget::HeldBytes;
 use crate::speech::Speech;
@@ -98,6 +98,7 @@ impl JobRequest {
 }
 
 /// One attempt of a job.
+#[serde_as]
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {
@@ -108,6 +109,10 @@ pub struct AttemptRecord {
     pub node: NodeId,
     /// When it got its slot.
     pub reserved_ms: u64,
+    /// The direction in the tags that the node registered, if those are not the job's.
+    #[serde(default)]
+    #[serde_as(as = "Option<DisplayFromStr>")]
+    pub served_as: Option<LangPair>,
     /// When the node confirmed it.
     pub acked_ms: Option<u64>,
     /// When it ended.
@@ -119,7 +124,8 @@ pub struct AttemptRecord {
 impl AttemptRecord {
     /// An attempt that has just got its slot.
     pub(crate) fn new(attempt: u32, node: NodeId, reserved_ms: u64) -> Self {
-        Self { attempt, node, reserved_ms, acked_ms: None, ended_ms: None, reason: None }
+        let (served_as, acked_ms, ended_ms, reason) = (None, None, None, None);
+        Self { attempt, node, reserved_ms, served_as, acked_ms, ended_ms, reason }
     }
 }
 

@@ -21,8 +21,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use lingua_core::JobId;
 use lingua_core::job::{Effect, Grant, JobEvent, JobMachine, JobSpec, JobState, Stage};
+use lingua_core::{JobId, LangPair};
 use lingua_store::Store;
 use lingua_store::contract::{JobRecord, LeaseKey};
 use tokio::sync::mpsc::error::TrySendError;
@@ -105,6 +105,10 @@ struct Runner<S, T> {
     /// What the node gave, if that is more than is written.
     full_result: Option<ResultJson>,
     deadline_ms: u64,
+    /// The pair that nodes were asked for: the job's own, or one with fewer subtags.
+    served: LangPair,
+    /// The same in the tags that the node of this attempt registered.
+    registered: LangPair,
     /// Until then nodes may still be reconnecting, so that finding none says nothing.
     nodes_return_until_ms: u64,
     /// What happens to a job that was taken over, unless its node reports in time.
@@ -147,6 +151,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             end: JobEnd { accepted_ms, ..JobEnd::default() },
             written_end: None,
             full_result: None,
+            served: spec.pair,
+            registered: spec.pair,
             spec,
             machine,
             live,
@@ -224,12 +230,49 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let now_ms = self.engine.now_ms();
         self.is_audio_lost = event == JobEvent::InstanceLost;
         self.nodes_return_until_ms = now_ms.saturating_add(times.ack_ms + times.stale_ms);
+        self.recall_served().await;
         if self.machine.stage().state == JobState::Dispatched {
             self.sent_ms = now_ms;
             self.pending_takeover = Some(event);
         } else {
             self.apply(event).await;
         }
+    }
+
+    /// The pair that the job is served as, if that is not the one that was asked for.
+    fn served_as(&self) -> Option<LangPair> {
+        Some(self.registered).filter(|served| *served != self.spec.pair)
+    }
+
+    /// Finds out by which tags the node knows the pair that it was asked for.
+    async fn note_registered(&mut self, grant: &Grant) {
+        let profile = match self.engine.nodes.get(&grant.node) {
+            Some(node) => Some(node.profile()),
+            None => {
+                let record = self.engine.timed_record_of(&grant.node).await;
+                record.ok().flatten().map(|(_, node)| node.profile)
+            }
+        };
+        self.registered =
+            profile.map_or(self.served, |profile| profile.capabilities().registered(self.served));
+    }
+
+    /// Finds out as which pair the node of a job that was taken over serves it: records of open
+    /// jobs do not say.
+    async fn recall_served(&mut self) {
+        let Some(grant) = self.machine.grant().cloned() else { return };
+        if self.spec.pair.lookups().nth(1).is_none() {
+            return;
+        }
+        let Ok(Some((_, node))) = self.engine.timed_record_of(&grant.node).await else { return };
+        self.served = self.engine.served_pair(&self.spec, &node).unwrap_or(self.spec.pair);
+        self.registered = node.profile.capabilities().registered(self.served);
+        let served_as = self.served_as();
+        self.live.edit_attempts(|attempts| {
+            if let Some(last) = attempts.last_mut() {
+                last.served_as = served_as;
+            }
+        });
     }
 
     fn id(&self) -> JobId {
@@ -256,8 +299,14 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 (self.used, self.slot_weight) = (used, weight);
                 let count = || self.engine.queue.count(self.spec.tenant);
                 self.slot_count.get_or_insert_with(count);
+                if self.spec.pair.lookups().nth(1).is_some() {
+                    Box::pin(self.note_registered(&grant)).await;
+                }
                 let (attempt, node) = (self.machine.stage().attempt.0, grant.node.clone());
-                let attempt = AttemptRecord::new(attempt, node, started_ms + waited_ms);
+                let attempt = AttemptRecord {
+                    served_as: self.served_as(),
+                    ..AttemptRecord::new(attempt, node, started_ms + waited_ms)
+                };
                 self.live.edit_attempts(|attempts| attempts.push(attempt));
                 self.apply(JobEvent::Granted(grant)).await;
             }
@@ -304,6 +353,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             fence: grant.fence,
             request: self.live.request.clone(),
             deadline_ms: self.deadline_ms.min(now_ms + self.engine.options.times.run_ms),
+            served_as: self.served_as().map(Box::new),
             moved,
             stream: self.stream.is_on,
         };

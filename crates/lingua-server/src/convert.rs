@@ -63,12 +63,12 @@ pub(crate) fn assign<'a>(a: &'a Assignment, now_ms: u64, inline: bool) -> JobAss
         attempt_id: a.attempt,
         fence: a.fence,
         session_id: Cow::Borrowed(&spec.session),
-        src_lang: spec.source(),
-        tgt_lang: spec.pair.tgt,
+        src_lang: if spec.two_way { Source::Auto } else { a.pair().src },
+        tgt_lang: a.pair().tgt,
         audio_ref,
         audio,
         text,
-        two_way: two_way_of(spec),
+        two_way: two_way_of(a),
         context: spec.context.iter().map(|text| Cow::Borrowed(&**text)).collect(),
         options: AssignOptions {
             require_tts: spec.needs.tts,
@@ -81,9 +81,9 @@ pub(crate) fn assign<'a>(a: &'a Assignment, now_ms: u64, inline: bool) -> JobAss
     }
 }
 
-fn two_way_of(spec: &JobSpec) -> Option<Vec<Lang>> {
-    match spec.pair.src {
-        Source::Known(src) if spec.two_way => Some(vec![src, spec.pair.tgt]),
+fn two_way_of(a: &Assignment) -> Option<Vec<Lang>> {
+    match a.pair().src {
+        Source::Known(src) if a.request.spec.two_way => Some(vec![src, a.pair().tgt]),
         _ => None,
     }
 }
@@ -115,6 +115,7 @@ pub(crate) fn job_view(job: &JobStatus) -> view::JobView {
     let deadline_ms = spec.and_then(|spec| spec.deadline_ms);
     let attempts = progress.attempts();
     let last = attempts.len();
+    let served_as = served_as(job);
     let attempts: Vec<AttemptView> =
         (1..).zip(attempts).map(|(i, a)| attempt_view(a, i == last, progress.state)).collect();
     view::JobView {
@@ -123,6 +124,7 @@ pub(crate) fn job_view(job: &JobStatus) -> view::JobView {
         session_id: spec.map(|spec| spec.session.to_string()),
         src_lang: spec.map_or(Source::Auto, JobSpec::source),
         tgt_lang: spec.map_or_else(unknown_language, |spec| spec.pair.tgt),
+        served_as,
         node_id: progress.node.clone().or_else(|| attempts.last().and_then(|a| a.node_id.clone())),
         attempt_id: progress.attempt,
         instance_id: Some(job.owner.clone()),
@@ -137,6 +139,12 @@ pub(crate) fn job_view(job: &JobStatus) -> view::JobView {
         updated_ms: ended.map_or(job.updated_ms, |e| e.ended_ms),
         deadline_at_ms: deadline_ms.map(|ms| job.accepted_ms.saturating_add(ms)),
     }
+}
+
+/// The direction in the tags that the node of the last attempt registered, if those are not the
+/// job's.
+pub(crate) fn served_as(job: &JobStatus) -> Option<LangPair> {
+    job.progress.attempts().last().and_then(|last| last.served_as)
 }
 
 /// Shown in place of the languages of a job whose spec cannot be read.

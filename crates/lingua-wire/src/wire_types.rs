@@ -30,6 +30,7 @@ macro_rules! wire_types {
             Option<Fence> => #[serde(default, with = "crate::json::As::<Option<Fence>>")],
             Option<InstanceId> => #[serde(default, with = "crate::json::As::<Option<InstanceId>>")],
             Option<JobId> => #[serde(default, with = "crate::json::As::<Option<JobId>>")],
+            Option<LangPair> => #[serde(default, with = "crate::json::As::<Option<LangPair>>")],
             Option<NodeId> => #[serde(default, with = "crate::json::As::<Option<NodeId>>")],
             Cow => #[serde(borrow)],
             Option<Cow> => #[serde(borrow, default, deserialize_with = "crate::json::text")],

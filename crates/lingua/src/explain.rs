@@ -68,7 +68,10 @@ pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
 fn report(reply: &ExplainResponse, colours: bool) -> String {
     let ExplainResponse { pool, policy, capable, free, .. } = reply;
     let outcome = match (&reply.chosen, &reply.error) {
-        (Some(node), _) => format!("{node} would get it"),
+        (Some(node), _) => match &reply.served_as {
+            Some(served) => format!("{node} would get it as {served}"),
+            None => format!("{node} would get it"),
+        },
         (None, Some(error)) => format!("no node would get it: {error}"),
         (None, None) => "no node would get it".to_owned(),
     };

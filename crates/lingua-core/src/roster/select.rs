@@ -36,8 +36,8 @@ pub const FLEXIBILITY_PERCENT: u64 = 4;
 /// of them.
 pub const KEEP_NODES_PER_SLOT: u32 = 3;
 
-/// A node keeps its last slot for rarer pairs only if it serves at least √2 times as many pairs as the
-/// least flexible node that could do the job (see [`Profile::flexibility`](crate::Profile)).
+/// A node keeps its last slot for rarer pairs only if it serves at least √2 times as many pairs as
+/// the least flexible node that could do the job (see [`Profile::flexibility`](crate::Profile)).
 pub const KEEP_LAST_FROM: u8 = 5;
 
 /// What a cell answers to a [`Query`].
@@ -248,8 +248,8 @@ impl Roster {
         levels.find(|(_, nodes)| !(*nodes & available).is_empty()).map_or(0, |&(level, _)| level)
     }
 
-    /// Nodes that have one slot left and can do much that others cannot, while few slots are free on
-    /// nodes that can do as much. A node with a single slot is not among them, or it would never
+    /// Nodes that have one slot left and can do much that others cannot, while few slots are free
+    /// on nodes that can do as much. A node with a single slot is not among them, or it would never
     /// serve a common pair.
     fn kept(&self, available: SlotSet, base: u8) -> SlotSet {
         let (mut kept, mut as_flexible, mut free) = (SlotSet::EMPTY, 0, 0);

@@ -11,7 +11,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use lingua_core::job::{AttemptReport, JobState, Refusal, Stage};
-use lingua_core::{Attempt, Fence, InstanceId, JobId, NodeId};
+use lingua_core::{Attempt, Fence, InstanceId, JobId, LangPair, NodeId};
 use lingua_store::contract::{Bytes, LeaseKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -91,6 +91,9 @@ pub(crate) struct AssignHead {
     pub(crate) fence: u64,
     /// How long the attempt may take.
     pub(crate) left_ms: u64,
+    /// The direction in the tags of the node, if those are not the job's.
+    #[serde(default)]
+    pub(crate) served_as: Option<Text<LangPair>>,
     #[serde(default)]
     pub(crate) moved: bool,
     /// Leases of the node when it got this one.
@@ -374,6 +377,7 @@ mod tests {
             epoch: 1,
             fence: 9,
             left_ms: 5,
+            served_as: "zh:en".parse().ok().map(Text),
             moved: true,
             used: 1,
             audio: Some(("pcm16".into(), 16_000)),

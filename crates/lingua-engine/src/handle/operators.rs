@@ -77,7 +77,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(Known { stale_since_ms: Some(seen.as_of_ms), value })
     }
 
-    pub(super) async fn timed_record_of(
+    pub(crate) async fn timed_record_of(
         &self,
         node: &NodeId,
     ) -> lingua_store::Result<Option<(u64, NodeRecord)>> {

@@ -121,7 +121,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     match self.connection_of(node) {
                         Some(local) => queue.wake_node(node, &local.profile()),
                         // What else that node can do is not known here.
-                        None => queue.wake_pair(node, self.spec.pair),
+                        None => queue.wake_pair(node, self.served),
                     }
                 }
             }

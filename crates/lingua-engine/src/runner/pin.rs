@@ -120,7 +120,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let Some(key) = &spec.bind_key else { return Ok(None) };
         self.pin.bound = self.engine.store.binding(spec.tenant, key).await?;
         let Some(BindingRecord { node, place }) = self.pin.bound.clone() else { return Ok(None) };
-        let has_failed = |place: Place| self.machine.tried().contains(&(place.cell, place.slot));
+        let tried = self.machine.tried().to_vec();
+        let has_failed = |place: Place| tried.contains(&(place.cell, place.slot));
         if has_failed(place) {
             return Ok(None);
         }
@@ -136,8 +137,32 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    /// Asks for a slot on this very node.
-    async fn ask_node(&self, place: Place) -> Result<Result<Found, RejectReason>, NoSlot> {
+    /// Asks for a slot on this very node, for the best tags that it registered.
+    async fn ask_node(&mut self, place: Place) -> Result<Result<Found, RejectReason>, NoSlot> {
+        let mut why = RejectReason::NoNode;
+        let two_way = self.spec.two_way;
+        // A node that serves one direction only of a two-way job is excluded.
+        let is_lack = |why: RejectReason| match why {
+            RejectReason::Excluded => two_way,
+            RejectReason::Lacks(_) => true,
+            _ => false,
+        };
+        for served in self.spec.pair.lookups() {
+            self.served = served;
+            why = match self.ask_node_as_served(place).await? {
+                Ok(found) => return Ok(Ok(found)),
+                // The last reason is about the shortest tags.
+                Err(why) if is_lack(why) => why,
+                Err(why) => return Ok(Err(why)),
+            };
+        }
+        Ok(Err(why))
+    }
+
+    async fn ask_node_as_served(
+        &self,
+        place: Place,
+    ) -> Result<Result<Found, RejectReason>, NoSlot> {
         let Place { cell, slot, epoch } = place;
         let exclude = self.excluded_in(cell).await?;
         let pin = Pin { slot, epoch, strict: true };

@@ -59,7 +59,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     false => Some(self.sent_ms),
                 };
                 if let (Some(node), Some(since_ms)) = (node, since_ms) {
-                    self.engine.learn(&node, self.spec.pair, since_ms, self.used);
+                    self.engine.learn(&node, self.served, since_ms, self.used);
                 }
                 None
             }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use lingua_core::job::{Grant, JobEvent, JobFailure, JobSpec};
 use lingua_core::roster::Capacity;
-use lingua_core::{CellId, LangPair, Needs, Query, Service, Slot, SlotSet, Source};
+use lingua_core::{CellId, Needs, Query, Service, Slot, SlotSet};
 use lingua_store::contract::{Pin, ReserveOutcome, ReserveRequest};
 use lingua_store::{Store, StoreError};
 
@@ -189,26 +189,16 @@ impl<S: Store, T: Timer> Runner<S, T> {
     ) -> Result<Search, NoSlot> {
         let pair = self.spec.pair;
         for everywhere in [false, true] {
-            let (mut any_capable, mut untried) = (false, false);
-            let mut asked = AskedCells::default();
-            while let Some(cell) = self.next_cell(&mut asked, everywhere) {
-                let tried: SlotSet =
-                    tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot).collect();
-                let is_open = self.spec.exclude.is_empty() && !self.spec.two_way;
-                let exclude = match is_open {
-                    true => tried,
-                    false => tried | Box::pin(self.excluded_in(cell)).await?,
-                };
-                match self.ask_cell(cell, exclude, keep_last).await? {
-                    Ok(found) => return Ok(Search::Found(found)),
-                    Err(ReserveOutcome::Full { capable, .. }) => {
-                        any_capable = true;
-                        untried |= usize::from(capable) > tried.len();
-                    }
-                    _ => {}
+            let mut full = None;
+            for served in pair.lookups() {
+                self.served = served;
+                match self.ask_cells_as_served(keep_last, tried, everywhere).await? {
+                    Some(Search::Full { untried }) => full = Some(untried | full.unwrap_or(false)),
+                    Some(found) => return Ok(found),
+                    None => {}
                 }
             }
-            if any_capable {
+            if let Some(untried) = full {
                 return Ok(Search::Full { untried });
             }
         }
@@ -219,6 +209,36 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let why = Box::pin(self.engine.why_nobody(&self.spec)).await;
         let detail = format!("no registered node can serve {pair}: {why}");
         Err(NoSlot::Failed(JobFailure::NoCapableNode, Some(detail)))
+    }
+
+    /// Asks the cells for nodes that registered the pair as the job is served now; `None` if no
+    /// node did.
+    async fn ask_cells_as_served(
+        &self,
+        keep_last: bool,
+        tried: &[(CellId, Slot)],
+        everywhere: bool,
+    ) -> Result<Option<Search>, NoSlot> {
+        let (mut any_capable, mut untried) = (false, false);
+        let mut asked = AskedCells::default();
+        while let Some(cell) = self.next_cell(&mut asked, everywhere) {
+            let tried: SlotSet =
+                tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot).collect();
+            let is_open = self.spec.exclude.is_empty() && !self.spec.two_way;
+            let exclude = match is_open {
+                true => tried,
+                false => tried | Box::pin(self.excluded_in(cell)).await?,
+            };
+            match self.ask_cell(cell, exclude, keep_last).await? {
+                Ok(found) => return Ok(Some(Search::Found(found))),
+                Err(ReserveOutcome::Full { capable, .. }) => {
+                    any_capable = true;
+                    untried |= usize::from(capable) > tried.len();
+                }
+                _ => {}
+            }
+        }
+        Ok(any_capable.then_some(Search::Full { untried }))
     }
 
     /// Asks a cell for any of its nodes, and remembers what it tells about its capacity.
@@ -249,8 +269,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     pub(super) fn route_key(&self) -> RouteKey {
-        let JobSpec { pair, public, tenant, .. } = *self.spec;
-        RouteKey { pair, needs: self.needs(), private_to: (!public).then_some(tenant) }
+        let JobSpec { public, tenant, .. } = *self.spec;
+        let private_to = (!public).then_some(tenant);
+        RouteKey { pair: self.served, needs: self.needs(), private_to }
     }
 
     /// Whether nodes may still be reconnecting: this instance has just started, or the store has
@@ -276,10 +297,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
     }
 
     async fn one_way_only(&self, cell: CellId) -> Result<SlotSet, NoSlot> {
-        let LangPair { src: Source::Known(src), tgt } = self.spec.pair else {
-            return Ok(SlotSet::EMPTY);
-        };
-        let (back, needs) = (LangPair::known(tgt, src), self.spec.needs);
+        let Some(back) = self.served.reversed() else { return Ok(SlotSet::EMPTY) };
+        let needs = self.spec.needs;
         let (engine, question) = (&self.engine, (cell, back, needs));
         let now_ms = engine.now_ms();
         if let Some(known) = engine.one_way_nodes.get(&question, now_ms) {
@@ -308,7 +327,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             false => exclude,
             true => exclude | Box::pin(self.engine.unreported_slots(cell)).await?,
         };
-        let query = self.engine.query(&self.spec, exclude, keep_last);
+        let query = self.engine.query(&self.spec, self.served, exclude, keep_last);
         let query = Query { needs: self.needs(), ..query };
         let request = ReserveRequest {
             key: self.key(),

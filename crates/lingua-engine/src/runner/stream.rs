@@ -67,12 +67,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return Ok(None);
         }
         let tried: Vec<_> = self.machine.tried().to_vec();
-        let mut asked = AskedCells::default();
-        while let Some(cell) = self.next_cell(&mut asked, false) {
-            let here = tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot);
-            let exclude = here.collect::<SlotSet>() | self.excluded_in(cell).await?;
-            if let Ok(found) = self.ask_cell(cell, exclude, true).await? {
-                return Ok(Some(found));
+        for served in self.spec.pair.lookups() {
+            self.served = served;
+            let mut asked = AskedCells::default();
+            while let Some(cell) = self.next_cell(&mut asked, false) {
+                let here = tried.iter().filter(|(c, _)| *c == cell).map(|(_, slot)| *slot);
+                let exclude = here.collect::<SlotSet>() | self.excluded_in(cell).await?;
+                if let Ok(found) = self.ask_cell(cell, exclude, true).await? {
+                    return Ok(Some(found));
+                }
             }
         }
         Ok(None)

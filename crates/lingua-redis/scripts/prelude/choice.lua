@@ -84,7 +84,8 @@ end
 
 -- Whether few slots are free on the nodes in the words that are at least so flexible.
 local function is_scarce(data, words, level)
-  local numbers = { unpack_from('<' .. string.rep('d', (#data - HOT_HEAD) / 8), data, HOT_HEAD + 1) }
+  local layout = '<' .. string.rep('d', (#data - HOT_HEAD) / 8)
+  local numbers = { unpack_from(layout, data, HOT_HEAD + 1) }
   local free, nodes = 0, 0
   for at_word = 1, 4 do
     local word, at = words[at_word], 96 * at_word - 93

@@ -127,20 +127,23 @@ pub(crate) async fn pool<S: Store, T: Timer>(
     app: Shared<S, T>,
     Path(pair): Path<String>,
 ) -> HttpReply {
-    let pair = lingua_wire::lang::pool("pair", &pair)?;
+    let asked = lingua_wire::lang::pool("pair", &pair)?;
     let Known { stale_since_ms: as_of_ms, value: seen } = app.engine.known_nodes().await?;
     let rule = app.engine.options().rules.semantic;
-    let missing = |node: &NodeRecord, needs| node.profile.capabilities().missing(pair, needs, rule);
-    let serves = |node: &NodeRecord| {
+    let can = |node: &NodeRecord, pair, needs| {
+        node.profile.capabilities().missing(pair, needs, rule).is_none()
+    };
+    let serves = |node: &NodeRecord, pair| {
         let is_fresh = seen.as_of_ms <= node.fresh_until_ms;
         let present = is_fresh && node.state != NodeState::Offline;
-        present && missing(node, Needs::SPEECH_TO_TEXT).is_none()
+        present && can(node, pair, Needs::SPEECH_TO_TEXT)
     };
-    let mut nodes: Vec<&NodeRecord> = seen.nodes.iter().filter(|node| serves(node)).collect();
-    if nodes.is_empty() {
-        return Err(ApiError::new(ErrorCode::PoolNotFound, format!("no node serves {pair}")));
-    }
-    let speaks = |node: &&&NodeRecord| missing(node, Needs::SPEECH_TO_SPEECH).is_none();
+    // The pool that a job of the pair finds first.
+    let is_served = |pair: &LangPair| seen.nodes.iter().any(|node| serves(node, *pair));
+    let no_node = || ApiError::new(ErrorCode::PoolNotFound, format!("no node serves {asked}"));
+    let pair = asked.lookups().find(is_served).ok_or_else(no_node)?;
+    let mut nodes: Vec<&NodeRecord> = seen.nodes.iter().filter(|node| serves(node, pair)).collect();
+    let speaks = |node: &&&NodeRecord| can(node, pair, Needs::SPEECH_TO_SPEECH);
     let speech = nodes.iter().filter(speaks).count() as u64;
     let PoolCell { nodes: all, ready, free, slots, .. } = count(0, &nodes);
     let node_ids = Some(nodes.iter().map(|node| node.node.clone()).collect());
@@ -211,6 +214,7 @@ pub(crate) async fn explain<S: Store, T: Timer>(
     });
     Ok(json(&ExplainResponse {
         pool: spec.pair,
+        served_as: explained.served_as.filter(|served| *served != spec.pair),
         policy: app.engine.options().policy.to_string(),
         chosen: explained.chosen,
         capable: explained.capable.into(),

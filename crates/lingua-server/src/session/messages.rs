@@ -51,6 +51,7 @@ pub(super) fn delivery(delivery: Delivery<SegmentOutcome>) -> String {
         job_id: view.id,
         src_lang,
         tgt_lang,
+        served_as: convert::served_as(&view),
         text_asr: known.text_asr,
         text_translated: known.text_translated,
         tts_audio: known.tts_audio,
@@ -62,7 +63,16 @@ pub(super) fn delivery(delivery: Delivery<SegmentOutcome>) -> String {
 fn languages(view: &JobStatus, reported: Option<&str>) -> (Source, Lang) {
     let reported = reported.and_then(|reported| lang::language("src_lang", reported).ok());
     match &view.spec {
-        Some(spec) => SegmentDirection { pair: spec.pair, two_way: spec.two_way }.spoken(reported),
+        Some(spec) => {
+            let direction = SegmentDirection { pair: spec.pair, two_way: spec.two_way };
+            // The node reports a tag that it registered; the client gets the one that it asked for.
+            let as_asked = |tag| match (convert::served_as(view), spec.pair.src) {
+                (Some(served), _) if tag == served.tgt => spec.pair.tgt,
+                (Some(served), Source::Known(src)) if served.src == Source::Known(tag) => src,
+                _ => tag,
+            };
+            direction.spoken(reported.map(as_asked))
+        }
         None => (Source::Auto, convert::unknown_language()),
     }
 }

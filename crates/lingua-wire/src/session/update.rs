@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use lingua_core::{JobId, Lang, Source};
+use lingua_core::{JobId, Lang, LangPair, Source};
 
 use crate::audio::Audio;
 use crate::message::frames;
@@ -88,6 +88,9 @@ wire_types! {
         pub src_lang: Source,
         /// The language of the translation.
         pub tgt_lang: Lang,
+        /// The direction in the tags that the node registered, such as `zh:en`, if those are not
+        /// the tags that were asked for.
+        pub served_as: Option<LangPair>,
         /// The recognised text.
         pub text_asr: Option<Cow<'a, str>>,
         /// The translated text.
@@ -142,6 +145,7 @@ impl SegmentResult<'_> {
             job_id: self.job_id,
             src_lang: self.src_lang,
             tgt_lang: self.tgt_lang,
+            served_as: self.served_as,
             text_asr: self.text_asr.map(own),
             text_translated: self.text_translated.map(own),
             tts_audio: self.tts_audio.map(Audio::into_owned),

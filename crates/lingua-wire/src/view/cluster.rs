@@ -144,6 +144,8 @@ wire_types! {
     pub struct ExplainResponse {
         /// The pool that the job belongs to.
         pub pool: LangPair,
+        /// The pool that would serve it, if that is one with fewer subtags.
+        pub served_as: Option<LangPair>,
         /// The policy that chooses among the nodes.
         pub policy: String,
         /// The node that would get the job now.

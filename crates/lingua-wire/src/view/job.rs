@@ -3,7 +3,7 @@
 //! Start at [`JobView`]: the response of `GET /v1/jobs/{id}` and of `POST /v1/translate`.
 
 use lingua_core::job::JobState;
-use lingua_core::{Attempt, InstanceId, JobId, Lang, NodeId, Source};
+use lingua_core::{Attempt, InstanceId, JobId, Lang, LangPair, NodeId, Source};
 
 use crate::node::JobResult;
 use crate::raw::RawJson;
@@ -22,6 +22,9 @@ wire_types! {
         pub src_lang: Source,
         /// Target language.
         pub tgt_lang: Lang,
+        /// The direction in the tags that the node of the current attempt registered, such as
+        /// `zh:en`, if those are not the tags that were asked for.
+        pub served_as: Option<LangPair>,
         /// The node of the current attempt.
         pub node_id: Option<NodeId>,
         /// The current attempt.

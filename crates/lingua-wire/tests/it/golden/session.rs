@@ -1,6 +1,6 @@
 //! The messages of the session socket.
 
-use lingua_core::Source;
+use lingua_core::{LangPair, Source};
 use lingua_wire::audio::Audio;
 use lingua_wire::session::{
     AudioFormat, JobAccepted, SegmentMissing, SegmentResult, SegmentTimings, SessionEnd,
@@ -66,6 +66,7 @@ fn updates(golden: &mut Golden) {
         job_id: JOB,
         src_lang: Source::Auto,
         tgt_lang: lang("es"),
+        served_as: None,
         text_asr: None,
         text_translated: None,
         tts_audio: None,
@@ -78,7 +79,8 @@ fn updates(golden: &mut Golden) {
         job: Timings { queue_ms: Some(1), total_ms: Some(2_150), ..Timings::default() },
     };
     let full = SegmentResult {
-        src_lang: Source::Known(lang("zh")),
+        src_lang: Source::Known(lang("zh-CN")),
+        served_as: Some(LangPair::known(lang("zh"), lang("es"))),
         text_asr: some("你好"),
         text_translated: some("hola"),
         tts_audio: Some(Audio::inline("pcm16", Some(24_000), &[0, 1, 2, 3])),

@@ -33,6 +33,7 @@ fn jobs(golden: &mut Golden) {
         session_id: None,
         src_lang: Source::Auto,
         tgt_lang: lang("zh"),
+        served_as: None,
         node_id: None,
         attempt_id: Attempt(1),
         instance_id: None,
@@ -77,7 +78,8 @@ fn jobs(golden: &mut Golden) {
     let done = JobView {
         state: JobState::Done,
         session_id: Some("room-888".to_owned()),
-        src_lang: Source::Known(lang("en")),
+        src_lang: Source::Known(lang("en-US")),
+        served_as: Some(LangPair::known(lang("en"), lang("zh"))),
         node_id: Some(node("node-123")),
         attempt_id: Attempt(2),
         instance_id: Some(InstanceId::new("lingua-1").expect("a name")),
@@ -185,7 +187,8 @@ fn explain(golden: &mut Golden) {
     golden.both(
         "",
         &ExplainResponse {
-            pool: LangPair::known(lang("zh"), lang("en")),
+            pool: LangPair::known(lang("zh-CN"), lang("en")),
+            served_as: Some(LangPair::known(lang("zh"), lang("en"))),
             policy: "balanced".to_owned(),
             chosen: Some(node("node-1")),
             capable: 3,
