@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use lingua_core::{InstanceId, Policy, Rules, SemanticRule, Thresholds};
+use lingua_engine::options::KeepLast;
 use lingua_server::audio_ref::AudioRefRules;
 use lingua_server::caller_address::{AddressRange, TrustedProxies};
-use lingua_engine::options::KeepLast;
 use lingua_server::limit::RateLimit;
 use lingua_server::tls::Tls;
 use serde::{Deserialize, Serialize};
