@@ -109,6 +109,10 @@ name!(
     /// The name of a scheduler process.
     InstanceId
 );
+name!(
+    /// The name of a token. Node ids belong to it.
+    TokenName
+);
 
 /// Who owns jobs, nodes and keys. Held inline, so that it copies like a number: every query has
 /// one.

@@ -38,7 +38,7 @@ pub use capability::{
 };
 pub use id::{
     Attempt, CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot,
-    Tenant, Term,
+    Tenant, Term, TokenName,
 };
 pub use lang::{Lang, LangError, LangPair, Source};
 pub use node::{Health, Load, NodeState, Profile, Resource, Rules, Thresholds};

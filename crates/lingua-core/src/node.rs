@@ -5,7 +5,7 @@
 //! with the same whole numbers.
 
 use crate::capability::{Capabilities, SemanticRule};
-use crate::id::Tenant;
+use crate::id::{Tenant, TokenName};
 use crate::named_enum;
 
 /// Most slots that one node may offer.
@@ -180,6 +180,7 @@ pub struct Profile {
     slots_max: u16,
     accepts_public: bool,
     tenant: Tenant,
+    token: Option<TokenName>,
 }
 
 /// The number of slots is out of range.
@@ -203,13 +204,31 @@ impl Profile {
     ) -> Result<Self, SlotsError> {
         let fits = u16::try_from(slots_max).ok().filter(|n| (1..=SLOTS_MAX).contains(n));
         let slots_max = fits.ok_or(SlotsError(slots_max))?;
-        Ok(Self { capabilities, slots_max, accepts_public, tenant: Tenant::default() })
+        let (tenant, token) = (Tenant::default(), None);
+        Ok(Self { capabilities, slots_max, accepts_public, tenant, token })
     }
 
     /// The same node as one of this tenant.
     #[must_use]
     pub fn owned_by(self, tenant: Tenant) -> Self {
         Self { tenant, ..self }
+    }
+
+    /// The same node, registered with this token.
+    #[must_use]
+    pub fn registered_by(self, token: Option<TokenName>) -> Self {
+        Self { token, ..self }
+    }
+
+    /// The same node as one of whoever registered another one.
+    #[must_use]
+    pub fn owned_like(self, other: &Self) -> Self {
+        self.owned_by(other.tenant).registered_by(other.token.clone())
+    }
+
+    /// The token that the node's id belongs to; `None` without tokens.
+    pub fn token(&self) -> Option<&TokenName> {
+        self.token.as_ref()
     }
 
     /// Who runs the node. Private jobs go to nodes of their own tenant only.

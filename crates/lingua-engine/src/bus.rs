@@ -36,7 +36,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use hashbrown::HashMap;
 use lingua_core::{InstanceId, NodeId};
 use lingua_store::Store;
-use lingua_store::contract::LeaseKey;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
@@ -71,7 +70,7 @@ pub(crate) struct Bus {
     next_id: AtomicU64,
     background: AtomicUsize,
     remote_jobs: Mutex<RemoteJobs>,
-    lost_leases: Mutex<VecDeque<LeaseKey>>,
+    lost_leases: Mutex<VecDeque<lost_leases::LostLease>>,
     lost_leases_added: Notify,
     /// When the instances of nodes that called here were told so.
     seen_nodes: Mutex<HashMap<NodeId, u64>>,

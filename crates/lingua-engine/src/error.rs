@@ -69,6 +69,15 @@ pub enum NodeError {
     /// There is no place for another node.
     #[error("all {limit} places for nodes are taken; sign nodes off or run a second fleet")]
     FleetFull { limit: usize },
+    /// The node belongs to another token.
+    #[error(
+        "another token registered this node id; use that token, or another id. An id is free again \
+         when its record is removed"
+    )]
+    Taken,
+    /// The token has as many nodes as it may.
+    #[error("{limit} node ids belong to this token already; sign nodes off or raise its nodes_max")]
+    TooMany { limit: usize },
     /// There is no such job.
     #[error("there is no such job")]
     NoSuchJob,
@@ -87,6 +96,8 @@ impl NodeError {
             Self::NotRegistered | Self::NotPolling => "NODE_NOT_REGISTERED",
             Self::StaleEpoch { .. } => "STALE_EPOCH",
             Self::FleetFull { .. } => "FLEET_FULL",
+            Self::Taken => "NODE_ID_TAKEN",
+            Self::TooMany { .. } => "FORBIDDEN",
             Self::NoSuchJob => "JOB_NOT_FOUND",
             Self::Refused(refusal) => refusal.code(),
             Self::Store(error) => error.code(),

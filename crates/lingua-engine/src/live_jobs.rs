@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use lingua_core::job::{AttemptReport, Refusal};
-use lingua_core::{Attempt, InstanceId, JobId};
+use lingua_core::{Attempt, InstanceId, JobId, NodeId};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
@@ -38,7 +38,7 @@ pub(crate) enum JobMessage {
     /// In a box, because it is rare.
     Partial(Box<PartialText>),
     /// The node of this attempt is gone, or its lease is.
-    NodeLost(Attempt),
+    NodeLost(Attempt, Option<NodeId>),
     /// The assignment of this attempt did not get to its node.
     NotSent(Attempt),
     /// Another instance has taken the job over.
@@ -290,10 +290,15 @@ impl LiveJobs {
 
     /// Tells a job that its node or its lease is gone; says whether the job runs here. If its inbox
     /// is full, the clean-up will tell it again.
-    pub(crate) fn send_node_lost(&self, id: JobId, attempt: Attempt) -> bool {
+    pub(crate) fn send_node_lost(
+        &self,
+        id: JobId,
+        attempt: Attempt,
+        node: Option<&NodeId>,
+    ) -> bool {
         let job = self.get(id);
         if let Some(job) = &job {
-            job.send(JobMessage::NodeLost(attempt)).ok();
+            job.send(JobMessage::NodeLost(attempt, node.cloned())).ok();
         }
         job.is_some()
     }

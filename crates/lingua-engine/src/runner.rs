@@ -22,7 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use lingua_core::job::{Effect, Grant, JobEvent, JobMachine, JobSpec, JobState, Stage};
-use lingua_core::{JobId, LangPair};
+use lingua_core::{JobId, LangPair, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::{JobRecord, LeaseKey};
 use tokio::sync::mpsc::error::TrySendError;
@@ -417,20 +417,26 @@ impl<S: Store, T: Timer> Runner<S, T> {
         match message {
             JobMessage::Partial(partial) => self.on_partial(*partial),
             JobMessage::Cancel => drop(self.apply(JobEvent::Cancel).await),
-            JobMessage::NodeLost(lost) if lost == attempt => {
+            JobMessage::NodeLost(lost, node) if lost == attempt && self.is_on(node.as_ref()) => {
                 self.apply(JobEvent::NodeLost(attempt)).await;
             }
             JobMessage::NotSent(unsent) if unsent == attempt && state == JobState::Dispatched => {
                 self.apply(JobEvent::SendFailed(attempt)).await;
             }
-            // About an earlier attempt.
-            JobMessage::NodeLost(_) | JobMessage::NotSent(_) => {}
+            // About an earlier attempt, or from a node that does not have it.
+            JobMessage::NodeLost(..) | JobMessage::NotSent(_) => {}
             // It has a slot.
             JobMessage::Wake => {}
             // The new owner has the slot as well.
             JobMessage::NotOwner => self.is_abandoned = true,
             JobMessage::Report(report, verdict_to) => self.on_report(report, verdict_to).await,
         }
+    }
+
+    /// Whether this node has the current attempt; `None` stands for the node that has it.
+    fn is_on(&self, node: Option<&NodeId>) -> bool {
+        let grant = self.machine.grant();
+        node.is_none_or(|node| grant.is_some_and(|grant| grant.node == *node))
     }
 
     async fn on_timeout(&mut self, event: JobEvent) {

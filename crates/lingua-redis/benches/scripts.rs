@@ -48,8 +48,8 @@ impl World {
         for n in 0..nodes {
             // Small classes: they stay in one cell.
             let (incarnation, class) = (Incarnation(1), NodeClass((n % 5) as u32));
-            let place =
-                store.assign(AssignRequest { node: node(n), incarnation, class }).await.unwrap();
+            let request = AssignRequest::new(node(n), incarnation, class);
+            let place = store.assign(request).await.unwrap().placed().unwrap();
             let registration = RegisterRequest {
                 place,
                 node: node(n),

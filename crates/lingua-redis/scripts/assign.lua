@@ -1,15 +1,18 @@
 -- Gives a node its place: the one that it had, or a new one.
 --
--- KEYS     places counts taken classes epoch
--- ARGV     1 now, 2 node, 3 incarnation, 4 class
--- RETURNS  {cell, slot, epoch} or {} if the fleet is full
+-- KEYS     places counts taken classes epoch owned
+-- ARGV     1 now, 2 node, 3 incarnation, 4 class, 5 the token that the node belongs to or '',
+--          6 most nodes of that token or ''
+-- RETURNS  {cell, slot, epoch}, {} if the fleet is full, {0} if the node belongs to another token,
+--          {1} if the token has as many nodes as it may
 -- WHY ATOMIC  two nodes must not get one slot, and epochs must rise over all nodes
 --
---   places  hash, node → 'cell slot epoch incarnation class'
+--   places  hash, node → 'cell slot epoch incarnation class owner'; the owner may be ''
+--   owned   hash, token → how many nodes belong to it
 --   counts  string, one byte for each cell: how many nodes it has
 --   taken   string, one set for each cell: which slots are taken
 local places, counts, taken, classes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local node, incarnation, class = ARGV[2], ARGV[3], ARGV[4]
+local node, incarnation, class, owner = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local function next_epoch()
   local epoch = math.max(now, tonumber(call('GET', KEYS[5]) or '0') + 1)
@@ -18,17 +21,28 @@ local function next_epoch()
 end
 
 local function save(cell, slot, epoch)
-  local place = { cell, slot, text(epoch), incarnation, class }
+  local place = { cell, slot, text(epoch), incarnation, class, owner }
   call('HSET', places, node, table.concat(place, ' '))
 end
 
 local known = call('HGET', places, node)
+local cell, slot, epoch, old_incarnation, old_class, old_owner
 if known then
-  local cell, slot, epoch, old_incarnation, old_class =
-    string.match(known, '(%d+) (%d+) (%d+) (%d+) (%d+)')
+  cell, slot, epoch, old_incarnation, old_class, old_owner =
+    string.match(known, '(%d+) (%d+) (%d+) (%d+) (%d+) (.*)')
+  if owner ~= '' and old_owner ~= '' and owner ~= old_owner then return { 0 } end
+end
+if owner ~= '' and owner ~= old_owner and ARGV[6] ~= ''
+  and tonumber(call('HGET', KEYS[6], owner) or '0') >= tonumber(ARGV[6]) then
+  return { 1 }
+end
+
+if known then
   epoch = tonumber(epoch)
-  if old_incarnation ~= incarnation then
+  if old_incarnation ~= incarnation or old_owner ~= owner then
     epoch = next_epoch()
+    count_owned(KEYS[6], old_owner, -1)
+    count_owned(KEYS[6], owner, 1)
     if old_class ~= class then
       count_class(classes, old_class, tonumber(cell), -1)
       count_class(classes, class, tonumber(cell), 1)
@@ -77,7 +91,6 @@ end
 
 local first = best * SET_BYTES
 local mask = call('GETRANGE', taken, first, first + SET_BYTES - 1)
-local slot
 for i = 1, SET_BYTES do
   local byte = string.byte(mask, i)
   if byte ~= 255 then
@@ -90,6 +103,7 @@ for i = 1, SET_BYTES do
 end
 call('SETRANGE', counts, best, string.char(best_count + 1))
 count_class(classes, class, best, 1)
-local epoch = next_epoch()
+count_owned(KEYS[6], owner, 1)
+epoch = next_epoch()
 save(best, slot, epoch)
 return { best, slot, epoch }

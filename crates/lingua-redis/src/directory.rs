@@ -1,7 +1,7 @@
 //! Which node is in which cell: one typed function for each script on the directory.
 
-use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, Slot};
-use lingua_store::contract::{AssignRequest, Place};
+use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, Slot, TokenName};
+use lingua_store::contract::{AssignReply, AssignRequest, Place};
 use lingua_store::{Result, StoreError};
 
 use crate::reply::{corrupt, parse};
@@ -9,15 +9,21 @@ use crate::script::{ASSIGN, RELEASE};
 use crate::store::RedisStore;
 
 impl RedisStore {
-    pub(crate) async fn assign(&self, request: AssignRequest) -> Result<Place> {
-        let AssignRequest { node, incarnation, class } = request;
-        let args = (node.as_str(), incarnation.0, class.0);
+    pub(crate) async fn assign(&self, request: AssignRequest) -> Result<AssignReply> {
+        let AssignRequest { node, incarnation, class, owner, owned_max } = request;
+        let owner = owner.as_ref().map_or("", TokenName::as_str);
+        let owned_max = owned_max.map_or(String::new(), |max| max.to_string());
+        let args = (node.as_str(), incarnation.0, class.0, owner, owned_max);
         let assigned: Vec<u64> = self.call(&ASSIGN, &self.keys.directory(), args).await?;
-        if assigned.is_empty() {
-            let limit = CELLS_MAX * CELL_NODES_MAX;
-            return Err(StoreError::LimitReached { what: "the number of nodes", limit });
+        match assigned.as_slice() {
+            [] => {
+                let limit = CELLS_MAX * CELL_NODES_MAX;
+                Err(StoreError::LimitReached { what: "the number of nodes", limit })
+            }
+            [0] => Ok(AssignReply::Taken),
+            [1] => Ok(AssignReply::TooMany),
+            numbers => place(numbers).map(AssignReply::Placed),
         }
-        place(&assigned)
     }
 
     pub(crate) async fn locate(&self, node: &NodeId) -> Result<Option<Place>> {
@@ -31,8 +37,8 @@ impl RedisStore {
     }
 
     pub(crate) async fn release(&self, node: &NodeId, epoch: Epoch) -> Result<bool> {
-        let [places, counts, taken, classes, _] = self.keys.directory();
-        let keys = [places, counts, taken, classes];
+        let [places, counts, taken, classes, _, owned] = self.keys.directory();
+        let keys = [places, counts, taken, classes, owned];
         self.call(&RELEASE, &keys, (node.as_str(), epoch.0)).await
     }
 

@@ -85,9 +85,9 @@ impl Keys {
         })
     }
 
-    /// Keys of the directory: places, counts, taken, classes, epoch.
-    pub(crate) fn directory(&self) -> [String; 5] {
-        ["places", "counts", "taken", "classes", "epoch"]
+    /// Keys of the directory: places, counts, taken, classes, epoch, owned.
+    pub(crate) fn directory(&self) -> [String; 6] {
+        ["places", "counts", "taken", "classes", "epoch", "owned"]
             .map(|name| format!("{}{{dir}}:{name}", self.prefix))
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, header};
-use lingua_core::{Tenant, UsageLimits, named_enum};
+use lingua_core::{NodeId, Tenant, TokenName, UsageLimits, named_enum};
 use lingua_engine::usage_limit::LimitedToken;
 use sha2::{Digest, Sha256};
 
@@ -143,6 +143,24 @@ impl KnownToken {
         self.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms)
     }
 
+    /// Whether a node may register with this id.
+    pub(crate) fn allows_node(&self, node: &NodeId) -> bool {
+        let fits = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(start) => node.as_str().starts_with(start),
+            None => node.as_str() == pattern,
+        };
+        self.node_ids.is_empty() || self.node_ids.iter().any(fits)
+    }
+
+    /// An id for a node that gives none; `None` if all that it may have are fixed.
+    pub(crate) fn new_node_id(&self) -> Option<NodeId> {
+        let start = match self.node_ids.as_slice() {
+            [] => "node-",
+            patterns => patterns.iter().find_map(|pattern| pattern.strip_suffix('*'))?,
+        };
+        NodeId::new(&format!("{start}{:08X}", rand::random::<u32>())).ok()
+    }
+
     /// A token without a name, a tenant or limits.
     pub fn new(role: Role) -> Self {
         Self {
@@ -188,6 +206,15 @@ impl Sender {
             name => TokenHash::of(name),
         };
         Some(LimitedToken { hash: hash.bytes(), limits })
+    }
+
+    /// To whom the nodes belong that this caller registers; `None` if the server has no tokens. A
+    /// token without a name is known by its hash.
+    pub(crate) fn token_name(&self) -> Option<TokenName> {
+        let hash = self.token?;
+        TokenName::new(&self.holder.name)
+            .or_else(|_| TokenName::new(&format!("sha256:{hash}")))
+            .ok()
     }
 
     fn of(token: Option<TokenHash>, holder: &Arc<KnownToken>) -> Self {

@@ -366,7 +366,8 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
         match NodeMessage::parse(message)? {
             NodeMessage::Heartbeat(heartbeat) => {
                 self.is_own(heartbeat.node_id.as_ref())?;
-                let (cancel, drain) = pass_heartbeat(self.app, &self.node, &heartbeat).await?;
+                let (cancel, drain) =
+                    pass_heartbeat(self.app, self.sender, &self.node, &heartbeat).await?;
                 self.is_renewed = true;
                 let ack = text(&HeartbeatAck { cancel, drain });
                 if heartbeat.health == Some(NodeState::Offline) {

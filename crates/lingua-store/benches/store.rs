@@ -39,7 +39,7 @@ fn now<T>(future: impl Future<Output = lingua_store::Result<T>>) -> T {
 
 fn place_of(store: &Embedded<SinceStart>, n: usize, class: u32) -> Place {
     let (incarnation, class) = (Incarnation(1), NodeClass(class));
-    now(store.assign(AssignRequest { node: node(n), incarnation, class }))
+    now(store.assign(AssignRequest::new(node(n), incarnation, class))).placed().expect("a place")
 }
 
 fn registration(n: usize, place: Place, profile: Arc<Profile>) -> RegisterRequest {

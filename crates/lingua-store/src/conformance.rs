@@ -151,6 +151,7 @@ macro_rules! conformance_rules {
             a_popular_class_spans_two_cells_and_a_small_one_stays_together,
             a_place_is_kept_and_each_incarnation_gets_a_higher_epoch,
             a_reused_slot_refuses_its_former_tenant,
+            a_node_belongs_to_the_token_that_registered_it,
             a_place_is_released_only_by_its_present_epoch,
         );
         $crate::conformance_rules!(@$mode $factory, jobs:

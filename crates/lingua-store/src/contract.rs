@@ -51,8 +51,9 @@ macro_rules! with_store_operations {
             now_ms() -> u64;
 
             /// Gives a node its place: the one that it had, or a new one. A new incarnation of a
-            /// known node gets a higher epoch. Idempotent by incarnation.
-            assign(request: AssignRequest) -> Place;
+            /// known node gets a higher epoch. Refused if the node belongs to another token.
+            /// Idempotent by incarnation.
+            assign(request: AssignRequest) -> AssignReply;
             /// The place of a node.
             locate(node: &NodeId) -> Option<Place>;
             /// Frees the place of a node that is gone for good. False if this epoch does not hold

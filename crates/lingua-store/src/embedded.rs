@@ -255,7 +255,7 @@ impl<C: Clock> Store for Embedded<C> {
         Ok(Embedded::now_ms(self))
     }
 
-    async fn assign(&self, request: AssignRequest) -> Result<Place> {
+    async fn assign(&self, request: AssignRequest) -> Result<AssignReply> {
         self.write_durably(&self.inner.directory, |nodes, now| nodes.assign(request, now)).await?
     }
 

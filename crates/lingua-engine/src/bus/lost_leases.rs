@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use lingua_core::InstanceId;
+use lingua_core::{InstanceId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::LeaseKey;
 
-use super::message::{AttemptKey, Head};
+use super::message::{AttemptKey, Head, Text};
 use crate::{Engine, Timer};
 
 /// Most lost leases that wait for their owner.
@@ -22,11 +22,24 @@ const AT_ONCE: usize = 64;
 /// Pause after the store did not answer.
 const PAUSE_MS: u64 = 250;
 
+/// A lease, and the node that says that it has none; `None` if the store says so.
+pub(super) type LostLease = (LeaseKey, Option<NodeId>);
+
 impl<S: Store, T: Timer> Engine<S, T> {
-    /// Tells the owners of these leases that they are lost.
+    /// Tells the owners of these leases that they are lost, as the store says.
     pub(crate) fn leases_lost(&self, keys: impl IntoIterator<Item = LeaseKey>) {
+        self.tell_lost(keys, None);
+    }
+
+    /// Tells the owners that a node has these attempts without a lease. Attempts of other nodes go
+    /// on: a node speaks for itself only.
+    pub(crate) fn leases_lost_by(&self, node: &NodeId, keys: impl IntoIterator<Item = LeaseKey>) {
+        self.tell_lost(keys, Some(node));
+    }
+
+    fn tell_lost(&self, keys: impl IntoIterator<Item = LeaseKey>, node: Option<&NodeId>) {
         for key in keys {
-            if self.live.send_node_lost(key.job, key.attempt) {
+            if self.live.send_node_lost(key.job, key.attempt, node) {
                 continue;
             }
             let mut lost = self.bus.lost_leases.lock();
@@ -34,7 +47,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 lost.pop_front();
                 self.metrics.bus.count("dropped");
             }
-            lost.push_back(key);
+            lost.push_back((key, node.cloned()));
             drop(lost);
             self.bus.lost_leases_added.notify_one();
         }
@@ -43,7 +56,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
     /// Tells other instances about their lost leases, for ever.
     pub(crate) async fn report_lost_leases(&self) {
         loop {
-            let keys: Vec<LeaseKey> = {
+            let keys: Vec<LostLease> = {
                 let mut lost = self.bus.lost_leases.lock();
                 let count = lost.len().min(AT_ONCE);
                 lost.drain(..count).collect()
@@ -52,21 +65,26 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 self.bus.lost_leases_added.notified().await;
                 continue;
             }
-            let mut by_owner: BTreeMap<InstanceId, Vec<AttemptKey>> = BTreeMap::new();
-            for (at, &key) in keys.iter().enumerate() {
-                match self.other_owner(key).await {
-                    Ok(Some(owner)) => by_owner.entry(owner).or_default().push(key.into()),
+            let mut by_owner: BTreeMap<(InstanceId, _), Vec<AttemptKey>> = BTreeMap::new();
+            for (at, (key, node)) in keys.iter().enumerate() {
+                match self.other_owner(*key).await {
+                    Ok(Some(owner)) => {
+                        by_owner.entry((owner, node.clone())).or_default().push((*key).into());
+                    }
                     Ok(None) => {}
                     Err(_) => {
                         let unreported = keys[at..].iter().rev();
-                        unreported.for_each(|&key| self.bus.lost_leases.lock().push_front(key));
+                        let mut lost = self.bus.lost_leases.lock();
+                        unreported.for_each(|key| lost.push_front(key.clone()));
+                        drop(lost);
                         self.timer.sleep(PAUSE_MS).await;
                         break;
                     }
                 }
             }
-            for (owner, keys) in by_owner {
-                self.send_and_wait(&owner, Head::LeasesLost { keys }).await;
+            for ((owner, node), keys) in by_owner {
+                let node = node.map(Text);
+                self.send_and_wait(&owner, Head::LeasesLost { keys, node }).await;
             }
         }
     }

@@ -42,8 +42,8 @@ pub(crate) enum Head {
     Verdict { id: u64, verdict: PeerVerdict },
     /// A node has a partial text of a job there.
     Partial { source: ReportSource, text: String },
-    /// Leases of jobs there are lost.
-    LeasesLost { keys: Vec<AttemptKey> },
+    /// Leases of jobs there are lost; if a node says so, only its own.
+    LeasesLost { keys: Vec<AttemptKey>, node: Option<Text<NodeId>> },
     /// Asks for the progress of a job there: at once if it was sent (or has ended, with `ended`),
     /// at the latest after `wait_ms`.
     Watch { id: u64, job: Text<JobId>, ended: bool, wait_ms: u64 },
@@ -391,7 +391,7 @@ mod tests {
             report(done).into(),
             report(failed).into(),
             Head::Verdict { id: 3, verdict: ended }.into(),
-            Head::LeasesLost { keys: vec![key, key] }.into(),
+            Head::LeasesLost { keys: vec![key, key], node: None }.into(),
         ]
     }
 

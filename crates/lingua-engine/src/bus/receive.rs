@@ -113,9 +113,10 @@ impl<S: Store, T: Timer> Engine<S, T> {
                     JobMessage::Partial(Box::new(PartialText { report, text: text.into() })),
                 );
             }
-            Head::LeasesLost { keys } => {
+            Head::LeasesLost { keys, node } => {
+                let node = node.map(|node| node.0);
                 for LeaseKey { job, attempt } in keys.into_iter().map(|key| key.lease()) {
-                    self.live.send_node_lost(job, attempt);
+                    self.live.send_node_lost(job, attempt, node.as_ref());
                 }
             }
             Head::Watch { id, job, ended, wait_ms } => {

@@ -68,8 +68,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 
     /// Tells the instance of a node that the node has called here, once in a heartbeat interval.
-    pub(crate) async fn seen_elsewhere(&self, node: &NodeId) -> Result<(), NodeError> {
-        let record = self.node_elsewhere(node).await?;
+    pub(crate) fn seen_elsewhere(&self, record: &NodeRecord) {
+        let node = &record.node;
         let now_ms = self.now_ms();
         let mut seen = self.bus.seen_nodes.lock();
         if seen.len() >= SEEN_MAX {
@@ -78,12 +78,11 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let told_ms = seen.insert(node.clone(), now_ms);
         if told_ms.is_some_and(|told| now_ms < told + self.options.times.heartbeat_ms) {
             seen.extend(told_ms.map(|told| (node.clone(), told)));
-            return Ok(());
+            return;
         }
         drop(seen);
         let (node, running) = (Text(node.clone()), None);
         self.send(&record.via, Head::NodeSeen(NodeSeen { node, running, is_changed: false }));
-        Ok(())
     }
 
     /// A node that is registered here has called at another instance.

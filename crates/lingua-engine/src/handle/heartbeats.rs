@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use lingua_core::job::AttemptOutcome;
 use lingua_core::planted::{self, Bug};
-use lingua_core::{Epoch, Health, Load, NodeId, NodeState, Profile};
+use lingua_core::{Epoch, Health, Load, NodeId, NodeState, Profile, TokenName};
 use lingua_store::Store;
 use lingua_store::contract::{
     HeartbeatReply, HeartbeatRequest, KeptLeases, LeaseKey, NodeCommand, NodeRecord, NodeSpeed,
@@ -109,11 +109,19 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 
     /// A node without WebSocket has called: it is alive. The store is told once in a heartbeat
-    /// interval. Fails if the node is not registered, at this instance or another.
-    pub async fn seen(&self, node: &NodeId) -> Result<(), NodeError> {
+    /// interval. Fails if the node is not registered, at this instance or another, or belongs to
+    /// another token.
+    pub async fn seen(&self, node: &NodeId, caller: Option<&TokenName>) -> Result<(), NodeError> {
         match self.nodes.get(node) {
-            Some(local) => self.touch_if_due(&local),
-            None => self.seen_elsewhere(node).await?,
+            Some(local) => {
+                self.check_owner(&local.profile(), caller)?;
+                self.touch_if_due(&local);
+            }
+            None => {
+                let record = self.node_elsewhere(node).await?;
+                self.check_owner(&record.profile, caller)?;
+                self.seen_elsewhere(&record);
+            }
         }
         Ok(())
     }
@@ -213,6 +221,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             node: node.node.clone(),
             is_named: node.is_named,
             profile: node.profile(),
+            owned_max: None,
             health: *node.health.lock(),
             version: node.version.lock().clone(),
             running: vec![],
@@ -252,7 +261,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         node: &LocalNode,
         r: &NodeRegistration,
     ) -> Result<crate::node::RegisteredNode, NodeError> {
-        let place = self.assign(&r.node, &r.profile).await?;
+        let place = self.assign(r).await?;
         node.expect_epoch(place.epoch);
         let speed = node.cost.lock().speed(self.typical_ms());
         let request = self.register_request(r, place, speed, KeptLeases::All);
@@ -295,7 +304,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         };
         let unknown = if planted::is(Bug::RunWithoutLease) { vec![] } else { unknown };
         // The node will stop them; their runners must not wait for a timer.
-        self.leases_lost(unknown.iter().copied());
+        self.leases_lost_by(&heartbeat.node, unknown.iter().copied());
         let ended = self.release_ended(place, profile, running).await;
         let over = unknown.into_iter().map(|key| (key, false));
         Ok(Renewed { over: over.chain(ended.into_iter().map(|key| (key, true))).collect(), drain })

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use lingua_core::{Health, Load, NodeId, NodeState, Profile};
+use lingua_core::{Health, Load, NodeId, NodeState, Profile, TokenName};
 use lingua_store::contract::{
-    AssignRequest, Incarnation, KeptLeases, LeaseKey, NodeClass, NodeCommand, NodeCommandReply,
-    NodeRecord, NodeSpeed, Place, RegisterReply, RegisterRequest,
+    AssignReply, AssignRequest, Incarnation, KeptLeases, LeaseKey, NodeClass, NodeCommand,
+    NodeCommandReply, NodeRecord, NodeSpeed, Place, RegisterReply, RegisterRequest,
 };
 use lingua_store::{Store, StoreError};
 use tokio::sync::mpsc;
@@ -30,8 +30,10 @@ pub struct NodeRegistration {
     pub node: NodeId,
     /// Whether the node gave its name. The record of another one goes with its connection.
     pub is_named: bool,
-    /// Its languages, services and slots.
+    /// Its languages, services and slots, and who registers it.
     pub profile: Arc<Profile>,
+    /// Most nodes that belong to the token that registers it.
+    pub owned_max: Option<usize>,
     /// Its health at the start.
     pub health: Health,
     /// The version of its software, for people.
@@ -45,8 +47,9 @@ pub struct NodeRegistration {
 impl NodeRegistration {
     /// A ready node that gave its name and runs nothing.
     pub fn new(node: NodeId, profile: Arc<Profile>, outbox: Outbox) -> Self {
-        let (is_named, health, version, running) = (true, Health::Ready, None, vec![]);
-        Self { node, is_named, profile, health, version, running, outbox }
+        let (is_named, owned_max, health) = (true, None, Health::Ready);
+        let (version, running) = (None, vec![]);
+        Self { node, is_named, profile, owned_max, health, version, running, outbox }
     }
 }
 
@@ -72,7 +75,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         r: NodeRegistration,
         mailbox: Option<Arc<Mailbox>>,
     ) -> Result<RegisteredNode, NodeError> {
-        let place = self.assign(&r.node, &r.profile).await?;
+        let place = self.assign(&r).await?;
         let cost = self.nodes.get(&r.node).map(|node| *node.cost.lock()).unwrap_or_default();
         let keep = KeptLeases::Only(r.running.clone());
         let speed = cost.speed(self.typical_ms());
@@ -96,16 +99,55 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 
     /// Gives a node its place, with a new epoch.
-    pub(super) async fn assign(
+    pub(super) async fn assign(&self, r: &NodeRegistration) -> Result<Place, NodeError> {
+        let owned_max = r.owned_max;
+        let request = AssignRequest {
+            owner: r.profile.token().cloned(),
+            owned_max,
+            ..AssignRequest::new(
+                r.node.clone(),
+                Incarnation(self.random_u64()),
+                class_of(&r.profile),
+            )
+        };
+        match self.store.assign(request).await {
+            Ok(AssignReply::Placed(place)) => Ok(place),
+            Ok(AssignReply::Taken) => Err(self.refuse_other_owner()),
+            Ok(AssignReply::TooMany) => {
+                self.metrics.node_rejected.count("too_many");
+                Err(NodeError::TooMany { limit: owned_max.unwrap_or_default() })
+            }
+            Err(StoreError::LimitReached { limit, .. }) => Err(NodeError::FleetFull { limit }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn refuse_other_owner(&self) -> NodeError {
+        self.metrics.node_rejected.count("other_owner");
+        NodeError::Taken
+    }
+
+    /// Fails if a node belongs to another token than the caller's. Without tokens nothing does.
+    pub(super) fn check_owner(
+        &self,
+        of: &Profile,
+        caller: Option<&TokenName>,
+    ) -> Result<(), NodeError> {
+        match (of.token(), caller) {
+            (Some(owner), Some(caller)) if owner != caller => Err(self.refuse_other_owner()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if a node, at whichever instance it registered, belongs to another token.
+    pub async fn check_caller(
         &self,
         node: &NodeId,
-        profile: &Profile,
-    ) -> Result<Place, NodeError> {
-        let incarnation = Incarnation(self.random_u64());
-        let request = AssignRequest { node: node.clone(), incarnation, class: class_of(profile) };
-        match self.store.assign(request).await {
-            Err(StoreError::LimitReached { limit, .. }) => Err(NodeError::FleetFull { limit }),
-            assigned => Ok(assigned?),
+        caller: Option<&TokenName>,
+    ) -> Result<(), NodeError> {
+        match self.nodes.get(node) {
+            Some(local) => self.check_owner(&local.profile(), caller),
+            None => self.check_owner(&self.node_elsewhere(node).await?.profile, caller),
         }
     }
 
@@ -171,15 +213,22 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(())
     }
 
-    /// What a node can do and how busy it is, at whichever instance it registered.
-    pub async fn profile_of(&self, node: &NodeId) -> Result<(Arc<Profile>, Load), NodeError> {
-        match self.nodes.get(node) {
-            Some(node) => Ok((node.profile(), *node.load.lock())),
+    /// What a node can do and how busy it is, at whichever instance it registered. Fails if it
+    /// belongs to another token.
+    pub async fn profile_of(
+        &self,
+        node: &NodeId,
+        caller: Option<&TokenName>,
+    ) -> Result<(Arc<Profile>, Load), NodeError> {
+        let (profile, load) = match self.nodes.get(node) {
+            Some(node) => (node.profile(), *node.load.lock()),
             None => {
                 let record = self.node_elsewhere(node).await?;
-                Ok((record.profile, record.load))
+                (record.profile, record.load)
             }
-        }
+        };
+        self.check_owner(&profile, caller)?;
+        Ok((profile, load))
     }
 
     /// Waits up to `wait_ms` for jobs of a node without WebSocket.

@@ -94,7 +94,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 if matches!(committed, Ok(CommitReply::Gone | CommitReply::Stale)) {
                     // The node runs it without a lease, so another attempt takes its place.
                     self.engine.metrics.node_rejected.count("late_ack");
-                    self.engine.live.send_node_lost(self.id(), key.attempt);
+                    self.engine.live.send_node_lost(self.id(), key.attempt, None);
                 }
             }
             Effect::CancelOnNode { grant, attempt } => {

@@ -152,7 +152,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             JobMessage::Report(report, verdict_to) => self.refuse_report(&report, verdict_to),
             JobMessage::Partial(_) => self.count_stale_partial(),
             // The job holds no slot, and the next write finds out who owns it.
-            JobMessage::NodeLost(_) | JobMessage::NotSent(_) | JobMessage::NotOwner => {}
+            JobMessage::NodeLost(..) | JobMessage::NotSent(_) | JobMessage::NotOwner => {}
             JobMessage::Wake => {}
         }
         Ok(())

@@ -130,7 +130,7 @@ async fn a_heartbeat_can_change_what_a_node_can_do() {
     let japanese = profile("ja en", 1);
     let change = NodeHeartbeat { profile: Some(Arc::clone(&japanese)), ..beat(&node) };
     world.engine.heartbeat(change).await.unwrap();
-    assert_eq!(world.engine.profile_of(&node.id).await.map(|known| known.0), Ok(japanese));
+    assert_eq!(world.engine.profile_of(&node.id, None).await.map(|known| known.0), Ok(japanese));
     assert_eq!(error_of(&world.translate(job(1, "zh:en")).await), "NO_CAPABLE_NODE");
     assert_eq!(done_by(&world.translate(job(2, "ja:en")).await), "a");
     world.engine.heartbeat(beat(&node)).await.unwrap();

@@ -28,3 +28,10 @@ local function count_class(classes, class, cell, change)
   end
   call('HSET', classes, class, data .. pack('<I2B', cell, change))
 end
+
+-- Counts the nodes of a token; '' stands for none.
+local function count_owned(owned, owner, change)
+  if owner ~= '' and call('HINCRBY', owned, owner, change) <= 0 then
+    call('HDEL', owned, owner)
+  end
+end

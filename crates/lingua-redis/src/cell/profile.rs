@@ -1,8 +1,9 @@
 //! A node's capabilities as text: facts, and the list of the sets that it is in.
 //!
 //! The list is what the index is made from and, read back, what the node can do: one text for both,
-//! so that what is removed from the index is what was put in. Facts (`pub`, services) stand before
-//! a bar and are in no index: what a job needs of them is one set, see [`needs_set`].
+//! so that what is removed from the index is what was put in. Facts (`pub`, services, the token as
+//! `by=NAME`) stand before a bar and are in no index: what a job needs of them is one set, see
+//! [`needs_set`].
 //!
 //! | set | who is in it |
 //! |---|---|
@@ -17,13 +18,14 @@
 use std::collections::BTreeSet;
 
 use lingua_core::{
-    Capabilities, Lang, LangSet, Nmt, Profile, SemanticRule, Service, ServiceSet, Tenant,
+    Capabilities, Lang, LangSet, Nmt, Profile, SemanticRule, Service, ServiceSet, Tenant, TokenName,
 };
 use lingua_store::Result;
 
 use crate::reply::corrupt;
 
 const PUBLIC: &str = "pub";
+const TOKEN: &str = "by=";
 pub(super) const ANY: &str = "any";
 pub(super) const AUTO: &str = "auto";
 
@@ -42,9 +44,13 @@ pub(super) fn needs_set(public: bool, services: ServiceSet) -> String {
     format!("n:{}", needs_mask(public, services))
 }
 
+fn fact_words(text: &str) -> std::str::Split<'_, char> {
+    text.split('|').next().unwrap_or_default().split(' ')
+}
+
 /// Whether a node with these capabilities accepts public jobs, and its services.
 pub(super) fn facts(text: &str) -> (bool, ServiceSet) {
-    let words = text.split('|').next().unwrap_or_default().split(' ');
+    let words = fact_words(text);
     let services = words.clone().filter_map(Service::from_name).collect();
     (words.clone().any(|word| word == PUBLIC), services)
 }
@@ -62,7 +68,7 @@ pub(super) fn pair_set(src: Lang, tgt: Lang) -> String {
 }
 
 /// The first byte of the text; raised with every change of its form.
-const VERSION: char = '2';
+const VERSION: char = '3';
 
 /// Facts and the sets that the node is in, separated by spaces; equal profiles give equal texts.
 pub(super) fn encode(profile: &Profile, rule: SemanticRule) -> String {
@@ -76,6 +82,9 @@ pub(super) fn encode(profile: &Profile, rule: SemanticRule) -> String {
     for service in services.iter() {
         text.push(' ');
         text.push_str(service.as_str());
+    }
+    if let Some(token) = profile.token() {
+        text.extend([" ", TOKEN, token.as_str()]);
     }
     text.push('|');
     let mut put = |set: &str| {
@@ -146,8 +155,11 @@ pub(super) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
     let nmt = if any { Nmt::AnyToAny } else { Nmt::pairs(pairs) };
     let caps = Capabilities::restored([asr, semantic, tts].map(set), nmt, services)
         .map_err(|error| wrong(&error.to_string()))?;
+    let token = fact_words(text).find_map(|word| word.strip_prefix(TOKEN)).map(TokenName::new);
+    let token = token.transpose().map_err(|error| wrong(&error.to_string()))?;
     let profile = Profile::new(caps, slots_max.into(), public);
-    Ok(profile.map_err(|error| wrong(&error.to_string()))?.owned_by(tenant))
+    let profile = profile.map_err(|error| wrong(&error.to_string()))?;
+    Ok(profile.owned_by(tenant).registered_by(token))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ fn short_timeouts(url: &str) -> RedisOptions {
 }
 
 fn assign(n: usize) -> AssignRequest {
-    AssignRequest { node: node(n), incarnation: Incarnation(1), class: NodeClass(0) }
+    AssignRequest::new(node(n), Incarnation(1), NodeClass(0))
 }
 
 /// Assigns a place; retries until there is a reply.
@@ -46,7 +46,7 @@ async fn assign_eventually(store: &RedisStore, n: usize) -> Place {
             tokio::time::sleep(POLL).await;
         }
     };
-    tokio::time::timeout(RECOVERY, asked).await.expect("it works again")
+    tokio::time::timeout(RECOVERY, asked).await.expect("it works again").placed().expect("a place")
 }
 
 async fn world(server: &Server) -> World<RedisStore> {

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::app::{App, Shared};
-use crate::auth::Sender;
+use crate::auth::{KnownToken, Role, Sender};
 use crate::convert;
 use crate::reply::{ApiError, HttpReply, json};
 use crate::request::BodyBytes;
@@ -57,7 +57,7 @@ impl RegistrationLog {
         self.node.clone_from(&register.node_id);
         let RegisterParts { node, profile, health, version, running } = register.into_parts()?;
         let is_named = node.is_some();
-        let node = node.unwrap_or_else(new_node_id);
+        let node = allowed_id(node, &sender.holder)?;
         tracing::debug!(step = "register_id_generated", node_id = %node, "node has its id");
         let caps = profile.capabilities();
         tracing::debug!(
@@ -71,10 +71,20 @@ impl RegistrationLog {
         tracing::debug!(step = "register_store_write", node_id = %node, "writing to the store");
         self.checked_ms = self.elapsed_ms();
         self.node = Some(node.clone());
-        let profile = Arc::new(profile.owned_by(sender.tenant));
+        let profile = profile.owned_by(sender.tenant).registered_by(sender.token_name());
+        let (profile, owned_max) = (Arc::new(profile), sender.holder.nodes_max);
         let version = version.map(Into::into);
         let running = running.into_iter().map(convert::lease_key).collect();
-        Ok(NodeRegistration { node, is_named, profile, health, version, running, outbox })
+        Ok(NodeRegistration {
+            node,
+            is_named,
+            profile,
+            owned_max,
+            health,
+            version,
+            running,
+            outbox,
+        })
     }
 
     /// The node is in the store and can be reached.
@@ -102,9 +112,14 @@ impl RegistrationLog {
 }
 
 /// `node-` and eight hexadecimal digits.
-fn new_node_id() -> NodeId {
-    let number: u32 = rand::random();
-    NodeId::new(&format!("node-{number:08X}")).expect("letters, digits and a hyphen")
+/// The id of a node that registers: the one that it gives, or a new one, as its token allows.
+fn allowed_id(given: Option<NodeId>, token: &KnownToken) -> Result<NodeId, ApiError> {
+    let given = given.or_else(|| token.new_node_id());
+    given.filter(|node| token.allows_node(node)).ok_or_else(|| {
+        let patterns = token.node_ids.join(", ");
+        let detail = format!("this token may register nodes with these ids only: {patterns}");
+        ApiError::new(ErrorCode::Forbidden, detail)
+    })
 }
 
 /// The node that a path names.
@@ -146,20 +161,25 @@ async fn register_polling<S: Store, T: Timer>(
 }
 
 /// `POST /v1/node/heartbeat`
-pub(crate) async fn heartbeat<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+pub(crate) async fn heartbeat<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+    body: BodyBytes,
+) -> HttpReply {
     let heartbeat: Heartbeat = parse(&body.0)?;
     let node = heartbeat.node()?.clone();
-    let (cancel, drain) = pass_heartbeat(&app, &node, &heartbeat).await?;
+    let (cancel, drain) = pass_heartbeat(&app, &sender, &node, &heartbeat).await?;
     Ok(json(&HeartbeatResponse { ok: true, cancel, drain }))
 }
 
 /// Passes a heartbeat to the engine; returns the jobs to cancel and whether to drain.
 pub(crate) async fn pass_heartbeat<S: Store, T: Timer>(
     app: &App<S, T>,
+    sender: &Sender,
     node: &NodeId,
     heartbeat: &Heartbeat,
 ) -> Result<(Vec<JobRef>, bool), ApiError> {
-    let (profile, load) = app.engine.profile_of(node).await?;
+    let (profile, load) = app.engine.profile_of(node, sender.token_name().as_ref()).await?;
     let running = |running: &Vec<JobRef>| running.iter().copied().map(convert::lease_key).collect();
     let is_offline = heartbeat.health == Some(NodeState::Offline);
     let heartbeat = NodeHeartbeat {
@@ -178,8 +198,15 @@ pub(crate) async fn pass_heartbeat<S: Store, T: Timer>(
 }
 
 /// `POST /v1/node/offline`
-pub(crate) async fn offline<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+pub(crate) async fn offline<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+    body: BodyBytes,
+) -> HttpReply {
     let node = parse::<Offline>(&body.0)?.node_id;
+    if sender.holder.role != Role::Admin {
+        app.engine.check_caller(&node, sender.token_name().as_ref()).await?;
+    }
     app.engine.sign_off(&node).await?;
     Ok(json(&OkResponse::OK))
 }
@@ -194,10 +221,12 @@ pub(crate) struct PollQuery {
 /// `GET /v1/node/{id}/jobs`
 pub(crate) async fn jobs<S: Store, T: Timer>(
     app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
     Path(id): Path<String>,
     Query(query): Query<PollQuery>,
 ) -> HttpReply {
     let node = node_id(&id)?;
+    app.engine.check_caller(&node, sender.token_name().as_ref()).await?;
     let wait_ms = query.wait_ms.unwrap_or(POLL_MS).min(app.options.poll_ms_max);
     let assignments = app.engine.poll(&node, wait_ms).await?;
     let now_ms = app.engine.now_ms();
@@ -206,17 +235,25 @@ pub(crate) async fn jobs<S: Store, T: Timer>(
 }
 
 /// `POST /v1/job/ack`
-pub(crate) async fn ack<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+pub(crate) async fn ack<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+    body: BodyBytes,
+) -> HttpReply {
     let ack: JobAck = parse(&body.0)?;
-    let node = registered_node(&app, ack.node()?).await?;
+    let node = registered_node(&app, &sender, ack.node()?).await?;
     app.engine.acked(ack.job_id, ack.report(node), true).await?;
     Ok(json(&OkResponse::OK))
 }
 
 /// `POST /v1/job/partial`
-pub(crate) async fn partial<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+pub(crate) async fn partial<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+    body: BodyBytes,
+) -> HttpReply {
     let partial: JobPartial<'_> = parse(&body.0)?;
-    let node = registered_node(&app, partial.node()?).await?;
+    let node = registered_node(&app, &sender, partial.node()?).await?;
     match app.engine.partial(partial.job_id, partial.report(node), &partial.text) {
         true => Ok(json(&OkResponse::OK)),
         false => {
@@ -227,9 +264,13 @@ pub(crate) async fn partial<S: Store, T: Timer>(app: Shared<S, T>, body: BodyByt
 }
 
 /// `POST /v1/job/done`
-pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+pub(crate) async fn done<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+    body: BodyBytes,
+) -> HttpReply {
     let done: JobDone<'_> = parse(&body.0)?;
-    let node = registered_node(&app, done.node()?).await?;
+    let node = registered_node(&app, &sender, done.node()?).await?;
     let report = done.report(node);
     if done.result()?.and_then(|result| result.frame_bytes()).is_some() {
         let what = "HTTP has no binary frames; send the audio as base64 in 'data'";
@@ -240,19 +281,25 @@ pub(crate) async fn done<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes)
 }
 
 /// `POST /v1/job/fail`
-pub(crate) async fn fail<S: Store, T: Timer>(app: Shared<S, T>, body: BodyBytes) -> HttpReply {
+pub(crate) async fn fail<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+    body: BodyBytes,
+) -> HttpReply {
     let fail: JobFail<'_> = parse(&body.0)?;
-    let node = registered_node(&app, fail.node()?).await?;
+    let node = registered_node(&app, &sender, fail.node()?).await?;
     let (report, retryable) = (fail.report(node), fail.is_retryable());
     app.engine.failed(fail.job_id, report, fail.reason.into_owned(), retryable, true).await?;
     Ok(json(&OkResponse::OK))
 }
 
-/// Fails unless the node is registered, at this instance or another. Its call is a sign of life.
+/// Fails unless the node is registered, at this instance or another, and the sender's. Its call is
+/// a sign of life.
 async fn registered_node<S: Store, T: Timer>(
     app: &App<S, T>,
+    sender: &Sender,
     node: &NodeId,
 ) -> Result<NodeId, ApiError> {
-    app.engine.seen(node).await?;
+    app.engine.seen(node, sender.token_name().as_ref()).await?;
     Ok(node.clone())
 }

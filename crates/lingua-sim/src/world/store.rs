@@ -13,13 +13,14 @@ use lingua_core::job::JobState;
 use lingua_core::{CellId, Epoch, InstanceId, JobId, NodeId, Tenant, Term};
 use lingua_engine::TokioTimer;
 use lingua_store::contract::{
-    AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignRequest, AttemptOutcome,
-    BindReply, BindRequest, BindingRecord, BusDelivery, Bytes, CellRecord, Changes, ClaimKeyReply,
-    ClaimKeyRequest, CommitReply, CreateReply, ElectReply, ElectRequest, Envelope, Freed,
-    HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter, JobPage, JobRecord,
-    LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply, PublishRequest,
-    PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
-    ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord, StoreIdentity,
+    AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignReply, AssignRequest,
+    AttemptOutcome, BindReply, BindRequest, BindingRecord, BusDelivery, Bytes, CellRecord, Changes,
+    ClaimKeyReply, ClaimKeyRequest, CommitReply, CreateReply, ElectReply, ElectRequest, Envelope,
+    Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter, JobPage,
+    JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
+    PublishRequest, PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome,
+    ReserveReply, ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord,
+    StoreIdentity,
 };
 use lingua_store::{Embedded, Result, Store, StoreError};
 use parking_lot::Mutex;
@@ -253,7 +254,7 @@ impl Store for FaultyStore {
         self.call(|s| async move { Store::now_ms(&s).await }).await
     }
 
-    async fn assign(&self, request: AssignRequest) -> Result<Place> {
+    async fn assign(&self, request: AssignRequest) -> Result<AssignReply> {
         self.call(|s| async move { s.assign(request).await }).await
     }
 

@@ -99,10 +99,8 @@ impl<S: Store> World<S> {
     /// Gives a node its place.
     pub async fn assign(&self, n: usize, incarnation: u64, class: u32) -> Place {
         let (incarnation, class) = (Incarnation(incarnation), NodeClass(class));
-        self.store
-            .assign(AssignRequest { node: node(n), incarnation, class })
-            .await
-            .expect("a place")
+        let request = AssignRequest::new(node(n), incarnation, class);
+        self.store.assign(request).await.expect("a reply").placed().expect("a place")
     }
 
     /// Puts a node into a place; says which leases that ended, or `None` if it is stale.

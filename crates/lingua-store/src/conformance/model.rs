@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use lingua_core::{
-    CellId, Epoch, Fence, Health, JobId, NodeId, NodeState, Rules, Slot, Tenant, Term,
+    CellId, Epoch, Fence, Health, JobId, NodeId, NodeState, Rules, Slot, Tenant, Term, TokenName,
 };
 
 use crate::contract::{
@@ -58,6 +58,7 @@ pub(super) struct ModelOccupant {
     pub(super) place: Place,
     pub(super) incarnation: Incarnation,
     pub(super) class: NodeClass,
+    pub(super) owner: Option<TokenName>,
 }
 
 /// A node; `used` and `state` of its record are computed when they are read.

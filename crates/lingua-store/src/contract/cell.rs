@@ -6,7 +6,7 @@ use lingua_core::job::Grant;
 use lingua_core::roster::{Capacity, NodeStatus};
 use lingua_core::{
     Attempt, CELLS_MAX, CellId, Epoch, Fence, Health, InstanceId, Load, NodeId, NodeState, Profile,
-    Query, RejectReason, Roster, Rules, Slot,
+    Query, RejectReason, Roster, Rules, Slot, TokenName,
 };
 
 use super::{Incarnation, LeaseKey};
@@ -34,11 +34,51 @@ pub struct NodeClass(pub u32);
 
 /// A node asks for its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the types say it")]
 pub struct AssignRequest {
+    /// The node.
     pub node: NodeId,
+    /// This registration of it.
     pub incarnation: Incarnation,
+    /// Nodes of one class are placed together.
     pub class: NodeClass,
+    /// The token that the node belongs to from now on; `None` if there are no tokens.
+    pub owner: Option<TokenName>,
+    /// Most nodes that belong to this token.
+    pub owned_max: Option<usize>,
+}
+
+impl AssignRequest {
+    /// A node of nobody.
+    pub fn new(node: NodeId, incarnation: Incarnation, class: NodeClass) -> Self {
+        Self { node, incarnation, class, owner: None, owned_max: None }
+    }
+
+    /// Whether a node that belongs to this token may not be taken. Without tokens nothing is
+    /// refused, and what was registered without one belongs to nobody.
+    pub fn is_refused_by(&self, owner: Option<&TokenName>) -> bool {
+        self.owner.is_some() && owner.is_some() && self.owner.as_ref() != owner
+    }
+}
+
+/// The reply to [`AssignRequest`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AssignReply {
+    /// The place of the node.
+    Placed(Place),
+    /// The node belongs to another token; nothing was changed.
+    Taken,
+    /// The token has as many nodes as it may; nothing was changed.
+    TooMany,
+}
+
+impl AssignReply {
+    /// The place, if there is one.
+    pub fn placed(self) -> Option<Place> {
+        match self {
+            Self::Placed(place) => Some(place),
+            Self::Taken | Self::TooMany => None,
+        }
+    }
 }
 
 /// How fast a node is.

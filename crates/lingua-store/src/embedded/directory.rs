@@ -12,17 +12,21 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
-use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, SlotSet};
+use lingua_core::{CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, NodeId, SlotSet, TokenName};
 
 use super::journal::ChangeLog;
 use super::journal::record::DurableChange;
-use crate::contract::{AssignRequest, Incarnation, NodeClass, Place, SPREAD_FROM, cells_for};
+use crate::contract::{
+    AssignReply, AssignRequest, Incarnation, NodeClass, Place, SPREAD_FROM, cells_for,
+};
 use crate::error::{Result, StoreError};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Directory {
     placements: HashMap<NodeId, Placement>,
     cells: Vec<CellSlots>,
+    /// How many nodes belong to each token.
+    owned: HashMap<TokenName, usize>,
     epoch: Epoch,
     changes: ChangeLog,
     /// The number of the last drain or resume command to a node, as counted by its cell. Empty in a
@@ -31,11 +35,13 @@ pub(super) struct Directory {
 }
 
 /// The holder of a place.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Placement {
     pub(super) place: Place,
     pub(super) incarnation: Incarnation,
     pub(super) class: NodeClass,
+    /// The token that the node belongs to.
+    pub(super) owner: Option<TokenName>,
 }
 
 impl AsMut<ChangeLog> for Directory {
@@ -70,6 +76,15 @@ impl CellSlots {
     }
 }
 
+fn count_owned(owned: &mut HashMap<TokenName, usize>, owner: Option<&TokenName>, by: isize) {
+    let Some(owner) = owner else { return };
+    let count = owned.entry(owner.clone()).or_default();
+    *count = count.saturating_add_signed(by);
+    if *count == 0 {
+        owned.remove(owner);
+    }
+}
+
 impl Directory {
     /// Starts with the placements that were on disk; epochs continue after `epoch`. Fails if two
     /// placements contradict each other.
@@ -89,6 +104,7 @@ impl Directory {
             }
             cell.taken.insert(slot);
             cell.add_class(placement.class);
+            count_owned(&mut directory.owned, placement.owner.as_ref(), 1);
             directory.placements.insert(node, placement);
         }
         directory.changes.enable();
@@ -112,10 +128,29 @@ impl Directory {
         self.placements.values().map(|placement| placement.place)
     }
 
-    pub(super) fn assign(&mut self, request: AssignRequest, now_ms: u64) -> Result<Place> {
-        let AssignRequest { node, incarnation, class } = request;
+    pub(super) fn assign(&mut self, request: AssignRequest, now_ms: u64) -> Result<AssignReply> {
+        let known = self.placements.get(&request.node);
+        let had = known.and_then(|placement| placement.owner.as_ref());
+        if request.is_refused_by(had) {
+            return Ok(AssignReply::Taken);
+        }
+        let is_owned = known.is_some() && had == request.owner.as_ref();
+        if let Some(owner) = request.owner.as_ref().filter(|_| !is_owned)
+            && let Some(max) = request.owned_max
+            && self.owned.get(owner).copied().unwrap_or(0) >= max
+        {
+            return Ok(AssignReply::TooMany);
+        }
+        self.place(request, now_ms).map(AssignReply::Placed)
+    }
+
+    fn place(&mut self, request: AssignRequest, now_ms: u64) -> Result<Place> {
+        let AssignRequest { node, incarnation, class, owner, .. } = request;
         if let Some(placement) = self.placements.get_mut(&node) {
-            if placement.incarnation != incarnation {
+            if placement.incarnation != incarnation || placement.owner != owner {
+                count_owned(&mut self.owned, placement.owner.as_ref(), -1);
+                count_owned(&mut self.owned, owner.as_ref(), 1);
+                placement.owner = owner;
                 self.epoch = self.epoch.after(now_ms);
                 placement.incarnation = incarnation;
                 placement.place.epoch = self.epoch;
@@ -123,7 +158,7 @@ impl Directory {
                 cell.remove_class(placement.class);
                 cell.add_class(class);
                 placement.class = class;
-                self.changes.push(|| DurableChange::NodePlaced(node, *placement));
+                self.changes.push(|| DurableChange::NodePlaced(node, placement.clone()));
             }
             return Ok(placement.place);
         }
@@ -138,8 +173,9 @@ impl Directory {
         self.epoch = self.epoch.after(now_ms);
         let cell = CellId::new(index).expect("cell_for returns one of CELLS_MAX");
         let place = Place { cell, slot, epoch: self.epoch };
-        let placement = Placement { place, incarnation, class };
-        self.changes.push(|| DurableChange::NodePlaced(node.clone(), placement));
+        count_owned(&mut self.owned, owner.as_ref(), 1);
+        let placement = Placement { place, incarnation, class, owner };
+        self.changes.push(|| DurableChange::NodePlaced(node.clone(), placement.clone()));
         self.placements.insert(node, placement);
         Ok(place)
     }
@@ -180,11 +216,11 @@ impl Directory {
     }
 
     pub(super) fn release(&mut self, node: &NodeId, epoch: Epoch) -> bool {
-        let Some(placement) = self.placements.get(node).filter(|t| t.place.epoch == epoch).copied()
-        else {
+        if self.placements.get(node).is_none_or(|known| known.place.epoch != epoch) {
             return false;
-        };
-        self.placements.remove(node);
+        }
+        let Some(placement) = self.placements.remove(node) else { return false };
+        count_owned(&mut self.owned, placement.owner.as_ref(), -1);
         self.drain_commands.remove(node);
         self.changes.push(|| DurableChange::NodeReleased(node.clone()));
         let cell = &mut self.cells[placement.place.cell.index()];

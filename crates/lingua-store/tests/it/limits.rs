@@ -37,10 +37,9 @@ async fn a_page_of_jobs_is_bounded_and_says_where_to_continue() {
 #[tokio::test]
 async fn a_fleet_has_a_hundred_thousand_places_and_no_more() {
     let w = world(StoreLimits::default()).await;
-    let assign = |n: usize| AssignRequest {
-        node: NodeId::new(&format!("node-{n}")).unwrap(),
-        incarnation: Incarnation(1),
-        class: NodeClass((n % 3) as u32),
+    let assign = |n: usize| {
+        let node = NodeId::new(&format!("node-{n}")).unwrap();
+        AssignRequest::new(node, Incarnation(1), NodeClass((n % 3) as u32))
     };
     let all = CELLS_MAX * CELL_NODES_MAX;
     for n in 0..all {
@@ -49,9 +48,10 @@ async fn a_fleet_has_a_hundred_thousand_places_and_no_more() {
     let refused = w.store.assign(assign(all)).await.unwrap_err();
     assert_eq!(refused, StoreError::LimitReached { what: "the number of nodes", limit: all });
     let known = w.store.locate(&node(5)).await.unwrap().unwrap();
-    assert_eq!(w.store.assign(assign(5)).await, Ok(known), "who has a place keeps it");
+    let again = w.store.assign(assign(5)).await.unwrap().placed();
+    assert_eq!(again, Some(known), "who has a place keeps it");
     assert!(w.store.release(&node(5), known.epoch).await.unwrap());
-    let reused = w.store.assign(assign(all)).await.unwrap();
+    let reused = w.store.assign(assign(all)).await.unwrap().placed().unwrap();
     assert_eq!((reused.cell, reused.slot), (known.cell, known.slot));
 }
 

@@ -98,6 +98,8 @@ codes! {
     SessionIdle = "SESSION_IDLE", 408;
     /// There is no place for another node.
     FleetFull = "FLEET_FULL", 503;
+    /// Another token owns the node id.
+    NodeIdTaken = "NODE_ID_TAKEN", 403;
     /// A fault in the scheduler itself.
     Internal = "INTERNAL", 500;
 }

@@ -185,7 +185,7 @@ impl CapabilityFields {
         let profile = Profile::new(capabilities, slots, public.unwrap_or(true))
             .map_err(|why| RequestError::of_core(why.code(), "max_concurrent_jobs", &why))?;
         Ok(match current {
-            Some(current) => profile.owned_by(current.tenant()),
+            Some(current) => profile.owned_like(current),
             None => profile,
         })
     }

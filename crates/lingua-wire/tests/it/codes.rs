@@ -34,6 +34,7 @@ const TABLE: &[(&str, u16)] = &[
     ("SESSION_NOT_FOUND", 404),
     ("SESSION_IDLE", 408),
     ("FLEET_FULL", 503),
+    ("NODE_ID_TAKEN", 403),
     ("IDEMPOTENCY_KEY_REUSED", 422),
     ("INTERNAL", 500),
 ];

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use lingua_core::{Tenant, TenantRules, UsageLimits};
+use lingua_core::{Tenant, TenantRules, TokenName, UsageLimits};
 use lingua_server::auth::{KnownToken, Role, TokenHash, Tokens};
 use serde::{Deserialize, Serialize};
 
@@ -156,6 +156,9 @@ impl TokenConfig {
     fn known(&self) -> Result<KnownToken, BadConfig> {
         let name = &self.name;
         let bad = |what: String| BadConfig(format!("token {name:?} {what}"));
+        if !name.is_empty() {
+            TokenName::new(name).map_err(|error| bad(format!("has a bad name: {error}")))?;
+        }
         let role: Role = self.role.parse().map_err(|known: String| {
             let role = &self.role;
             bad(format!("has role {role:?}; {known}"))

@@ -7,6 +7,7 @@ use lingua_core::node::COST_MS_MAX;
 use lingua_core::{
     Attempt, CELL_NODES_MAX, Capabilities, CellId, Epoch, Health, JobId, Lang, LangPair, LangSet,
     Load, Needs, Nmt, Policy, Profile, Query, Service, ServiceSet, Slot, SlotSet, Source, Tenant,
+    TokenName,
 };
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -31,7 +32,10 @@ impl<S: Store> History<S> {
         let place = match known {
             Some((_, place)) if self.rng.random_bool(0.4) => place,
             Some(_) if self.rng.random_bool(0.2) => pick(&mut self.rng, &self.places).1,
-            _ => self.assign(n).await,
+            _ => match self.assign(n).await {
+                Some(place) => place,
+                None => return,
+            },
         };
         let registration = RegisterRequest {
             place,
@@ -84,23 +88,29 @@ impl<S: Store> History<S> {
         KeptLeases::Only(kept)
     }
 
-    async fn assign(&mut self, n: usize) -> Place {
+    /// A place for a node, unless it belongs to another token or its token has too many.
+    async fn assign(&mut self, n: usize) -> Option<Place> {
         let incarnation = Incarnation(self.rng.random_range(0..3));
         let class = match self.classes {
             Classes::Two => NodeClass(u32::from(self.rng.random_bool(0.3))),
             Classes::One => NodeClass(0),
             Classes::Small => NodeClass((n % 5) as u32),
         };
-        let request = AssignRequest { node: node(n), incarnation, class };
-        let place = self.world.store.assign(request.clone()).await.expect("a place");
-        self.note_reply("assign", &request, &place);
-        self.model.check_assign(&request, place);
-        let again = self.world.store.assign(request.clone()).await.expect("a place");
-        assert_eq!(again, place, "assign is idempotent");
+        let request = AssignRequest {
+            owner: some_token(&mut self.rng),
+            owned_max: self.rng.random_bool(0.1).then_some(self.fleet / 2),
+            ..AssignRequest::new(node(n), incarnation, class)
+        };
+        let reply = self.world.store.assign(request.clone()).await.expect("a reply");
+        self.note_reply("assign", &request, &reply);
+        self.model.check_assign(&request, reply);
+        let again = self.world.store.assign(request.clone()).await.expect("a reply");
+        assert_eq!(again, reply, "assign is idempotent");
+        let place = reply.placed()?;
         let located = self.world.store.locate(&request.node).await.expect("a reply");
         assert_eq!(located, Some(place));
         self.places.push((n, place));
-        place
+        Some(place)
     }
 
     /// Some place: mostly a node's newest, sometimes an old one or one with a made-up epoch.
@@ -336,7 +346,18 @@ fn random_profile(rng: &mut ChaCha8Rng) -> Arc<Profile> {
     let caps = Capabilities::new(some_langs(rng), some_langs(rng), some_langs(rng), nmt, services);
     let slots = pick(rng, &[1, 1, 2, 2, 4, 20]);
     let profile = Profile::new(caps.expect("languages"), slots, rng.random_bool(0.85));
-    Arc::new(profile.expect("slots").owned_by(some_tenant(rng)))
+    let profile = profile.expect("slots").owned_by(some_tenant(rng));
+    Arc::new(profile.registered_by(some_token(rng)))
+}
+
+/// Mostly one token, so that nodes are refused and also placed.
+fn some_token(rng: &mut ChaCha8Rng) -> Option<TokenName> {
+    let name = match rng.random_range(0..20) {
+        0 => Some("other:1@x"),
+        1..4 => None,
+        _ => Some("gpu"),
+    };
+    name.map(|name| TokenName::new(name).expect("a name"))
 }
 
 fn some_tenant(rng: &mut ChaCha8Rng) -> Tenant {

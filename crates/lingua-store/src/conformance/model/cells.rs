@@ -7,15 +7,32 @@ use lingua_core::{CELL_NODES_MAX, CellId, Epoch, Fence, Load, NodeId, NodeState}
 
 use super::{Lease, Model, ModelNode, ModelOccupant};
 use crate::contract::{
-    AssignRequest, CommitReply, Freed, HeartbeatReply, HeartbeatRequest, KeptLeases, LapsedNode,
-    LeaseKey, LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord, Place,
-    REAP_BATCH, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
+    AssignReply, AssignRequest, CommitReply, Freed, HeartbeatReply, HeartbeatRequest, KeptLeases,
+    LapsedNode, LeaseKey, LeasePhase, LeaseRecord, NodeCommand, NodeCommandReply, NodeRecord,
+    Place, REAP_BATCH, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome, ReserveReply,
     ReserveRequest, SPREAD_FROM,
 };
 
 impl Model {
-    /// Checks a place that the store gave, and remembers it.
-    pub fn check_assign(&mut self, request: &AssignRequest, place: Place) {
+    /// Checks a place that the store gave or refused, and remembers it.
+    pub fn check_assign(&mut self, request: &AssignRequest, reply: AssignReply) {
+        let known = self.tenants.iter().find(|t| t.node == request.node);
+        let had = known.and_then(|t| t.owner.clone());
+        let is_theirs = known.is_some() && had == request.owner;
+        let owned = self.tenants.iter().filter(|t| t.owner == request.owner).count();
+        let is_full = request.owner.is_some() && request.owned_max.is_some_and(|max| owned >= max);
+        let expected = match (&had, &request.owner) {
+            (Some(had), Some(owner)) if had != owner => Some(AssignReply::Taken),
+            _ if is_full && !is_theirs => Some(AssignReply::TooMany),
+            _ => None,
+        };
+        match (expected, reply) {
+            (None, AssignReply::Placed(place)) => self.check_place(request, place),
+            (expected, reply) => assert_eq!(Some(reply), expected, "{request:?}"),
+        }
+    }
+
+    fn check_place(&mut self, request: &AssignRequest, place: Place) {
         let highest = self.tenants.iter().map(|t| t.place.epoch).max();
         let known = self.tenants.iter().position(|t| t.node == request.node);
         if let Some(i) = known {
@@ -25,7 +42,7 @@ impl Model {
                 (old.place.cell, old.place.slot),
                 "a place is kept"
             );
-            if old.incarnation == request.incarnation {
+            if old.incarnation == request.incarnation && old.owner == request.owner {
                 assert_eq!(place.epoch, old.place.epoch, "assign is idempotent by incarnation");
             } else {
                 assert!(highest.is_none_or(|h| place.epoch > h), "epochs rise over the fleet");
@@ -37,8 +54,8 @@ impl Model {
             assert!(in_cell.clone().count() < CELL_NODES_MAX, "a cell has at most 100 nodes");
             assert!(in_cell.clone().all(|t| t.place.slot != place.slot), "one node in a slot");
         }
-        let AssignRequest { node, incarnation, class } = request.clone();
-        self.tenants.push(ModelOccupant { node, place, incarnation, class });
+        let AssignRequest { node, incarnation, class, owner, .. } = request.clone();
+        self.tenants.push(ModelOccupant { node, place, incarnation, class, owner });
         let mut cells: Vec<CellId> =
             self.tenants.iter().filter(|t| t.class == class).map(|t| t.place.cell).collect();
         let enough = known.is_none() && cells.len() > SPREAD_FROM;

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use lingua_core::{CELL_NODES_MAX, CellId};
+use lingua_core::{CELL_NODES_MAX, CellId, TokenName};
 
 use crate::conformance::World;
 use crate::conformance::fixture::{key, node, profile, reserve};
-use crate::contract::{NodeCommand, ReserveOutcome, SPREAD_FROM, Store};
+use crate::contract::{
+    AssignReply, AssignRequest, Incarnation, NodeClass, NodeCommand, ReserveOutcome, SPREAD_FROM,
+    Store,
+};
 
 /// Empty cells do not hide the cells behind them.
 pub async fn every_cell_is_found_across_gaps<S: Store>(w: World<S>) {
@@ -110,4 +113,26 @@ pub async fn a_place_is_released_only_by_its_present_epoch<S: Store>(w: World<S>
     assert!(w.store.release(&node(0), second.epoch).await.expect("a reply"));
     assert!(!w.store.release(&node(0), second.epoch).await.expect("a reply"));
     assert_eq!(w.store.locate(&node(0)).await.expect("a reply"), None);
+}
+
+/// A node id belongs to the token that registered it, until its place is free. A token has at most
+/// as many nodes as it may. Without tokens nothing is refused.
+pub async fn a_node_belongs_to_the_token_that_registered_it<S: Store>(w: World<S>) {
+    let assign = async |n, incarnation, owner: &str, owned_max| {
+        let owner = (!owner.is_empty()).then(|| TokenName::new(owner).expect("a name"));
+        let request = AssignRequest::new(node(n), Incarnation(incarnation), NodeClass(0));
+        let request = AssignRequest { owner, owned_max, ..request };
+        w.store.assign(request).await.expect("a reply")
+    };
+    let first = assign(0, 1, "one", Some(1)).await.placed().expect("a place");
+    assert_eq!(assign(0, 2, "two", None).await, AssignReply::Taken);
+    assert_eq!(w.store.locate(&node(0)).await, Ok(Some(first)), "nothing was changed");
+    assert_eq!(assign(1, 1, "one", Some(1)).await, AssignReply::TooMany);
+    let again = assign(0, 3, "one", Some(1)).await.placed().expect("its own node");
+    assert!(again.epoch > first.epoch);
+    let later = assign(0, 4, "", None).await.placed().expect("nothing is refused without tokens");
+    assert!(w.store.release(&node(0), later.epoch).await.expect("a reply"));
+    let second = assign(0, 5, "two", None).await.placed().expect("a free place");
+    assert!(second.epoch > later.epoch);
+    assert!(assign(1, 2, "one", Some(1)).await.placed().is_some(), "its count went down");
 }

@@ -33,7 +33,7 @@ use crate::embedded::keys::StoredKey;
 use crate::embedded::open::OpenError;
 
 /// The layout of the tables and their rows. A file of another version is refused.
-pub(super) const VERSION: u64 = 4;
+pub(super) const VERSION: u64 = 5;
 
 const FILE: &str = "store.redb";
 /// A new database; it is renamed when it is complete.

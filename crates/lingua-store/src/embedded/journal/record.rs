@@ -6,7 +6,9 @@
 //! Invariant: reading never panics. Bytes that make no sense, or of another version, are an error.
 
 use lingua_core::job::{Grant, JobState, Stage};
-use lingua_core::{Attempt, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot, Tenant, Term};
+use lingua_core::{
+    Attempt, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot, Tenant, Term, TokenName,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +18,7 @@ use crate::embedded::directory::Placement;
 use crate::embedded::keys::StoredKey;
 
 /// The first byte of every record.
-const RECORD_VERSION: u8 = 3;
+const RECORD_VERSION: u8 = 4;
 
 /// A change that must survive a restart.
 #[derive(Debug, Clone)]
@@ -86,6 +88,7 @@ struct PlacementHeader {
     place: PlaceHeader,
     incarnation: u64,
     class: u32,
+    owner: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -134,7 +137,8 @@ pub(super) fn write_placement(placement: &Placement) -> Vec<u8> {
     let Place { cell, slot, epoch } = placement.place;
     let place = PlaceHeader(cell.index(), slot.index(), epoch.0);
     let (incarnation, class) = (placement.incarnation.0, placement.class.0);
-    write(&PlacementHeader { place, incarnation, class }, &[])
+    let owner = placement.owner.as_ref().map(TokenName::to_string);
+    write(&PlacementHeader { place, incarnation, class, owner }, &[])
 }
 
 /// The row's key: the tenant, a line feed (which no tenant has), and the bind key.
@@ -189,7 +193,11 @@ pub(super) fn read_job(id: JobId, spec: &[u8], step: &[u8]) -> Option<StoredJob>
 pub(super) fn read_placement(node: &str, row: &[u8]) -> Option<(NodeId, Placement)> {
     let (header, _): (PlacementHeader, _) = read(row)?;
     let (incarnation, class) = (Incarnation(header.incarnation), NodeClass(header.class));
-    let placement = Placement { place: header.place.read()?, incarnation, class };
+    let owner = match header.owner {
+        Some(name) => Some(TokenName::new(&name).ok()?),
+        None => None,
+    };
+    let placement = Placement { place: header.place.read()?, incarnation, class, owner };
     Some((NodeId::new(node).ok()?, placement))
 }
 

@@ -161,7 +161,7 @@ fn cancel(n: u128) -> AdvanceRequest {
 
 fn assign(n: u64) -> AssignRequest {
     let node = NodeId::new(&format!("node-{n}")).unwrap();
-    AssignRequest { node, incarnation: Incarnation(n), class: NodeClass(0) }
+    AssignRequest::new(node, Incarnation(n), NodeClass(0))
 }
 
 #[tokio::test]
