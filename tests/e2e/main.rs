@@ -57,6 +57,7 @@ mod session_voice;
 mod shared;
 mod socket;
 mod speech;
+mod tenants;
 mod tls;
 
 // The servers that the store's own tests start; not all that those need is needed here.

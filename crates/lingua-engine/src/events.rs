@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lingua_core::job::JobState;
-use lingua_core::{Attempt, Epoch, JobId, NodeId, Term};
+use lingua_core::{Attempt, Epoch, JobId, NodeId, Tenant, Term};
 
 /// Something that happened in the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum EngineEvent {
     Job {
         /// The job.
         job: JobId,
+        /// Whose job it is.
+        tenant: Tenant,
         /// Its current attempt.
         attempt: Attempt,
         /// Its state now.

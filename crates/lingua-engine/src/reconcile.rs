@@ -173,7 +173,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             spec: job_spec_codec::encode(&request.spec).into(),
             deadline_ms: request.spec.deadline_ms.map(|ms| accepted_ms.saturating_add(ms)),
             recoverable: request.spec.is_recoverable(),
-            label: label_of(&request.spec.session),
+            label: label_of(request.spec.tenant, &request.spec.session),
         }
     }
 }

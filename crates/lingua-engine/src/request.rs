@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lingua_core::job::{JobFailure, JobSpec, JobState, Payload, Stage};
-use lingua_core::{Attempt, InstanceId, JobId, LangPair, NodeId};
+use lingua_core::{Attempt, InstanceId, JobId, LangPair, NodeId, Tenant};
 use lingua_store::contract::Digest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -283,9 +283,18 @@ impl Progress {
     }
 }
 
+impl JobStatus {
+    /// Whether the job belongs to this tenant. A job whose spec cannot be read belongs to nobody.
+    pub fn is_of(&self, tenant: Tenant) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.tenant == tenant)
+    }
+}
+
 /// Which jobs to list, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobQuery {
+    /// Only jobs of this tenant.
+    pub tenant: Option<Tenant>,
     /// Only jobs in this state.
     pub state: Option<JobState>,
     /// Only jobs of this session.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use lingua_core::node::Resource;
-use lingua_core::{Capabilities, LangPair, Nmt, NodeState, Rules};
+use lingua_core::{Capabilities, LangPair, Needs, Nmt, NodeState, Rules, SemanticRule, Tenant};
 use lingua_store::contract::CellRecord;
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +70,9 @@ pub struct PoolTable {
     pub pools: Vec<Pool>,
     /// How many exact pools were left out because they are too small or too many.
     pub left_out: u32,
+    /// The part of those pools that is private nodes, by tenant.
+    #[serde(default)]
+    pub private: BTreeMap<String, Vec<Pool>>,
     /// Pools that had nodes within the last hour and have none now.
     #[serde(default)]
     pub empty: Vec<EmptyPool>,
@@ -95,7 +98,7 @@ pub struct PoolTable {
 
 impl PoolTable {
     /// The first byte of a published table; raised with every change of its fields.
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
 
     /// The table as it is published.
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -117,12 +120,27 @@ impl PoolTable {
             && (&self.pools, &self.nodes, &self.generated_by, self.left_out)
                 == (&other.pools, &other.nodes, &other.generated_by, other.left_out)
             && (&self.empty, &self.overloaded) == (&other.empty, &other.overloaded)
+            && self.private == other.private
     }
 
     /// Whether a pair has nodes, or had some within the last hour.
     pub(crate) fn knows(&self, pair: &str) -> bool {
         self.pools.iter().any(|pool| pool.pair == pair)
             || self.empty.iter().any(|pool| pool.pair == pair)
+    }
+
+    /// The pools as a tenant sees them: without private nodes of others.
+    pub fn pools_for(&self, tenant: Tenant) -> Vec<Pool> {
+        let others = self.private.iter().filter(|(owner, _)| *owner != tenant.as_str());
+        let mut hidden: BTreeMap<&str, Pool> = BTreeMap::new();
+        for pool in others.flat_map(|(_, pools)| pools) {
+            hidden.entry(&pool.pair).or_default().add(pool);
+        }
+        let seen = self.pools.iter().map(|pool| match hidden.get(pool.pair.as_str()) {
+            Some(hidden) => pool.without(hidden),
+            None => pool.clone(),
+        });
+        seen.filter(|pool| pool.nodes > 0).collect()
     }
 
     /// How many nodes are alive.
@@ -137,6 +155,17 @@ impl Pool {
     /// The same nodes, which speak the target language or not.
     pub(crate) fn speaking(&self, speaks: bool) -> Self {
         Self { speech: if speaks { self.nodes } else { 0 }, ..self.clone() }
+    }
+
+    fn without(&self, other: &Self) -> Self {
+        Self {
+            pair: self.pair.clone(),
+            nodes: self.nodes.saturating_sub(other.nodes),
+            speech: self.speech.saturating_sub(other.speech),
+            ready: self.ready.saturating_sub(other.ready),
+            free: self.free.saturating_sub(other.free),
+            slots: self.slots.saturating_sub(other.slots),
+        }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -191,6 +220,7 @@ pub(crate) fn make(
 ) -> PoolTable {
     let mut kinds: Vec<Kind> = vec![];
     let mut numbers: HashMap<&Capabilities, usize> = HashMap::new();
+    let mut private: BTreeMap<Tenant, Vec<Kind>> = BTreeMap::new();
     let mut table = PoolTable::default();
     for (time_ms, node) in cells.iter().flat_map(|c| c.nodes.iter().map(|node| (c.now_ms, node))) {
         let is_stale = node.fresh_until_ms < time_ms;
@@ -217,6 +247,14 @@ pub(crate) fn make(
             kinds.len() - 1
         });
         kinds[number].1.add(&count);
+        if !node.profile.accepts_public() {
+            let kinds = private.entry(node.profile.tenant()).or_default();
+            let is_same = |kind: &&mut Kind| kind.0.capabilities() == node.profile.capabilities();
+            match kinds.iter_mut().find(is_same) {
+                Some((_, total)) => total.add(&count),
+                None => kinds.push((Arc::clone(&node.profile), count)),
+            }
+        }
     }
     let nodes = cells.iter().flat_map(|cell| &cell.nodes);
     let known =
@@ -228,8 +266,29 @@ pub(crate) fn make(
             table.empty = emptied(last, now_ms, |pair| pools.serves(pair));
         }
         fill(&mut table, pools, options);
+        let part = |(tenant, kinds): (Tenant, Vec<Kind>)| {
+            (tenant.to_string(), part_of(&table.pools, &kinds, rules.semantic))
+        };
+        let private = private.into_iter().map(part).collect();
+        table.private = private;
     }
     table
+}
+
+/// The part of these pools that is nodes of these kinds.
+fn part_of(pools: &[Pool], kinds: &[Kind], rule: SemanticRule) -> Vec<Pool> {
+    let part = |pool: &Pool| {
+        let pair: LangPair = pool.pair.parse().ok()?;
+        let mut part = Pool { pair: pool.pair.clone(), ..Pool::default() };
+        for (kind, count) in kinds {
+            let has = |needs| kind.capabilities().missing(pair, needs, rule).is_none();
+            if has(Needs::SPEECH_TO_TEXT) {
+                part.add(&count.speaking(has(Needs::SPEECH_TO_SPEECH)));
+            }
+        }
+        (part.nodes > 0).then_some(part)
+    };
+    pools.iter().filter_map(part).collect()
 }
 
 fn fill(table: &mut PoolTable, pools: PoolCount<'_>, options: PoolOptions) {
@@ -237,6 +296,9 @@ fn fill(table: &mut PoolTable, pools: PoolCount<'_>, options: PoolOptions) {
     table.left_out = left_out;
     let mixed = if options.mixed { pools.into_mixed(MIXED_POOLS_MAX) } else { BTreeMap::new() };
     let mixed = mixed.into_iter().map(|(target, count)| (LangPair::auto(target), count));
-    let named = |(pair, pool): (LangPair, Pool)| Pool { pair: pair.to_string(), ..pool };
     table.pools = exact.into_iter().chain(mixed).map(named).collect();
+}
+
+fn named((pair, pool): (LangPair, Pool)) -> Pool {
+    Pool { pair: pair.to_string(), ..pool }
 }

@@ -43,7 +43,7 @@ if not same then
     lost = end_leases_of(hot, leases, due, slot, used)
   elseif ARGV[17] == '0' then
     local kept = {}
-    for i = 18, #ARGV, 2 do kept[ARGV[i]] = tonumber(ARGV[i + 1]) end
+    for i = 18, #ARGV, 2 do kept[ARGV[i] .. ' ' .. ARGV[i + 1]] = true end
     lost = end_leases_of(hot, leases, due, slot, used, kept)
   end
   used = used - #lost / 2

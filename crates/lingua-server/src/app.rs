@@ -21,9 +21,10 @@ use swagger_ui_dist::{ApiDefinition, OpenApiSource};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::auth::{Access, AccessError};
+use crate::auth::{Access, AccessError, Sender};
 use crate::caller_address::TrustedProxies;
 use crate::connections::Connections;
+use crate::convert::JobDefaults;
 use crate::event_streams::EventStreams;
 use crate::limit::Limiter;
 use crate::listen::{self, ConnLimits};
@@ -77,6 +78,14 @@ const REFUSED_LINES_MAX: u32 = 10;
 
 /// The argument through which a route gets the app.
 pub(crate) type Shared<S, T> = State<App<S, T>>;
+
+impl<S: Store, T: Timer> AppState<S, T> {
+    /// What holds for the jobs of a caller.
+    pub(crate) fn job_defaults(&self, sender: &Sender) -> JobDefaults {
+        let (tenant, wait_ms) = (sender.tenant, self.options.default_wait_ms);
+        JobDefaults { tenant, wait_ms, public: self.engine.options().tenants.rules(tenant).public }
+    }
+}
 
 impl<S: Store, T: Timer> Server<S, T> {
     /// Makes a server over an engine. `registry` holds all metrics that `/metrics` shows, those of

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, header};
-use lingua_core::{NodeId, Tenant, TokenName, UsageLimits, named_enum};
+use lingua_core::{NodeId, Profile, Tenant, TokenName, UsageLimits, named_enum};
+use lingua_engine::events::EngineEvent;
+use lingua_engine::request::JobStatus;
 use lingua_engine::usage_limit::LimitedToken;
 use sha2::{Digest, Sha256};
 
@@ -188,7 +190,6 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// The only tenant whose objects exist for this caller; `None` if all do.
-    #[allow(dead_code, reason = "the routes are confined one by one")]
     pub(crate) fn scope(&self) -> Option<Tenant> {
         match self.holder.role {
             Role::Viewer | Role::Admin => self.holder.tenant,
@@ -206,6 +207,47 @@ impl Sender {
             name => TokenHash::of(name),
         };
         Some(LimitedToken { hash: hash.bytes(), limits })
+    }
+
+    /// Whether the caller may read what was said in the jobs that it sees.
+    pub(crate) fn sees_texts(&self) -> bool {
+        self.holder.role != Role::Viewer
+    }
+
+    /// Whether the caller may look at the fleet.
+    pub(crate) fn sees_fleet(&self) -> bool {
+        Access::Fleet.roles().contains(&self.holder.role)
+    }
+
+    /// Whether the job exists for this caller.
+    pub(crate) fn sees_job(&self, job: &JobStatus) -> bool {
+        self.scope().is_none_or(|tenant| job.is_of(tenant))
+    }
+
+    /// Whether jobs of this caller may use the node: it is public, or of the caller's tenant.
+    pub(crate) fn sees_node(&self, node: &Profile) -> bool {
+        let tenant = self.scope();
+        tenant.is_none_or(|tenant| node.accepts_public() || node.tenant() == tenant)
+    }
+
+    /// Whether the caller, who may look at the fleet, may look at this node.
+    pub(crate) fn owns_node(&self, node: &Profile) -> bool {
+        self.scope().is_none_or(|tenant| node.tenant() == tenant)
+    }
+
+    /// Whether an event concerns this caller: jobs of its tenant, texts unless it only looks, nodes
+    /// and leaders if it may look at the whole fleet.
+    pub(crate) fn sees_event(&self, event: &EngineEvent) -> bool {
+        match event {
+            EngineEvent::Job { tenant, text, .. } => {
+                let is_shown = text.is_none() || self.sees_texts();
+                is_shown && self.scope().is_none_or(|own| own == *tenant)
+            }
+            EngineEvent::Node { .. } | EngineEvent::Leader { .. } => {
+                self.sees_fleet() && self.scope().is_none()
+            }
+            EngineEvent::Pools { .. } => true,
+        }
     }
 
     /// To whom the nodes belong that this caller registers; `None` if the server has no tokens. A

@@ -6,7 +6,9 @@
 use std::borrow::Cow;
 
 use lingua_core::job::{JobSpec, JobState, Payload};
-use lingua_core::{Attempt, JobId, Lang, LangPair, NodeState, SemanticRule, Service, Source};
+use lingua_core::{
+    Attempt, JobId, Lang, LangPair, NodeState, SemanticRule, Service, Source, Tenant,
+};
 use lingua_engine::node::Assignment;
 use lingua_engine::request::{AttemptRecord, JobOutput, JobRequest, JobStatus, ResultJson};
 use lingua_store::contract as store;
@@ -17,21 +19,49 @@ use lingua_wire::scheduler::{AssignOptions, Bind, JobAssign};
 use lingua_wire::view::{self, AttemptView, Timings};
 use lingua_wire::{RawJson, RequestError, parse};
 
-/// Reads a dispatch body; `wait_ms` is how long the job waits for a slot if its client does not
-/// say.
+/// Whose a job is, and what holds if its client does not say.
+#[derive(Clone, Copy)]
+pub(crate) struct JobDefaults {
+    pub(crate) tenant: Tenant,
+    /// Whether nodes of others may run it.
+    pub(crate) public: bool,
+    /// How long it waits for a slot.
+    pub(crate) wait_ms: u64,
+}
+
+impl JobDefaults {
+    fn apply(self, dispatch: &mut Dispatch<'_>) {
+        dispatch.options.get_or_insert_default().public.get_or_insert(self.public);
+    }
+
+    fn complete(self, spec: &mut JobSpec) {
+        spec.tenant = self.tenant;
+        spec.wait_ms.get_or_insert(self.wait_ms);
+    }
+}
+
+/// Reads a dispatch body.
 pub(crate) fn job_request(
     id: JobId,
     body: &[u8],
-    wait_ms: u64,
+    defaults: JobDefaults,
     trace: &str,
-    public: bool,
 ) -> Result<JobRequest, RequestError> {
     let mut dispatch = parse::<Dispatch<'_>>(body)?;
-    dispatch.options.get_or_insert_default().public.get_or_insert(public);
     dispatch.trace_id.get_or_insert(Cow::Borrowed(trace));
+    defaults.apply(&mut dispatch);
     let mut spec = dispatch.into_spec(id)?;
-    spec.wait_ms.get_or_insert(wait_ms);
+    defaults.complete(&mut spec);
     Ok(JobRequest::new(id, spec))
+}
+
+/// Reads a dispatch body whose choice of a node is to be explained.
+pub(crate) fn explain_spec(body: &[u8], defaults: JobDefaults) -> Result<JobSpec, RequestError> {
+    let mut dispatch = parse::<Dispatch<'_>>(body)?;
+    defaults.apply(&mut dispatch);
+    let mut spec = dispatch.into_explain_spec()?;
+    defaults.complete(&mut spec);
+    Ok(spec)
 }
 
 /// A job for a node. Its audio is inline, or follows in binary frames.
@@ -108,8 +138,8 @@ pub(crate) fn output(result: Option<RawJson>) -> Result<JobOutput, RequestError>
     })
 }
 
-/// A job as people see it.
-pub(crate) fn job_view(job: &JobStatus) -> view::JobView {
+/// A job as people see it, with what was said if they may know it.
+pub(crate) fn job_view(job: &JobStatus, with_texts: bool) -> view::JobView {
     let progress = &job.progress;
     let (spec, ended) = (job.spec.as_deref(), progress.ended.as_deref());
     let deadline_ms = spec.and_then(|spec| spec.deadline_ms);
@@ -131,8 +161,11 @@ pub(crate) fn job_view(job: &JobStatus) -> view::JobView {
         trace_id: spec.map(|spec| spec.trace.to_string()),
         timings: timings(job),
         attempts,
-        partial: progress.partial.as_deref().map(str::to_owned),
-        result: ended.and_then(|e| e.result.as_ref()).map(|result| result.raw().into()),
+        partial: progress.partial.as_deref().filter(|_| with_texts).map(str::to_owned),
+        result: ended
+            .and_then(|e| e.result.as_ref())
+            .filter(|_| with_texts)
+            .map(|result| result.raw().into()),
         error: ended.and_then(|e| e.error.clone()),
         detail: ended.and_then(|e| e.detail.clone()),
         created_ms: job.accepted_ms,

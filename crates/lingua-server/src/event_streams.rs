@@ -66,13 +66,15 @@ impl EventStreams {
         Arc::new(Self { max, per_caller_max, batches, state: Mutex::default() })
     }
 
-    /// Opens a stream of the events from now on, until `ended`. The stream holds `held`.
+    /// Opens a stream of those events from now on that its caller sees, until `ended`. The stream
+    /// holds `held`.
     pub(crate) fn open(
         self: &Arc<Self>,
         caller: Caller,
         held: impl Send + 'static,
         events: impl FnOnce() -> broadcast::Receiver<EngineEvent>,
         ended: impl Future<Output = ()> + Send + 'static,
+        sees: impl Fn(&EngineEvent) -> bool + Send + Sync + 'static,
     ) -> Result<Response, ApiError> {
         let mut state = self.state.lock();
         let of_caller = state.open_of.get(&caller).copied().unwrap_or(0);
@@ -92,9 +94,9 @@ impl EventStreams {
         }
         drop(state);
         let place = (OpenStream { streams: Arc::clone(self), caller }, held);
-        let parts = stream::unfold((batches, place), |(mut batches, place)| async {
-            let part = next_part(&mut batches).await?;
-            Some((Ok::<_, Infallible>(part), (batches, place)))
+        let parts = stream::unfold((batches, place, sees), |(mut batches, place, sees)| async {
+            let part = next_part(&mut batches, &sees).await?;
+            Some((Ok::<_, Infallible>(part), (batches, place, sees)))
         });
         let body = Body::from_stream(parts.take_until(ended));
         let mut response = text(StatusCode::OK, "text/event-stream", body);
@@ -158,15 +160,25 @@ impl Drop for OpenStream {
 }
 
 /// The next bytes of a stream; `None` if the server stops.
-async fn next_part(batches: &mut broadcast::Receiver<Batch>) -> Option<Bytes> {
-    match tokio::time::timeout(KEEP_ALIVE, batches.recv()).await {
-        Err(_) => Some(Bytes::from_static(b":\n\n")),
-        Ok(Err(RecvError::Lagged(_))) => Some(Bytes::from_static(GAP)),
-        Ok(Err(RecvError::Closed)) => None,
-        Ok(Ok(batch)) => {
-            let mut part = BytesMut::with_capacity(batch.iter().map(|(_, b)| b.len()).sum());
-            batch.iter().for_each(|(_, bytes)| part.extend_from_slice(bytes));
-            Some(part.freeze())
+async fn next_part(
+    batches: &mut broadcast::Receiver<Batch>,
+    sees: &(impl Fn(&EngineEvent) -> bool + Sync),
+) -> Option<Bytes> {
+    let quiet_at = Instant::now() + KEEP_ALIVE;
+    loop {
+        match tokio::time::timeout_at(quiet_at, batches.recv()).await {
+            Err(_) => return Some(Bytes::from_static(b":\n\n")),
+            Ok(Err(RecvError::Lagged(_))) => return Some(Bytes::from_static(GAP)),
+            Ok(Err(RecvError::Closed)) => return None,
+            Ok(Ok(batch)) => {
+                let is_seen = |event: &Option<EngineEvent>| event.as_ref().is_none_or(sees);
+                let seen = batch.iter().filter(|(event, _)| is_seen(event));
+                let mut part = BytesMut::with_capacity(seen.clone().map(|(_, b)| b.len()).sum());
+                seen.for_each(|(_, bytes)| part.extend_from_slice(bytes));
+                if !part.is_empty() {
+                    return Some(part.freeze());
+                }
+            }
         }
     }
 }
@@ -176,7 +188,7 @@ fn encoded(event: &EngineEvent) -> Bytes {
         EngineEvent::Node { node, epoch } => {
             encoded_as(&NodeUpdate { node_id: node.clone(), epoch: *epoch })
         }
-        EngineEvent::Job { job, attempt, state, node, text } => encoded_as(&JobUpdate {
+        EngineEvent::Job { job, attempt, state, node, text, .. } => encoded_as(&JobUpdate {
             kind: if text.is_some() { JobUpdateKind::Partial } else { JobUpdateKind::State },
             job_id: *job,
             attempt_id: *attempt,

@@ -106,7 +106,7 @@ async fn open<S: Store, T: Timer>(
     let first = first_text(socket, app.options.first_message_ms, expected).await?;
     match SessionRequest::parse(&first)? {
         SessionRequest::Start(message) => start(app, message, sender).await,
-        SessionRequest::Resume(message) => resume(app, message).await,
+        SessionRequest::Resume(message) => resume(app, message, sender).await,
         _ => {
             let what = "the first message must be 'session_start' or 'session_resume'";
             Err(RequestError::invalid("type", what).into())
@@ -136,10 +136,11 @@ async fn start<S: Store, T: Timer>(
 async fn resume<S: Store, T: Timer>(
     app: &App<S, T>,
     message: SessionResume,
+    sender: &Sender,
 ) -> Result<Opened<S, T>, ApiError> {
     let SessionResume { session_id, resume_token, last_seq } = message;
     let (sessions, secret) = (&app.sessions, TokenHash::of(&resume_token).bytes());
-    let session = sessions.resume(&session_id, &secret, last_seq).await?;
+    let session = sessions.resume(&session_id, (&secret, sender.tenant), last_seq).await?;
     let (resume_ms, received_ms) = (sessions.options().resume_ms, Some(session.received_ms()));
     let started = SessionStarted { session_id, resume_token, resume_ms, ..Default::default() };
     Ok((session, SessionStarted { resumed: true, received_ms, ..started }))

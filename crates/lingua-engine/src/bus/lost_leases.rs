@@ -73,10 +73,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
                     }
                     Ok(None) => {}
                     Err(_) => {
-                        let unreported = keys[at..].iter().rev();
-                        let mut lost = self.bus.lost_leases.lock();
-                        unreported.for_each(|key| lost.push_front(key.clone()));
-                        drop(lost);
+                        let unreported = keys[at..].iter().rev().cloned();
+                        unreported.for_each(|key| self.bus.lost_leases.lock().push_front(key));
                         self.timer.sleep(PAUSE_MS).await;
                         break;
                     }

@@ -11,7 +11,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use lingua_core::job::{AttemptReport, JobState, Refusal, Stage};
-use lingua_core::{Attempt, Fence, InstanceId, JobId, LangPair, NodeId};
+use lingua_core::{Attempt, Fence, InstanceId, JobId, LangPair, NodeId, Tenant};
 use lingua_store::contract::{Bytes, LeaseKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -209,6 +209,7 @@ impl RemoteProgress {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobEventHead {
     key: AttemptKey,
+    tenant: Text<Tenant>,
     state: Text<JobState>,
     node: Option<Text<NodeId>>,
     text: Option<String>,
@@ -216,16 +217,19 @@ pub(crate) struct JobEventHead {
 
 impl JobEventHead {
     pub(crate) fn of(event: &EngineEvent) -> Option<Self> {
-        let EngineEvent::Job { job, attempt, state, node, text } = event else { return None };
+        let EngineEvent::Job { job, tenant, attempt, state, node, text } = event else {
+            return None;
+        };
         let key = LeaseKey { job: *job, attempt: *attempt }.into();
         let (node, text) = (node.clone().map(Text), text.as_deref().map(str::to_owned));
-        Some(Self { key, state: Text(*state), node, text })
+        Some(Self { key, tenant: Text(*tenant), state: Text(*state), node, text })
     }
 
     pub(crate) fn into_event(self) -> EngineEvent {
         let LeaseKey { job, attempt } = self.key.lease();
-        let (state, node) = (self.state.0, self.node.map(|node| node.0));
-        EngineEvent::Job { job, attempt, state, node, text: self.text.map(Into::into) }
+        let (tenant, state) = (self.tenant.0, self.state.0);
+        let (node, text) = (self.node.map(|node| node.0), self.text.map(Into::into));
+        EngineEvent::Job { job, tenant, attempt, state, node, text }
     }
 }
 

@@ -3,9 +3,10 @@
 //! Start at [`Engine::jobs`]. Invariant: the work for one page is bounded, however many jobs the
 //! store has and however few of them are wanted.
 
+use lingua_core::Tenant;
 use lingua_core::job::JobState;
 use lingua_store::Store;
-use lingua_store::contract::{JobFilter, JobRecord, JobStates};
+use lingua_store::contract::{JobFilter, JobRecord, JobStates, LabelMask};
 
 use super::jobs::status_of_record;
 use crate::request::{JobQuery, JobStatus, JobStatusPage};
@@ -24,7 +25,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
                 // Not every step of an open job is written.
                 false => JobStates::open(),
             }),
-            label: query.session.as_deref().map(label_of),
+            label: label_mask(query.tenant, query.session.as_deref()),
             node: query.node.clone(),
             after: query.after,
             newest_first: true,
@@ -59,11 +60,25 @@ impl JobQuery {
         let session = job.spec.as_ref().map(|spec| &spec.session);
         self.state.is_none_or(|state: JobState| state == job.progress.state)
             && (self.session.is_none() || self.session.as_ref() == session)
+            && self.tenant.is_none_or(|tenant| job.is_of(tenant))
     }
 }
 
-/// The number by which the store finds the jobs of a session: FNV-1a. Sessions may share one.
-pub(crate) fn label_of(session: &str) -> u64 {
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    session.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
+/// The number by which the store finds the jobs of a tenant (its upper half) and of a session (its
+/// lower half). Tenants or sessions may share one.
+pub(crate) fn label_of(tenant: Tenant, session: &str) -> u64 {
+    hash(tenant.as_str()) << 32 | hash(session)
+}
+
+fn label_mask(tenant: Option<Tenant>, session: Option<&str>) -> LabelMask {
+    let upper = tenant.map_or(0, |tenant| hash(tenant.as_str()) << 32);
+    let lower = session.map_or(0, hash);
+    let mask = |is_wanted: bool| if is_wanted { u64::from(u32::MAX) } else { 0 };
+    LabelMask { bits: upper | lower, mask: mask(tenant.is_some()) << 32 | mask(session.is_some()) }
+}
+
+/// FNV-1a of 32 bits: every instance must compute the same number.
+fn hash(text: &str) -> u64 {
+    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    text.bytes().fold(0x811c_9dc5, mix).into()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lingua_core::{InstanceId, LangPair, Needs, NodeId, NodeState, Term};
+use lingua_core::{InstanceId, LangPair, Needs, NodeId, NodeState, Tenant, Term};
 use lingua_store::Store;
 use lingua_store::contract::{CellRecord, InstanceRecord, NodeRecord};
 
@@ -87,14 +87,18 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(found.map(|found| (cell.now_ms, found)))
     }
 
-    /// Whether no registered node can serve this pair. A large fleet is not searched to its end, so
+    /// Whether no registered node can serve this pair for a tenant. A large fleet is not searched to its end, so
     /// that `false` may mean that nobody knows.
-    pub async fn is_unserved(&self, pair: LangPair, needs: Needs) -> bool {
+    pub async fn is_unserved(&self, tenant: Tenant, pair: LangPair, needs: Needs) -> bool {
+        let is_public = self.options.tenants.rules(tenant).public;
         let rule = self.options.rules.semantic;
         let serves = |node: &NodeRecord| {
             let caps = node.profile.capabilities();
             let is_there = node.state != NodeState::Offline;
-            is_there && pair.lookups().any(|pair| caps.missing(pair, needs, rule).is_none())
+            let is_open = node.profile.admits(is_public, tenant);
+            is_open
+                && is_there
+                && pair.lookups().any(|pair| caps.missing(pair, needs, rule).is_none())
         };
         let Ok(cells) = self.store.cells().await else { return false };
         if cells.len() > SEARCHED_CELLS_MAX {

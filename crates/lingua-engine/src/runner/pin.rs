@@ -81,7 +81,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                 self.preferred_lost(node, RejectReason::NoNode);
                 return Ok(None);
             }
-            return Err(not_capable(format!("the preferred node {node} is not registered")));
+            return Err(no_such_node(node));
         };
         let why = match self.ask_node(place).await? {
             Ok(found) => {
@@ -98,6 +98,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.preferred_lost(node, why);
         // The record of a node that is registered may be missing after a failover of the store.
         let is_incapable = why.is_incapable() && why != RejectReason::NoNode;
+        if matches!(why, RejectReason::OtherTenant | RejectReason::PrivateOnly) {
+            return Err(no_such_node(node));
+        }
         if is_incapable && !self.prefers_whole_speech() {
             let pair = spec.pair;
             return Err(not_capable(format!(
@@ -219,6 +222,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
         self.pin.is_unsure |= reply.is_err();
         reply
     }
+}
+
+/// Does not say whether the node exists: that is its tenant's business.
+fn no_such_node(node: &NodeId) -> NoSlot {
+    not_capable(format!(
+        "the preferred node {node} is not registered, or takes private jobs of its own tenant only"
+    ))
 }
 
 fn not_capable(detail: String) -> NoSlot {

@@ -179,10 +179,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
     pub(super) fn publish(&mut self) {
         let Stage { state, attempt } = self.machine.stage();
         let node = self.machine.grant().map(|grant| grant.node.clone());
-        let job = self.id();
+        let (job, tenant) = (self.id(), self.spec.tenant);
         self.engine.publish_job(|| {
             let (node, text) = (node.clone(), None);
-            EngineEvent::Job { job, attempt, state, node, text }
+            EngineEvent::Job { job, tenant, attempt, state, node, text }
         });
         let end = self.written_end.take();
         // Before the clients that wait are woken: they look for it.

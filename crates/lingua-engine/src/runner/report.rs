@@ -134,10 +134,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return self.count_stale_partial();
         }
         let Stage { state, attempt } = self.machine.stage();
-        let job = self.id();
+        let (job, tenant) = (self.id(), self.spec.tenant);
         self.engine.publish_job(|| {
             let (node, text) = (Some(report.node.clone()), Some(Arc::clone(&text)));
-            EngineEvent::Job { job, attempt, state, node, text }
+            EngineEvent::Job { job, tenant, attempt, state, node, text }
         });
         self.live.set_progress(|progress| progress.partial = Some(text));
     }

@@ -127,10 +127,10 @@ impl<S: Store, T: Timer> ClientConnection<S, T> {
     /// What will not work as things are, for people: nobody serves the session's languages.
     pub async fn warning(&self) -> Option<String> {
         let plan = self.plan();
-        let mut unserved = vec![];
+        let (mut unserved, tenant) = (vec![], self.session.info.tenant);
         for pair in plan.direction.pairs() {
             let needs = Needs { asr: true, tts: plan.require_tts, extra: ServiceSet::EMPTY };
-            if self.session.engine().is_unserved(pair, needs).await {
+            if self.session.engine().is_unserved(tenant, pair, needs).await {
                 unserved.push(pair.to_string());
             }
         }

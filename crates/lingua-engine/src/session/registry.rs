@@ -64,6 +64,12 @@ impl fmt::Debug for JobIdSource {
     }
 }
 
+impl NewSession {
+    fn is_resumed_by(&self, (secret, tenant): (&SecretHash, Tenant)) -> bool {
+        is_equal(&self.secret, secret) && self.tenant == tenant
+    }
+}
+
 /// All sessions of this instance. Clones share them.
 #[derive(Debug)]
 pub struct Sessions<S, T> {
@@ -151,18 +157,20 @@ impl<S: Store, T: Timer> Sessions<S, T> {
     }
 
     /// Resumes a session for a client that has seen everything up to `last_seq`. An older
-    /// connection to the session is closed.
+    /// connection to the session is closed. To other tenants the session does not exist.
     pub async fn resume(
         &self,
         id: &str,
-        secret: &SecretHash,
+        (secret, tenant): (&SecretHash, Tenant),
         last_seq: u64,
     ) -> Result<ClientConnection<S, T>, SessionRefusal> {
         let (registry, id, secret) = (Arc::clone(&self.registry), id.to_owned(), *secret);
         run_to_end(async move {
             // If several connections resume the session at once, the latest one gets it.
             for _ in 0..RESUME_ATTEMPTS {
-                if let Some(connection) = registry.try_resume(&id, &secret, last_seq).await? {
+                if let Some(connection) =
+                    registry.try_resume(&id, (&secret, tenant), last_seq).await?
+                {
                     return Ok(connection);
                 }
             }
@@ -188,12 +196,12 @@ impl<S: Store, T: Timer> SessionRegistry<S, T> {
     async fn try_resume(
         self: &Arc<Self>,
         id: &str,
-        secret: &SecretHash,
+        shown: (&SecretHash, Tenant),
         last_seq: u64,
     ) -> Result<Option<ClientConnection<S, T>>, SessionRefusal> {
         let session = self.index.lock().by_id.get(id).cloned();
-        let Some(session) = session else { return self.take_over(id, secret, last_seq).await };
-        if !is_equal(&session.info.secret, secret) {
+        let Some(session) = session else { return self.take_over(id, shown, last_seq).await };
+        if !session.info.is_resumed_by(shown) {
             return Err(SessionRefusal::NotFound);
         }
         // Another instance may have taken the session over; then the record cannot be saved.
@@ -205,13 +213,13 @@ impl<S: Store, T: Timer> SessionRegistry<S, T> {
     async fn take_over(
         self: &Arc<Self>,
         id: &str,
-        secret: &SecretHash,
+        shown: (&SecretHash, Tenant),
         last_seq: u64,
     ) -> Result<Option<ClientConnection<S, T>>, SessionRefusal> {
         let found = self.engine.store.session(id).await?.ok_or(SessionRefusal::NotFound)?;
         let record = StoredSession::decode(&found.body).ok_or(SessionRefusal::NotFound)?;
         let info = record.session(id).ok_or(SessionRefusal::NotFound)?;
-        if !is_equal(&info.secret, secret) {
+        if !info.is_resumed_by(shown) {
             return Err(SessionRefusal::NotFound);
         }
         self.check_limits(&self.index.lock(), info.token.as_ref())?;

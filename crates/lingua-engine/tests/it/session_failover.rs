@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lingua_core::Tenant;
 use lingua_engine::session::{CloseReason, SessionOptions, SessionOutput};
 use lingua_store::Store as _;
 use lingua_store::embedded::LostWrites;
@@ -40,7 +41,7 @@ async fn a_session_continues_after_the_store_lost_its_record_and_writes_it_again
     exchange(&client, 2).await;
     assert!(world.store.session("s").await.unwrap().is_some(), "it is written again");
     let (_other, _node, elsewhere) = second_instance(&world).await;
-    let client = elsewhere.resume("s", &[7; 32], 2).await.expect("resumed");
+    let client = elsewhere.resume("s", (&[7; 32], Tenant::default()), 2).await.expect("resumed");
     exchange(&client, 3).await;
 }
 

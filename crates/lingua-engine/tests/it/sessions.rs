@@ -167,7 +167,8 @@ async fn speak_for_an_hour(sessions: TestSessions, number: u64) -> (u64, u64) {
             // The connection breaks, and what was on its way is lost.
             drop(client);
             sleep(Duration::from_secs(2)).await;
-            client = sessions.resume(&id, &[7; 32], seen).await.expect("resumed");
+            client =
+                sessions.resume(&id, (&[7; 32], Tenant::default()), seen).await.expect("resumed");
         }
         let until = tokio::time::Instant::now() + Duration::from_secs(28);
         while let Ok(delivery) = tokio::time::timeout_at(until, delivery(&client)).await {

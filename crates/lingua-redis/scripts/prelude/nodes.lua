@@ -8,7 +8,7 @@ local function write_hot(hot, slot, cost, used, max, flexibility, limit)
     pack('<ddd', cost, floor(WEIGHT_UNIT / cost), room))
 end
 
--- Ends the leases of a slot, of which there are `left`, except those in `kept` (job → attempt);
+-- Ends the leases of a slot, of which there are `left`, except those in `kept` ('job attempt');
 -- returns job, attempt of each. Reads the whole cell, so it is for rare events.
 local function end_leases_of(hot, leases, due, slot, left, kept)
   local lost = {}
@@ -18,7 +18,7 @@ local function end_leases_of(hot, leases, due, slot, left, kept)
     if all[i] ~= LEASES_HEAD then
       local at, _, attempt = unpack_from(LEASE, all[i + 1])
       if at == slot then
-        if not kept or kept[all[i]] ~= attempt then
+        if not kept or not kept[all[i] .. ' ' .. attempt] then
           end_lease(hot, leases, due, all[i], slot)
           lost[#lost + 1] = all[i]
           lost[#lost + 1] = attempt

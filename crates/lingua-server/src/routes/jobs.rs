@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::{FromRequest, Path, Query, Request};
 use axum::http::HeaderValue;
 use lingua_core::job::Payload;
@@ -78,7 +79,7 @@ pub(crate) async fn translate<S: Store, T: Timer>(
     let (id, waited) = translated?;
     let late = format!("the job has not ended within {deadline_ms} ms");
     let ended = app.engine.with_full_result(reached(id, waited, late)?).await;
-    Ok(json(&convert::job_view(&ended)))
+    Ok(json(&convert::job_view(&ended, true)))
 }
 
 /// Cancels a job when its client hangs up: nobody could ask for its result.
@@ -115,15 +116,13 @@ impl<S: Store, T: Timer> FromRequest<App<S, T>> for IncomingJob {
         let sender = extensions.get::<Sender>().cloned().expect("the guard has let it pass");
         let BodyBytes(body) = BodyBytes::from_request(request, app).await?;
         let id = JobId::new(new_number(app.engine.now_ms()));
-        let (wait_ms, trace) = (app.options.default_wait_ms, name.trace(&headers));
-        let public = app.engine.options().tenants.rules(sender.tenant).public;
-        let mut job = convert::job_request(id, &body, wait_ms, trace, public)?;
+        let trace = name.trace(&headers);
+        let mut job = convert::job_request(id, &body, app.job_defaults(&sender), trace)?;
         if let Payload::AudioRef(audio_ref) = &job.spec.payload {
             let checked = app.options.audio_refs.check(audio_ref);
             checked.map_err(|what| RequestError::invalid("audio_ref", &what))?;
         }
         let spec = Arc::make_mut(&mut job.spec);
-        spec.tenant = sender.tenant;
         // A client that asks for more than it may have gets what it may have.
         let limits = app.engine.usage_limiter().limits_of(sender.tenant);
         let priority_max = limits.lowered_by(sender.holder.limits).priority_max;
@@ -209,29 +208,51 @@ pub(crate) struct Wait {
     wait_ms: Option<u64>,
 }
 
+/// Fails as for an unknown job if it belongs to another tenant.
+async fn check_sees<S: Store, T: Timer>(
+    app: &App<S, T>,
+    sender: &Sender,
+    id: JobId,
+) -> Result<(), ApiError> {
+    if sender.scope().is_none() {
+        return Ok(());
+    }
+    let job = app.engine.job(id).await?;
+    job.filter(|job| sender.sees_job(job)).map(|_| ()).ok_or_else(|| no_such_job(id))
+}
+
 /// `GET /v1/jobs/{id}`
 pub(crate) async fn show<S: Store, T: Timer>(
     app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
     Path(id): Path<String>,
     Query(wait): Query<Wait>,
 ) -> HttpReply {
     let id = parse_id(&id)?;
     let wait_ms = wait.wait_ms.unwrap_or(0).min(WAIT_MS_MAX);
+    if wait_ms > 0 {
+        check_sees(&app, &sender, id).await?;
+    }
     match app.engine.wait_ended(id, wait_ms).await? {
-        Waited::Reached(view) | Waited::NotYet(view) => {
-            let view = app.engine.with_full_result(view).await;
-            Ok(json(&convert::job_view(&view)))
+        Waited::Reached(view) | Waited::NotYet(view) if sender.sees_job(&view) => {
+            let view = match sender.sees_texts() {
+                true => app.engine.with_full_result(view).await,
+                false => view,
+            };
+            Ok(json(&convert::job_view(&view, sender.sees_texts())))
         }
-        Waited::NoSuchJob => Err(no_such_job(id)),
+        _ => Err(no_such_job(id)),
     }
 }
 
 /// `POST /v1/jobs/{id}/cancel`
 pub(crate) async fn cancel<S: Store, T: Timer>(
     app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
     Path(id): Path<String>,
 ) -> HttpReply {
     let id = parse_id(&id)?;
+    check_sees(&app, &sender, id).await?;
     match app.engine.cancel(id).await? {
         Some(view) => Ok(json(&CancelResponse { ok: true, state: view.progress.state })),
         None => Err(no_such_job(id)),
@@ -261,6 +282,7 @@ impl List {
         let after = self.cursor.map(|cursor| cursor.parse::<JobId>());
         let bad_cursor = |_| invalid("cursor")("use the `next` of a page, unchanged".to_owned());
         Ok(JobQuery {
+            tenant: None,
             state: state.transpose().map_err(invalid("state"))?,
             session: self.session.map(Into::into),
             node: node.transpose().map_err(|error| invalid("node")(error.to_string()))?,
@@ -276,10 +298,13 @@ impl List {
 /// `GET /v1/jobs`
 pub(crate) async fn list<S: Store, T: Timer>(
     app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
     Query(list): Query<List>,
 ) -> HttpReply {
-    let page = app.engine.jobs(&list.into_query()?).await?;
-    let jobs = page.jobs.iter().map(convert::job_view).collect();
+    let query = JobQuery { tenant: sender.scope(), ..list.into_query()? };
+    let page = app.engine.jobs(&query).await?;
+    let view = |job| convert::job_view(job, sender.sees_texts());
+    let jobs = page.jobs.iter().map(view).collect();
     Ok(json(&JobList { jobs, next: page.next }))
 }
 

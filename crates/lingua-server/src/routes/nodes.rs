@@ -25,6 +25,7 @@ use crate::auth::{KnownToken, Role, Sender};
 use crate::convert;
 use crate::reply::{ApiError, HttpReply, json};
 use crate::request::BodyBytes;
+use crate::routes::operators::check_owns;
 
 /// How long a long poll waits if the node does not say.
 const POLL_MS: u64 = 30_000;
@@ -204,8 +205,9 @@ pub(crate) async fn offline<S: Store, T: Timer>(
     body: BodyBytes,
 ) -> HttpReply {
     let node = parse::<Offline>(&body.0)?.node_id;
-    if sender.holder.role != Role::Admin {
-        app.engine.check_caller(&node, sender.token_name().as_ref()).await?;
+    match sender.holder.role {
+        Role::Admin => check_owns(&app, &sender, &node).await?,
+        _ => app.engine.check_caller(&node, sender.token_name().as_ref()).await?,
     }
     app.engine.sign_off(&node).await?;
     Ok(json(&OkResponse::OK))

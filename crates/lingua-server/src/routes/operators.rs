@@ -1,5 +1,7 @@
 //! The routes that operators and their tools call.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use axum::Extension;
@@ -8,21 +10,21 @@ use axum::extract::Path;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use lingua_core::{InstanceId, LangPair, Needs, NodeId, NodeState, Term};
+use lingua_engine::events::EngineEvent;
 use lingua_engine::handle::Known;
 use lingua_engine::table::Pool;
 use lingua_engine::usage_limit::Usage;
 use lingua_engine::{SubmitError, Timer};
 use lingua_store::Store;
 use lingua_store::contract::NodeRecord;
-use lingua_wire::client::Dispatch;
+use lingua_wire::ErrorCode;
 use lingua_wire::view::{
     ClusterView, ExplainResponse, ExplainedNode, InstanceView, NodeList, NodeView, PoolCell,
     PoolList, PoolView, StoreView,
 };
-use lingua_wire::{ErrorCode, parse};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 
-use crate::app::Shared;
+use crate::app::{App, Shared};
 use crate::auth::Sender;
 use crate::limit::Caller;
 use crate::metrics::ConnectionCount;
@@ -43,22 +45,28 @@ fn free_slots(node: &NodeRecord) -> u64 {
 }
 
 /// `GET /v1/nodes`
-pub(crate) async fn nodes<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
+pub(crate) async fn nodes<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+) -> HttpReply {
     let Known { stale_since_ms: as_of_ms, value: seen } = app.engine.known_nodes().await?;
     let rule = app.engine.options().rules.semantic;
     let view = |node| convert::node_view(node, seen.as_of_ms, rule);
-    let nodes = seen.nodes.iter().map(view).collect();
+    let owned = seen.nodes.iter().filter(|node| sender.owns_node(&node.profile));
+    let nodes = owned.map(view).collect();
     Ok(json(&NodeList { nodes, stale: as_of_ms.is_some(), as_of_ms }))
 }
 
 /// `GET /v1/nodes/{id}`
 pub(crate) async fn node<S: Store, T: Timer>(
     app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
     Path(id): Path<String>,
 ) -> HttpReply {
     let id = node_id(&id)?;
     let rule = app.engine.options().rules.semantic;
     let Known { stale_since_ms: as_of_ms, value } = app.engine.node(&id).await?;
+    let value = value.filter(|(_, node)| sender.owns_node(&node.profile));
     let (now_ms, node) = value.ok_or_else(|| no_such_node(&id))?;
     Ok(json(&NodeView {
         pools: Some(convert::pools_of(&node, rule)),
@@ -69,25 +77,49 @@ pub(crate) async fn node<S: Store, T: Timer>(
 }
 
 /// `POST /v1/nodes/{id}/drain`
-pub(crate) async fn drain<S: Store, T: Timer>(app: Shared<S, T>, path: Path<String>) -> HttpReply {
-    set_drain(app, path, true).await
+pub(crate) async fn drain<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    sender: Extension<Sender>,
+    path: Path<String>,
+) -> HttpReply {
+    set_drain(app, sender, path, true).await
 }
 
 /// `POST /v1/nodes/{id}/resume`
-pub(crate) async fn resume<S: Store, T: Timer>(app: Shared<S, T>, path: Path<String>) -> HttpReply {
-    set_drain(app, path, false).await
+pub(crate) async fn resume<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    sender: Extension<Sender>,
+    path: Path<String>,
+) -> HttpReply {
+    set_drain(app, sender, path, false).await
 }
 
 async fn set_drain<S: Store, T: Timer>(
     app: Shared<S, T>,
+    sender: Extension<Sender>,
     Path(id): Path<String>,
     drain: bool,
 ) -> HttpReply {
     let id = node_id(&id)?;
+    check_owns(&app, &sender, &id).await?;
     if app.engine.set_drain(&id, drain).await?.is_none() {
         return Err(no_such_node(&id));
     }
-    node(app, Path(id.to_string())).await
+    node(app, sender, Path(id.to_string())).await
+}
+
+/// Fails as for an unknown node if it belongs to another tenant than the caller's.
+pub(crate) async fn check_owns<S: Store, T: Timer>(
+    app: &App<S, T>,
+    sender: &Sender,
+    id: &NodeId,
+) -> Result<(), ApiError> {
+    if sender.scope().is_none() {
+        return Ok(());
+    }
+    let node = app.engine.node(id).await?.value;
+    let owned = node.filter(|(_, node)| sender.owns_node(&node.profile));
+    owned.map(|_| ()).ok_or_else(|| no_such_node(id))
 }
 
 fn pool_view(pool: &Pool) -> Option<PoolView> {
@@ -98,13 +130,21 @@ fn pool_view(pool: &Pool) -> Option<PoolView> {
 }
 
 /// `GET /v1/pools`
-pub(crate) async fn pools<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
+pub(crate) async fn pools<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+) -> HttpReply {
     let table = app.engine.pools().unwrap_or_default();
     let as_of_ms = app.engine.store_away_since_ms();
+    let (pools, left_out) = match sender.scope() {
+        None => (Cow::Borrowed(&table.pools), table.left_out),
+        // How many are left out would tell of private nodes.
+        Some(tenant) => (Cow::Owned(table.pools_for(tenant)), 0),
+    };
     Ok(json(&PoolList {
         table_version: table.version,
-        pools: table.pools.iter().filter_map(pool_view).collect(),
-        left_out: table.left_out.into(),
+        pools: pools.iter().filter_map(pool_view).collect(),
+        left_out: left_out.into(),
         stale: as_of_ms.is_some(),
         as_of_ms,
     }))
@@ -125,6 +165,7 @@ fn count(cell: u32, nodes: &[&NodeRecord]) -> PoolCell {
 /// `GET /v1/pools/{src}:{tgt}`: counts the pool now, also if the pool table omits it.
 pub(crate) async fn pool<S: Store, T: Timer>(
     app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
     Path(pair): Path<String>,
 ) -> HttpReply {
     let asked = lingua_wire::lang::pool("pair", &pair)?;
@@ -136,7 +177,7 @@ pub(crate) async fn pool<S: Store, T: Timer>(
     let serves = |node: &NodeRecord, pair| {
         let is_fresh = seen.as_of_ms <= node.fresh_until_ms;
         let present = is_fresh && node.state != NodeState::Offline;
-        present && can(node, pair, Needs::SPEECH_TO_TEXT)
+        present && sender.sees_node(&node.profile) && can(node, pair, Needs::SPEECH_TO_TEXT)
     };
     // The pool that a job of the pair finds first.
     let is_served = |pair: &LangPair| seen.nodes.iter().any(|node| serves(node, *pair));
@@ -165,8 +206,16 @@ pub(crate) async fn pool<S: Store, T: Timer>(
     }))
 }
 
+/// As the pool table counts it.
+fn shown_state(node: &NodeRecord, now_ms: u64) -> &'static str {
+    if node.fresh_until_ms < now_ms { "stale" } else { node.state.as_str() }
+}
+
 /// `GET /v1/cluster`
-pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
+pub(crate) async fn cluster<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+) -> HttpReply {
     let Known { stale_since_ms: as_of_ms, value: cluster } = app.engine.cluster().await;
     let leader = cluster.leader.as_deref().and_then(|name| InstanceId::new(name).ok());
     let table = app.engine.pools();
@@ -178,8 +227,20 @@ pub(crate) async fn cluster<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply 
         until_ms: i.until_ms,
     });
     let instances = instances.collect();
-    let nodes = table.iter().flat_map(|table| &table.nodes);
-    let nodes = nodes.map(|(state, count)| (state.clone(), u64::from(*count))).collect();
+    let nodes = match sender.scope() {
+        None => {
+            let nodes = table.iter().flat_map(|table| &table.nodes);
+            nodes.map(|(state, count)| (state.clone(), u64::from(*count))).collect()
+        }
+        Some(_) => {
+            let seen = app.engine.known_nodes().await?.value;
+            let mut nodes = BTreeMap::new();
+            for node in seen.nodes.iter().filter(|node| sender.owns_node(&node.profile)) {
+                *nodes.entry(shown_state(node, seen.as_of_ms).to_owned()).or_default() += 1;
+            }
+            nodes
+        }
+    };
     let (table_version, term) = cluster.table.unwrap_or((0, Term(0)));
     Ok(json(&ClusterView {
         instance_id: cluster.instance,
@@ -202,14 +263,10 @@ pub(crate) async fn explain<S: Store, T: Timer>(
     Extension(sender): Extension<Sender>,
     body: BodyBytes,
 ) -> HttpReply {
-    let mut dispatch = parse::<Dispatch<'_>>(&body.0)?;
-    let public = app.engine.options().tenants.rules(sender.tenant).public;
-    dispatch.options.get_or_insert_default().public.get_or_insert(public);
-    let mut spec = dispatch.into_explain_spec()?;
-    spec.tenant = sender.tenant;
-    spec.wait_ms.get_or_insert(app.options.default_wait_ms);
+    let spec = convert::explain_spec(&body.0, app.job_defaults(&sender))?;
     let explained = app.engine.explain(&spec).await?;
-    let nodes = explained.nodes.iter().map(|v| {
+    let seen = explained.nodes.iter().filter(|v| sender.sees_node(&v.node.profile));
+    let nodes = seen.map(|v| {
         ExplainedNode::new(v.node.node.clone(), v.node.place.cell.index() as u32, v.verdict)
     });
     Ok(json(&ExplainResponse {
@@ -237,11 +294,19 @@ pub(crate) async fn events<S: Store, T: Timer>(
     let (streams, engine) = (Arc::clone(&app.event_streams), app.engine.clone());
     let access = app.options.tokens.watch(&sender);
     let ended = async move { drop(app.refused(access.ended().await)) };
-    streams.open(caller, held, || engine.events(), ended)
+    let sees = move |event: &EngineEvent| sender.sees_event(event);
+    streams.open(caller, held, || engine.events(), ended, sees)
 }
 
 /// `GET /metrics`
-pub(crate) async fn metrics<S: Store, T: Timer>(app: Shared<S, T>) -> HttpReply {
+pub(crate) async fn metrics<S: Store, T: Timer>(
+    app: Shared<S, T>,
+    Extension(sender): Extension<Sender>,
+) -> HttpReply {
+    if sender.scope().is_some() {
+        let detail = "metrics count all tenants together; use a token without a tenant";
+        return Err(ApiError::new(ErrorCode::Forbidden, detail));
+    }
     let mut out = String::new();
     encode_registry(&mut out, &app.registry)
         .and_then(|()| encode_registry(&mut out, &app.process))

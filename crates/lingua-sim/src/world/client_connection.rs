@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use lingua_core::Tenant;
 use lingua_core::session::Speaker;
 use lingua_engine::session::{
     ClientConnection, NewSession, SecretHash, SessionOutput, SessionRefusal,
@@ -180,7 +181,7 @@ async fn open_session(life: &InstanceRun, first: OpenRequest) -> Result<Session,
     match first {
         OpenRequest::Start(new) => life.sessions.start(new).await,
         OpenRequest::Resume { id, secret, last_seq } => {
-            life.sessions.resume(&id, &secret, last_seq).await
+            life.sessions.resume(&id, (&secret, Tenant::default()), last_seq).await
         }
     }
 }

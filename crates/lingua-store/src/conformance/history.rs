@@ -110,10 +110,12 @@ where
 const ENOUGH_STEPS: u64 = 20_000;
 
 /// Every kind of reply that the histories must reach.
-const EVERY_KIND: [&str; 47] = [
+const EVERY_KIND: [&str; 49] = [
     "bind Bound",
     "bind Conflict",
-    "assign Place",
+    "assign Placed",
+    "assign Taken",
+    "assign TooMany",
     "register Registered",
     "register Stale",
     "register lost leases",

@@ -34,7 +34,7 @@ pub struct NewJob {
     pub deadline_ms: Option<u64>,
     /// Another instance can continue it: its audio is not in the owner's memory alone.
     pub recoverable: bool,
-    /// A number that lists can be limited to; the engine uses a hash of the session.
+    /// A number that lists can be limited to; the engine uses hashes of tenant and session.
     pub label: u64,
 }
 
@@ -178,8 +178,8 @@ pub struct JobFilter {
     pub open_of: Option<InstanceId>,
     /// Only jobs in one of these states.
     pub states: Option<JobStates>,
-    /// Only jobs with this label.
-    pub label: Option<u64>,
+    /// Only jobs with such a label.
+    pub label: LabelMask,
     /// Only jobs whose grant is on this node.
     pub node: Option<NodeId>,
     /// Where the last page ended: its [`JobPage::next`].
@@ -195,13 +195,34 @@ impl JobFilter {
     pub fn admits(&self, record: &JobRecord) -> bool {
         let on_node = |node: &NodeId| record.grant.as_ref().is_some_and(|at| at.node == *node);
         self.states.is_none_or(|states| states.contains(record.stage.state))
-            && self.label.is_none_or(|label| label == record.label)
+            && self.label.fits(record.label)
             && self.node.as_ref().is_none_or(on_node)
     }
 
     /// Whether the list has every record of its range.
     pub fn admits_all(&self) -> bool {
-        self.states.is_none() && self.label.is_none() && self.node.is_none()
+        self.states.is_none() && self.label.mask == 0 && self.node.is_none()
+    }
+}
+
+/// Labels that have these bits where the mask has ones; by default all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LabelMask {
+    /// The bits that are wanted; none outside the mask.
+    pub bits: u64,
+    /// Which bits are compared.
+    pub mask: u64,
+}
+
+impl LabelMask {
+    /// One label.
+    pub fn only(label: u64) -> Self {
+        Self { bits: label, mask: u64::MAX }
+    }
+
+    /// Whether the label is one of these.
+    pub fn fits(self, label: u64) -> bool {
+        label & self.mask == self.bits
     }
 }
 

@@ -96,9 +96,11 @@ impl<S: Store> History<S> {
             Classes::One => NodeClass(0),
             Classes::Small => NodeClass((n % 5) as u32),
         };
+        // While a fleet is filled, every node gets its place.
+        let limited = self.places.len() >= self.fleet && self.rng.random_bool(0.2);
         let request = AssignRequest {
             owner: some_token(&mut self.rng),
-            owned_max: self.rng.random_bool(0.1).then_some(self.fleet / 2),
+            owned_max: limited.then_some(self.fleet / 2),
             ..AssignRequest::new(node(n), incarnation, class)
         };
         let reply = self.world.store.assign(request.clone()).await.expect("a reply");

@@ -6,10 +6,20 @@ use rand::RngExt;
 
 use super::{History, pick};
 use crate::conformance::fixture::{grant, instance, node};
-use crate::contract::{AdvanceRequest, Bytes, JobFilter, JobRecord, JobStates, NewJob, Store};
+use crate::contract::{
+    AdvanceRequest, Bytes, JobFilter, JobRecord, JobStates, LabelMask, NewJob, Store,
+};
 
 /// Few jobs, so that steps meet.
 pub(super) const JOBS: u128 = 12;
+
+/// What lists are limited to: nothing, one label of four, or one bit of it.
+const LABELS: [LabelMask; 4] = [
+    LabelMask { bits: 0, mask: 0 },
+    LabelMask { bits: 0, mask: 0 },
+    LabelMask { bits: 1, mask: u64::MAX },
+    LabelMask { bits: 2, mask: 2 },
+];
 
 impl<S: Store> History<S> {
     pub(super) async fn job_step(&mut self) {
@@ -35,7 +45,7 @@ impl<S: Store> History<S> {
             spec: Bytes::from_static(b"what is to be done"),
             deadline_ms: pick(&mut self.rng, &[None, Some(self.model.now_ms + 5_000)]),
             recoverable: self.rng.random_bool(0.5),
-            label: self.side_rng.random_range(0..2),
+            label: self.side_rng.random_range(0..4),
         };
         let reply = self.world.store.create_job(job.clone()).await.expect("a reply");
         self.note_reply("create", &job, &reply);
@@ -101,7 +111,7 @@ impl<S: Store> History<S> {
         let filter = JobFilter {
             open_of: pick(&mut self.rng, &[None, None, Some(instance(1))]),
             states: pick(&mut self.side_rng, &[None, Some(JobStates::open()), Some(cancelled)]),
-            label: pick(&mut self.side_rng, &[None, None, Some(1)]),
+            label: pick(&mut self.side_rng, &LABELS),
             node: pick(&mut self.side_rng, &[None, None, Some(node(1))]),
             after: pick(&mut self.rng, &[None, Some(id)]),
             limit: pick(&mut self.rng, &[0, 3, 100]),

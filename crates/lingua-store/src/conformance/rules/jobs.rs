@@ -7,7 +7,7 @@ use crate::conformance::World;
 use crate::conformance::fixture::{grant, instance, node};
 use crate::contract::{
     AdvanceReply, AdvanceRequest, AnnounceRequest, Bytes, CreateReply, Incarnation, JOB_BYTES_MAX,
-    JOBS_SCAN_MAX, JobFilter, JobStates, NewJob, Store,
+    JOBS_SCAN_MAX, JobFilter, JobStates, LabelMask, NewJob, Store,
 };
 use crate::error::StoreError;
 
@@ -199,10 +199,10 @@ pub async fn jobs_are_listed_by_state_label_and_node<S: Store>(w: World<S>) {
     };
     let open = JobFilter { states: Some(JobStates::open()), ..JobFilter::default() };
     assert_eq!(list(open.clone()).await, [15, 10, 5, 0]);
-    assert_eq!(list(JobFilter { label: Some(1), ..open }).await, [15, 5]);
+    assert_eq!(list(JobFilter { label: LabelMask::only(1), ..open }).await, [15, 5]);
     let on_node = JobFilter { node: Some(node(1)), ..JobFilter::default() };
     assert_eq!(list(on_node.clone()).await, [18, 12, 9, 6, 3]);
-    assert_eq!(list(JobFilter { label: Some(0), ..on_node }).await, [18, 12, 6]);
+    assert_eq!(list(JobFilter { label: LabelMask::only(0), ..on_node }).await, [18, 12, 6]);
     assert!(list(JobFilter { node: Some(node(2)), ..JobFilter::default() }).await.is_empty());
 }
 
@@ -213,7 +213,12 @@ pub async fn a_list_reads_a_bounded_number_of_records<S: Store>(w: World<S>) {
         let label = u64::from(n == 0);
         w.create(NewJob { label, ..new_job(JobId::new(n), instance(0)) }).await;
     }
-    let rare = JobFilter { label: Some(1), limit: 5, newest_first: true, ..JobFilter::default() };
+    let rare = JobFilter {
+        label: LabelMask { bits: 1, mask: 1 },
+        limit: 5,
+        newest_first: true,
+        ..JobFilter::default()
+    };
     let first = w.store.jobs(rare.clone()).await.expect("a reply");
     assert_eq!((first.jobs.len(), first.next), (0, Some(JobId::new(10))));
     let rest = JobFilter { after: first.next, ..rare };
