@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::raw_node::{RawNode, register};
 use crate::redis::Redis;
-use crate::scheduler::{Scheduler, job, job_with};
+use crate::scheduler::{Scheduler, job, job_with, within};
 
 /// Times at which a lease and a sign of life run out soon.
 const SHORT: [(&str, &str); 4] = [
@@ -318,6 +318,11 @@ async fn a_node_that_finds_no_place_is_told_that_the_fleet_is_full() {
     assert_eq!(late.close_code().await, Some(1013));
     // A node that has a place comes back.
     assert_eq!(s.post("/v1/node/register", register("first", 1)).await.status, 200);
+    // When it is gone, its place is given away.
+    let register_late = async || s.post("/v1/node/register", register("late", 1)).await.status;
+    within(async { while register_late().await != 200 {} }).await;
+    let first = s.post("/v1/node/register", register("first", 1)).await;
+    assert_eq!(first.error(), (503, "FLEET_FULL"), "{}", first.body);
 }
 
 /// Requirements: NODE-36.

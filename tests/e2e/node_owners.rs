@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::callers::{Caller, secret, token};
 use crate::raw_node::{RawNode, register};
 use crate::redis::Redis;
-use crate::scheduler::{Scheduler, job};
+use crate::scheduler::{Scheduler, job, within};
 
 fn tokens() -> String {
     token("red", "node", "")
@@ -94,6 +94,29 @@ async fn a_token_registers_the_ids_and_the_number_that_it_may() {
     let reply = Caller::new(&s, "blue").post("/v1/node/register", nameless).await;
     let id = reply.body["node_id"].as_str().expect("an id").to_owned();
     assert!(id.starts_with("blue-"), "{id}");
+}
+
+/// The places of nodes that are gone do not count for ever.
+#[tokio::test]
+async fn a_token_gets_the_place_of_its_node_that_is_gone() {
+    let times = "[scheduler]\nheartbeat_interval_ms = 200\nheartbeat_stale_ms = 600\n";
+    let s = Scheduler::from_toml(&format!("{times}{}", tokens())).await;
+    let blue = Caller::new(&s, "blue");
+    for id in ["blue-1", "blue-2"] {
+        assert_eq!(blue.post("/v1/node/register", register(id, 1)).await.status, 200);
+    }
+    let late = async || blue.post("/v1/node/register", register("blue-3", 1)).await.status;
+    assert_eq!(late().await, 403, "both are there");
+    within(async { while late().await != 200 {} }).await;
+}
+
+#[tokio::test]
+async fn a_node_is_not_called_by_dots() {
+    let s = Scheduler::start().await;
+    for id in [".", ".."] {
+        let reply = s.post("/v1/node/register", register(id, 1)).await;
+        assert_eq!(reply.error(), (400, "INVALID_REQUEST"), "{}", reply.body);
+    }
 }
 
 /// The owner is in the store: every instance knows it, and it survives a restart.

@@ -37,6 +37,9 @@ pub enum NameError {
         "the name has {found:?} at byte {at}; use letters, digits, '-', '_', '.', ':' and '@' only"
     )]
     BadCharacter { found: char, at: usize },
+    /// `.` and `..` are steps of a path, not names.
+    #[error("the name is only dots, which a URL would leave out; add a letter or a digit")]
+    OnlyDots,
 }
 
 fn check_name(text: &str, max: usize) -> Result<(), NameError> {
@@ -45,6 +48,9 @@ fn check_name(text: &str, max: usize) -> Result<(), NameError> {
     }
     if text.len() > max {
         return Err(NameError::TooLong { bytes: text.len(), max });
+    }
+    if matches!(text, "." | "..") {
+        return Err(NameError::OnlyDots);
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
     match text.char_indices().find(|&(_, c)| !allowed(c)) {
@@ -323,6 +329,8 @@ mod tests {
             NodeId::new(&huge),
             Err(NameError::TooLong { bytes: huge.len(), max: NAME_BYTES_MAX })
         );
+        assert_eq!(NodeId::new(".."), Err(NameError::OnlyDots));
+        assert!(NodeId::new("...").is_ok() && NodeId::new(".a").is_ok());
         assert_eq!(NodeId::new("a b"), Err(NameError::BadCharacter { found: ' ', at: 1 }));
         assert_eq!(NodeId::new("节点"), Err(NameError::BadCharacter { found: '节', at: 0 }));
         assert_eq!(NodeId::new("node-A1B2C3D4").unwrap().as_str(), "node-A1B2C3D4");

@@ -107,6 +107,8 @@ pub struct Engine<S, T> {
     pub(crate) was_away: AtomicBool,
     /// How many rounds of clean-up there were.
     pub(crate) rounds: AtomicUsize,
+    /// When places of nodes that are gone were last given away.
+    pub(crate) room_made_ms: AtomicU64,
     /// The term that this instance last led in, and the store in which it began.
     /// When the pool table may be made again.
     pub(crate) table_due_ms: AtomicU64,
@@ -140,6 +142,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             bus: Bus::new(rng.next_u64()),
             alive: Mutex::default(),
             rounds: AtomicUsize::new(0),
+            room_made_ms: AtomicU64::new(0),
             present_ms: AtomicU64::new(0),
             rival_until_ms: AtomicU64::new(0),
             name_lost: SetOnce::new(),

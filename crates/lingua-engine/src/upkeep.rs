@@ -5,12 +5,12 @@
 
 use std::sync::atomic::Ordering;
 
-use lingua_core::CellId;
+use lingua_core::{CellId, NodeId, TokenName};
 use lingua_core::job::{JobEvent, JobMachine, JobState, Stage};
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{
-    AdvanceRequest, AnnounceReply, AnnounceRequest, JobRecord, NodeCommand,
+    AdvanceRequest, AnnounceReply, AnnounceRequest, JobRecord, NodeCommand, NodeRecord, Place,
 };
 
 use crate::job_spec_codec;
@@ -28,6 +28,12 @@ const CLAIM_LIMIT: usize = 256;
 /// In every so many rounds an instance cleans up all cells and not only its share of them.
 const ALL_CELLS_EVERY: usize = 12;
 
+/// How often places of nodes that are gone are given away.
+const ROOM_EVERY_MS: u64 = 1_000;
+
+/// How many places are given away at a time.
+const ROOM_NODES: usize = 64;
+
 impl<S: Store, T: Timer> Engine<S, T> {
     /// Ends expired leases, removes the records of nodes that are long gone, and lets the first
     /// waiting job of each pool look for a slot again.
@@ -44,12 +50,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             self.leases_lost(reaped.expired.iter().map(|expired| expired.key));
             for lapsed in reaped.lapsed {
                 if lapsed.for_ms > self.options.times.node_record_ms {
-                    self.store.release(&lapsed.node, lapsed.place.epoch).await?;
-                    self.store.set_state(lapsed.place, NodeCommand::Retire).await?;
-                    let local = self.nodes.get(&lapsed.node);
-                    if local.is_some_and(|local| local.place() == lapsed.place) {
-                        self.nodes.detach(&lapsed.node, lapsed.place.epoch);
-                    }
+                    self.remove_node(&lapsed.node, lapsed.place).await?;
                 }
             }
         }
@@ -57,6 +58,42 @@ impl<S: Store, T: Timer> Engine<S, T> {
         self.queue.wake_heads();
         self.show_queue();
         Ok(())
+    }
+
+    /// Removes the record of a node that is gone, and frees its place.
+    async fn remove_node(&self, node: &NodeId, place: Place) -> lingua_store::Result<()> {
+        self.store.release(node, place.epoch).await?;
+        self.store.set_state(place, NodeCommand::Retire).await?;
+        if self.nodes.get(node).is_some_and(|local| local.place() == place) {
+            self.nodes.detach(node, place.epoch);
+        }
+        Ok(())
+    }
+
+    /// No place is left, or none for this token: gives away places of the nodes that have been gone
+    /// for longest. Says whether there were any. It reads the whole fleet, so it is done once in
+    /// [`ROOM_EVERY_MS`], however many nodes ask for a place.
+    pub(crate) async fn make_room(&self, of: Option<&TokenName>) -> lingua_store::Result<bool> {
+        let (now_ms, before_ms) = (self.now_ms(), self.room_made_ms.load(Ordering::Relaxed));
+        let order = Ordering::Relaxed;
+        if now_ms.saturating_sub(before_ms) < ROOM_EVERY_MS
+            || self.room_made_ms.compare_exchange(before_ms, now_ms, order, order).is_err()
+        {
+            return Ok(false);
+        }
+        let seen = self.read_nodes().await?;
+        let is_gone = |node: &&NodeRecord| {
+            let is_theirs = of.is_none() || node.profile.token() == of;
+            is_theirs && node.fresh_until_ms < seen.as_of_ms
+        };
+        let mut gone: Vec<&NodeRecord> = seen.nodes.iter().filter(is_gone).collect();
+        gone.sort_unstable_by_key(|node| (node.fresh_until_ms, node.place.epoch));
+        gone.truncate(ROOM_NODES);
+        for node in &gone {
+            tracing::info!(node_id = %node.node, "gave the place of a node that is gone away");
+            self.remove_node(&node.node, node.place).await?;
+        }
+        Ok(!gone.is_empty())
     }
 
     /// Shows how many jobs wait, and how long the oldest has waited.

@@ -98,8 +98,20 @@ impl<S: Store, T: Timer> Engine<S, T> {
         spread_ms.min(stale_ms / 2).max(least_ms)
     }
 
-    /// Gives a node its place, with a new epoch.
+    /// Gives a node its place, with a new epoch; if none is left, that of a node that is gone.
     pub(super) async fn assign(&self, r: &NodeRegistration) -> Result<Place, NodeError> {
+        let full = match self.try_assign(r).await {
+            Err(full @ (NodeError::FleetFull { .. } | NodeError::TooMany { .. })) => full,
+            assigned => return assigned,
+        };
+        let is_of_token = matches!(full, NodeError::TooMany { .. });
+        match self.make_room(r.profile.token().filter(|_| is_of_token)).await? {
+            true => self.try_assign(r).await,
+            false => Err(full),
+        }
+    }
+
+    async fn try_assign(&self, r: &NodeRegistration) -> Result<Place, NodeError> {
         let owned_max = r.owned_max;
         let request = AssignRequest {
             owner: r.profile.token().cloned(),
