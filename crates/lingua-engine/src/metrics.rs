@@ -112,7 +112,7 @@ const OPERATIONS: [&str; 8] = [
 const HELD_KINDS: [&str; 7] =
     ["open_jobs", "waiting_jobs", "ended_jobs", "audio", "speech", "requests", "responses"];
 const BUDGET_KINDS: [&str; 5] = ["open_jobs", "waiting_jobs", "audio", "requests", "responses"];
-const REJECTIONS: [&str; 7] = [
+const REJECTIONS: [&str; 9] = [
     "stale_attempt",
     "stale_epoch",
     "job_over",
@@ -120,6 +120,8 @@ const REJECTIONS: [&str; 7] = [
     "too_slow",
     "stale_partial",
     "partial_dropped",
+    "other_owner",
+    "too_many",
 ];
 
 fn counts(label: &'static str, values: &[&'static str]) -> Counts {

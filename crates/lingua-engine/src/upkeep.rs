@@ -5,9 +5,9 @@
 
 use std::sync::atomic::Ordering;
 
-use lingua_core::{CellId, NodeId, TokenName};
 use lingua_core::job::{JobEvent, JobMachine, JobState, Stage};
 use lingua_core::planted::{self, Bug};
+use lingua_core::{CellId, NodeId, TokenName};
 use lingua_store::Store;
 use lingua_store::contract::{
     AdvanceRequest, AnnounceReply, AnnounceRequest, JobRecord, NodeCommand, NodeRecord, Place,
