@@ -80,8 +80,11 @@ fn walk(route: &str, alice: &Alice) -> Option<(&'static str, String, Value, Expe
     let job = |id: &str| path.replace("{id}", id);
     let node = |id: &str| path.replace("{id}", id);
     let plain = || path.to_owned();
-    let fail = json!({"job_id": alice.open, "attempt_id": 1, "node_id": "alice-public",
-        "status": "error", "reason": "X"});
+    let with = |key: &str, value: &str| {
+        let mut about = about.clone();
+        about[key] = json!(value);
+        about
+    };
     let none = json!({});
     Some(match route {
         "POST /v1/node/register" => ("bob-gpu", plain(), register("alice-public", 1), Status(403)),
@@ -89,10 +92,10 @@ fn walk(route: &str, alice: &Alice) -> Option<(&'static str, String, Value, Expe
             ("bob-gpu", plain(), json!({"node_id": "alice-public"}), Status(403))
         }
         "GET /v1/node/{id}/jobs" => ("bob-gpu", node("alice-public"), none, Status(403)),
-        "POST /v1/job/ack" => ("bob-gpu", plain(), about, Status(403)),
-        "POST /v1/job/partial" | "POST /v1/job/done" | "POST /v1/job/fail" => {
-            ("bob-gpu", plain(), fail, Status(403))
-        }
+        "POST /v1/job/ack" => ("bob-gpu", plain(), about.clone(), Status(403)),
+        "POST /v1/job/partial" => ("bob-gpu", plain(), with("text", "forged"), Status(403)),
+        "POST /v1/job/done" => ("bob-gpu", plain(), with("status", "ok"), Status(403)),
+        "POST /v1/job/fail" => ("bob-gpu", plain(), with("reason", "X"), Status(403)),
         "POST /v1/jobs/{id}/cancel" => ("bob-app", job(&alice.open), none, Status(404)),
         "GET /v1/jobs/{id}" => ("bob-app", job(&alice.done) + "?wait_ms=50", none, Status(404)),
         "GET /v1/jobs" => ("bob-app", plain(), none, NothingOfAlice),
