@@ -54,7 +54,7 @@ async fn a_failover_does_not_return_a_session_to_its_previous_owner() {
     exchange(&first, 1).await;
     let (_other, _node, elsewhere) = second_instance(&world).await;
     let before = world.store.snapshot();
-    let client = elsewhere.resume("s", &[7; 32], 1).await.expect("taken over");
+    let client = elsewhere.resume("s", (&[7; 32], Tenant::default()), 1).await.expect("taken over");
     exchange(&client, 2).await;
     world.store.roll_back(&before, LostWrites::Cluster);
     exchange(&client, 3).await;
@@ -100,7 +100,7 @@ async fn numbers_continue_after_what_the_client_has_seen_whatever_the_store_know
     }
     world.store.roll_back(&before, LostWrites::Cluster);
     let (_other, _node, elsewhere) = second_instance(&world).await;
-    let client = elsewhere.resume("s", &[7; 32], 3).await.expect("taken over");
+    let client = elsewhere.resume("s", (&[7; 32], Tenant::default()), 3).await.expect("taken over");
     speak_turn(&client, 3).await;
     let delivery = delivery(&client).await;
     assert_eq!(delivery.seq, 4);
