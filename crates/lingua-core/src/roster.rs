@@ -35,8 +35,7 @@ pub use explain::{Explanation, NodeVerdict};
 pub use policy::{Policy, PolicyError};
 pub use query::{Query, RejectReason};
 pub use select::{
-    BAND_PERCENT, CONTENTION_PERCENT, Capacity, Choice, FLEXIBILITY_PERCENT, KEEP_LAST_FROM,
-    KEEP_NODES_PER_SLOT, WEIGHT_UNIT, slot_weight,
+    BAND_PERCENT, CONTENTION_PERCENT, Capacity, Choice, KEEP_LAST_FROM, WEIGHT_UNIT, slot_weight,
 };
 
 use index::Index;
@@ -76,13 +75,6 @@ struct Record {
     max: u16,
     limit: u16,
     flexibility: u8,
-}
-
-impl Record {
-    /// Free slots.
-    fn room(&self) -> u32 {
-        u32::from(self.max.saturating_sub(self.used))
-    }
 }
 
 /// What changes about a node while it is registered, for [`Roster::enroll`].

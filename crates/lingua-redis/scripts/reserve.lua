@@ -107,7 +107,7 @@ local function rank(data, words)
 
   local chance, lowest, equals = random, NEVER, 0
   if policy == BALANCED then
-    score_balanced(numbers, count, base, keep_last, data, words)
+    score_balanced(numbers, count, 100 - base, keep_last)
   else
     count, chance = score_otherwise(numbers, count, chance, policy, sample)
   end

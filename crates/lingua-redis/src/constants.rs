@@ -28,9 +28,7 @@ numbers! {
     CONTENTION = lingua_core::roster::CONTENTION_PERCENT;
     COST_MS_MAX = lingua_core::node::COST_MS_MAX;
     FIRST_END = first_end();
-    FLEXIBILITY = lingua_core::roster::FLEXIBILITY_PERCENT;
     KEEP_LAST_FROM = lingua_core::roster::KEEP_LAST_FROM;
-    KEEP_NODES_PER_SLOT = lingua_core::roster::KEEP_NODES_PER_SLOT;
     CELL_NODES_USUAL = lingua_store::contract::CELL_NODES_USUAL;
     LIMIT_NEW = lingua_core::roster::LIMIT_NEW;
     REAP_BATCH = lingua_store::contract::REAP_BATCH;

@@ -28,16 +28,8 @@ pub const BAND_PERCENT: u64 = 30;
 /// A free slot counts as much as this divided by the node's cost: see [`Capacity`].
 pub const WEIGHT_UNIT: u32 = u32::MAX;
 
-/// By how many hundredths each step of flexibility makes a node dearer; one doubling of the pairs
-/// that it serves is ten steps.
-pub const FLEXIBILITY_PERCENT: u64 = 4;
-
-/// Nodes that serve rarer pairs keep their last slots while at most one slot is free on this many
-/// of them.
-pub const KEEP_NODES_PER_SLOT: u32 = 3;
-
-/// A node keeps its last slot for rarer pairs only if it serves at least √2 times as many pairs as
-/// the least flexible node that could do the job (see [`Profile::flexibility`](crate::Profile)).
+/// A node keeps its last slot for rarer pairs if it serves at least √2 times as many pairs as the
+/// least flexible node that could do the job (see [`Profile::flexibility`](crate::Profile)).
 pub const KEEP_LAST_FROM: u8 = 5;
 
 /// What a cell answers to a [`Query`].
@@ -184,7 +176,7 @@ impl Roster {
         let base = self.base_flexibility(available);
         let open = available & self.free;
         let kept = match query.policy {
-            Policy::Balanced if query.keep_last => self.kept(available, base),
+            Policy::Balanced if query.keep_last => self.kept(open, base),
             _ => SlotSet::EMPTY,
         };
         let (candidates, random) = match query.policy {
@@ -211,8 +203,8 @@ impl Roster {
         let (mut free, mut capacity) = (0, Capacity::default());
         for slot in available.iter() {
             let r = &self.records[slot.index()];
-            let (here, weight) = (r.room(), u64::from(r.weight));
-            free += here;
+            let (here, weight) = (r.max.saturating_sub(r.used), u64::from(r.weight));
+            free += u32::from(here);
             capacity.all += u64::from(r.max) * weight;
             if r.limit > 0 {
                 capacity.free += u64::from(here) * weight;
@@ -248,28 +240,14 @@ impl Roster {
         levels.find(|(_, nodes)| !(*nodes & available).is_empty()).map_or(0, |&(level, _)| level)
     }
 
-    /// Nodes that have one slot left and can do much that others cannot, while few slots are free
-    /// on nodes that can do as much. A node with a single slot is not among them, or it would never
-    /// serve a common pair.
-    fn kept(&self, available: SlotSet, base: u8) -> SlotSet {
-        let (mut kept, mut as_flexible, mut free) = (SlotSet::EMPTY, 0, 0);
-        for &(level, nodes) in self.by_flexibility.iter().rev() {
-            if level < base.saturating_add(KEEP_LAST_FROM) {
-                break;
-            }
-            let here = nodes & available;
-            as_flexible += here.len() as u32;
-            let room = |slot: Slot| self.records[slot.index()].room();
-            free += here.iter().map(room).sum::<u32>();
-            if is_scarce(free, as_flexible) {
-                let is_last = |slot: &Slot| {
-                    let r = &self.records[slot.index()];
-                    r.room() == 1 && r.max > 1
-                };
-                kept = kept | here.iter().filter(is_last).collect();
-            }
-        }
-        kept
+    /// Nodes that have one slot left and can do much that others cannot. A node with a single slot
+    /// is not among them, or it would never serve a common pair.
+    fn kept(&self, open: SlotSet, base: u8) -> SlotSet {
+        let is_kept = |slot: &Slot| {
+            let r = &self.records[slot.index()];
+            r.used + 1 >= r.max && r.max > 1 && r.flexibility - base >= KEEP_LAST_FROM
+        };
+        open.iter().filter(is_kept).collect()
     }
 
     /// How bad it is to give the job to this node; less is better. A cost near the usual one counts
@@ -293,16 +271,12 @@ impl Roster {
 }
 
 /// How long a job takes on a node that already has `used` of them, in ten-thousandths of a
-/// millisecond.
+/// millisecond. One doubling of the pairs that a node serves, 10 on the scale of flexibility, makes
+/// it 10 % dearer.
 fn delay(cost_ms: u32, used: u16, extra_flexibility: u8) -> u64 {
     u64::from(cost_ms)
         * (100 + CONTENTION_PERCENT * u64::from(used))
-        * (100 + FLEXIBILITY_PERCENT * u64::from(extra_flexibility))
-}
-
-/// Whether so few slots are free on so many nodes that their last ones are kept.
-fn is_scarce(free: u32, nodes: u32) -> bool {
-    KEEP_NODES_PER_SLOT * free < nodes + KEEP_NODES_PER_SLOT
+        * (100 + u64::from(extra_flexibility))
 }
 
 /// A number below `n`, all equally likely up to a bias of n / 2³².

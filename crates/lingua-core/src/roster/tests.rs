@@ -381,25 +381,6 @@ fn balanced_prefers_the_less_flexible_node_and_keeps_last_slots() {
 }
 
 #[test]
-fn last_slots_are_kept_only_while_few_are_free() {
-    let keeping = Query { keep_last: true, ..zh_en(Policy::Balanced) };
-    let mut full = zh_en_node(4, 1000, 1);
-    full.status.used = 4;
-    let mut last = flexible(zh_en_node(4, 1000, 1));
-    last.status.used = 3;
-    let mut taken = last.clone();
-    taken.status.used = 4;
-    // A third of the flexible nodes, rounded up.
-    for (lasts, takens, is_kept) in [(1, 0, true), (2, 1, false), (2, 2, true), (3, 0, false)] {
-        let nodes = std::iter::once(full.clone())
-            .chain(std::iter::repeat_n(last.clone(), lasts))
-            .chain(std::iter::repeat_n(taken.clone(), takens));
-        let chosen = fleet(nodes).choose(&keeping, NOW, 0).slot;
-        assert_eq!(chosen.is_none(), is_kept, "{lasts} and {takens}: {chosen:?}");
-    }
-}
-
-#[test]
 fn least_loaded_goes_by_share_not_by_number() {
     let roster = fleet([zh_en_node(2, 1, 1), zh_en_node(8, 9999, 3), zh_en_node(8, 1, 4)]);
     let counts = shares(&roster, &zh_en(Policy::LeastLoaded));

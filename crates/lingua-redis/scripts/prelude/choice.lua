@@ -82,46 +82,18 @@ local function refusal(hot, cold, fresh, nodes, slot, of_epoch, sets, either, ex
   if used >= max then return 'full' end
 end
 
--- Whether few slots are free on the nodes in the words that are at least so flexible.
-local function is_scarce(data, words, level)
-  local layout = '<' .. string.rep('d', (#data - HOT_HEAD) / 8)
-  local numbers = { unpack_from(layout, data, HOT_HEAD + 1) }
-  local free, nodes = 0, 0
-  for at_word = 1, 4 do
-    local word, at = words[at_word], 96 * at_word - 93
-    if word < 0 then word = word + WORD_BELOW end
-    while word > 0 do
-      local odd = word % 2
-      if odd == 1 and numbers[at] % FLEXIBILITY_BELOW >= level then
-        nodes, free = nodes + 1, free + floor(numbers[at] / FREE_UNIT)
-      end
-      word, at = (word - odd) / 2, at + 3
-    end
-  end
-  return KEEP_NODES_PER_SLOT * free < nodes + KEEP_NODES_PER_SLOT
-end
-
 -- The scores of the balanced policy, in place of the second of the three numbers of a candidate
--- (see reserve.lua). A node that is no candidate gets NEVER. `base` is the least flexibility.
-local function score_balanced(numbers, count, base, keep_last, data, words)
+-- (see reserve.lua). A node that is no candidate gets NEVER. `base` is 100 less the least
+-- flexibility.
+local function score_balanced(numbers, count, base, keep_last)
   local best, usual, best_at_limit, usual_at_limit = NEVER, nil, NEVER, nil
-  local scarce = {}
   for at = 1, count, 3 do
     local flags = numbers[at + 2] % CODE_SLOT
-    local flexibility = flags % FLEXIBILITY_BELOW
-    local is_kept = false
-    if keep_last == 1 and flags >= CODE_LAST and flexibility >= base + KEEP_LAST_FROM then
-      -- The last of several slots is kept for rarer pairs while those have few.
-      is_kept = scarce[flexibility]
-      if is_kept == nil then
-        is_kept = is_scarce(data, words, flexibility)
-        scarce[flexibility] = is_kept
-      end
-    end
-    if is_kept then
+    local factor = base + flags % FLEXIBILITY_BELOW
+    if keep_last == 1 and flags >= CODE_LAST and factor >= 100 + KEEP_LAST_FROM then
+      -- The last of several slots is kept for rarer pairs.
       numbers[at + 1] = NEVER
     else
-      local factor = 100 + FLEXIBILITY * (flexibility - base)
       factor = factor * numbers[at + 1]
       numbers[at + 1] = factor
       local delay = numbers[at] * factor

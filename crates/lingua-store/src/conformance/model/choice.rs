@@ -61,17 +61,12 @@ impl Model {
             Policy::Balanced => {
                 let flexibility =
                     |n: &ModelNode| u64::from(n.view.profile.flexibility(self.rules.semantic));
-                let takers: Vec<&ModelNode> =
-                    self.nodes_of(cell).filter(|n| self.may_take(n, request)).collect();
-                let least = takers.iter().map(|n| flexibility(n)).min().unwrap_or(0);
+                let takers = self.nodes_of(cell).filter(|n| self.may_take(n, request));
+                let least = takers.map(flexibility).min().unwrap_or(0);
                 let extra = |n: &ModelNode| flexibility(n) - least;
                 let kept = |n: &ModelNode| {
                     let last = self.free_of(n) == 1 && n.view.profile.slots_max() > 1;
-                    // Few slots are free on nodes that can do as much: a third, rounded up.
-                    let others = takers.iter().filter(|o| extra(o) >= extra(n));
-                    let free: usize = others.clone().map(|o| self.free_of(o) as usize).sum();
-                    let is_scarce = free <= others.count().div_ceil(3);
-                    request.query.keep_last && last && extra(n) >= 5 && is_scarce
+                    request.query.keep_last && last && extra(n) >= 5
                 };
                 let offered: Vec<&ModelNode> = open.iter().copied().filter(|n| !kept(n)).collect();
                 // A node at its limit gets jobs only if no other node is left.
@@ -82,9 +77,8 @@ impl Model {
                         false => offered,
                     };
                 offered.sort_by_key(|n| n.view.place.slot);
-                let delay = |n: &ModelNode, cost_ms: u64| {
-                    cost_ms * (100 + 15 * used(n)) * (100 + 4 * extra(n))
-                };
+                let delay =
+                    |n: &ModelNode, cost_ms: u64| cost_ms * (100 + 15 * used(n)) * (100 + extra(n));
                 // Costs within 30 % of that of the soonest node count as its cost.
                 let soonest = offered.iter().min_by_key(|n| delay(n, cost(n)));
                 let usual = soonest.map_or(0, |n| cost(n));
