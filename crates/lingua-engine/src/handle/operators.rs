@@ -87,8 +87,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(found.map(|found| (cell.now_ms, found)))
     }
 
-    /// Whether no registered node can serve this pair for a tenant. A large fleet is not searched to
-    /// its end, so that `false` may mean that nobody knows.
+    /// Whether no registered node can serve this pair for a tenant. A large fleet is not searched
+    /// to its end, so that `false` may mean that nobody knows.
     pub async fn is_unserved(&self, tenant: Tenant, pair: LangPair, needs: Needs) -> bool {
         let is_public = self.options.tenants.rules(tenant).public;
         let rule = self.options.rules.semantic;
