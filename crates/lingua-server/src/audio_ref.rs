@@ -1,6 +1,6 @@
 //! Which `audio_ref` a job may carry.
 //!
-//! Start at [`AudioRefRules::check`]. A node fetches what the reference names, from its own place
+//! Start at `AudioRefRules::check`. A node fetches what the reference names, from its own place
 //! in the network: without rules a client could make it read files of the node, or services that
 //! only the node reaches.
 //!

@@ -1,6 +1,6 @@
 //! Tokens: their roles, and to whom they belong.
 //!
-//! Start at [`Tokens::identify`]; `shared.rs` replaces them while the server runs. A token is
+//! Start at `Tokens::identify`; `shared.rs` replaces them while the server runs. A token is
 //! shown once, when it is made; only its SHA-256 is kept. The lookup goes by the hash, so its
 //! timing tells an attacker nothing about a token.
 

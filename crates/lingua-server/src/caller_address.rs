@@ -1,7 +1,7 @@
 //! The address of a caller behind proxies.
 //!
-//! Start at [`TrustedProxies::caller`]. A proxy that is trusted says for whom it calls: with
-//! `X-Forwarded-For`, or with the PROXY protocol ([`proxied_peer`]). What it says replaces the
+//! Start at `TrustedProxies::caller`. A proxy that is trusted says for whom it calls: with
+//! `X-Forwarded-For`, or with the PROXY protocol (`proxied_peer`). What it says replaces the
 //! peer's address in the request, so that limits, logs and the audit see the caller.
 //!
 //! Invariant: only trusted proxies are believed. Of `X-Forwarded-For` the right-most address that
