@@ -1,6 +1,10 @@
 //! Tokens, configuration and exit codes.
 
-use crate::scheduler::{Scheduler, job, run, within};
+use serde_json::json;
+
+use crate::revocation::call;
+use crate::scheduler::{Scheduler, job, new_token, run, within};
+use crate::session::SessionClient;
 
 #[tokio::test]
 async fn tokens_open_what_their_role_allows() {
@@ -158,4 +162,59 @@ async fn each_token_has_a_limit_of_its_own() {
     let metrics = s.send("GET", "/metrics", &[("Authorization", &tokens[1])], "").await;
     assert!(metrics.text.contains("lingua_rate_limited_total "), "{}", metrics.text);
     std::fs::remove_file(path).ok();
+}
+
+#[tokio::test]
+async fn a_caller_is_told_who_it_is_and_what_is_left() {
+    let args = ["--role", "client", "--name", "app", "--tenant", "alice"];
+    let (client, entry) = new_token(&args).await;
+    let (viewer, viewer_entry) = new_token(&["--role", "viewer", "--name", "eye"]).await;
+    let limits = "limits = { requests_per_second = 50, sessions = 3, open_jobs = 9 }\n";
+    let tenant = "[[auth.tenants]]\nname = \"alice\"\nlimits = { open_jobs = 5 }\n";
+    let s = Scheduler::from_toml(&format!("{entry}{limits}{viewer_entry}{tenant}")).await;
+    let me = call(&s, &client, "/v1/me").await;
+    assert_eq!(me.status, 200, "{me:?}");
+    let limits = json!({"requests_per_second": 50, "sessions": 3, "open_jobs": 5});
+    assert_eq!(me.body["limits"], limits, "{}", me.text);
+    assert_eq!((&me.body["name"], &me.body["role"]), (&json!("app"), &json!("client")));
+    assert_eq!(me.body["tenant"], "alice");
+    assert_eq!(me.body["left"], json!({"requests": 49, "sessions": 3}));
+    assert_eq!(me.header("ratelimit-limit"), Some("50"));
+    assert_eq!(me.header("ratelimit-remaining"), Some("49"));
+    assert_eq!(me.header("ratelimit-reset"), Some("1"));
+    let start = json!({"type": "session_start", "src_lang": "zh", "tgt_lang": "en"});
+    let open = SessionClient::open_as(&s.address, start, Some(&client)).await;
+    assert_eq!(open.started["type"], "session_started", "{}", open.started);
+    assert_eq!(call(&s, &client, "/v1/me").await.body["left"]["sessions"], 2);
+    let unlimited = call(&s, &viewer, "/v1/me").await;
+    assert_eq!((unlimited.status, unlimited.header("ratelimit-limit")), (200, None));
+    assert_eq!(unlimited.body["left"], json!({}));
+    assert_eq!(s.get("/v1/me").await.error(), (401, "UNAUTHORIZED"));
+}
+
+#[tokio::test]
+async fn a_token_with_a_rate_of_its_own_is_held_to_it() {
+    let named = ["--role", "viewer", "--name", "slow"];
+    let ((first, entry), (second, other)) = (new_token(&named).await, new_token(&named).await);
+    let (fast, fast_entry) = new_token(&["--role", "viewer"]).await;
+    let limits = "limits = { requests_per_second = 2 }\n";
+    let s = Scheduler::from_toml(&format!("{entry}{limits}{other}{limits}{fast_entry}")).await;
+    // Both tokens are those of one caller.
+    let refused = within(async {
+        loop {
+            for token in [&first, &second] {
+                let reply = call(&s, token, "/v1/nodes").await;
+                if reply.status != 200 {
+                    return reply;
+                }
+            }
+        }
+    })
+    .await;
+    assert_eq!(refused.error(), (429, "RATE_LIMITED"));
+    assert_eq!(refused.header("ratelimit-remaining"), Some("0"));
+    assert_eq!(refused.header("ratelimit-limit"), Some("2"));
+    for _ in 0..20 {
+        assert_eq!(call(&s, &fast, "/v1/nodes").await.status, 200, "others are not concerned");
+    }
 }

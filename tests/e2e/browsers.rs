@@ -75,7 +75,7 @@ async fn an_origin_that_no_browser_sends_is_a_bad_configuration() {
 }
 
 /// Opens a socket as a browser does: the protocols are all that a page can say.
-async fn open(
+pub(crate) async fn open(
     s: &Scheduler,
     path: &str,
     protocols: &str,

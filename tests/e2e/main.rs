@@ -1,11 +1,13 @@
 //! The real program, real sockets: what users see, from the outside.
 
 mod answers;
+mod audit;
 mod auth;
 mod bounds;
 mod browser_page;
 mod browsers;
 mod callers;
+mod canary;
 mod capable_nodes;
 mod chaos;
 mod cli;
@@ -22,6 +24,7 @@ mod floods;
 mod foreign_nodes;
 mod foreign_records;
 mod formats;
+mod grants;
 mod half_open;
 mod hosts;
 mod http;

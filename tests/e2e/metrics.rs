@@ -155,7 +155,7 @@ async fn requests_are_counted_by_route_and_status_with_bounded_labels() {
     assert_eq!(s.metric(&requests("none", "GET", "404")).await, 5.0);
     assert_eq!(s.metric(&requests("/v1/nodes", "other", "405")).await, 5.0);
     assert_eq!(s.metric(&requests("/v1/nodes", "GET", "403")).await, 1.0);
-    assert_eq!(s.metric(r#"lingua_access_refused_total{reason="foreign_origin"}"#).await, 1.0);
+    assert_eq!(s.metric(r#"lingua_auth_failures_total{reason="foreign_origin"}"#).await, 1.0);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Tokens that change while the program runs: revoked, expired, replaced.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -27,15 +28,23 @@ impl TokensFile {
         file
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("tokens.toml")
     }
 
     /// Replaces the file as a careful program does.
     pub(crate) fn write(&self, content: &str) {
-        let new = self.dir.path().join("tokens.new");
+        self.add("tokens.toml", content, 0o600);
+    }
+
+    /// Puts another file beside it, or replaces that; gives its path.
+    pub(crate) fn add(&self, name: &str, content: &str, mode: u32) -> String {
+        let (new, path) = (self.dir.path().join("new"), self.dir.path().join(name));
         std::fs::write(&new, content).expect("written");
-        std::fs::rename(new, self.path()).expect("renamed");
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&new, permissions).expect("permissions");
+        std::fs::rename(new, &path).expect("renamed");
+        path.to_str().expect("a path").to_owned()
     }
 
     pub(crate) async fn scheduler(&self) -> Scheduler {
@@ -44,7 +53,7 @@ impl TokensFile {
     }
 }
 
-fn bearer(token: &str) -> String {
+pub(crate) fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 

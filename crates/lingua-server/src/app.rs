@@ -2,6 +2,7 @@
 //!
 //! Start at [`Server::serve`], then [`router`].
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,12 +22,13 @@ use swagger_ui_dist::{ApiDefinition, OpenApiSource};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::auth::{Access, AccessError, Sender};
+use crate::audit::Audit;
+use crate::auth::{Access, AccessError, Role, Sender};
 use crate::caller_address::TrustedProxies;
 use crate::connections::Connections;
 use crate::convert::JobDefaults;
 use crate::event_streams::EventStreams;
-use crate::limit::Limiter;
+use crate::limit::{Limiter, TokenRates};
 use crate::listen::{self, ConnLimits};
 use crate::metrics::ServerMetrics;
 use crate::options::{InsecureListen, ServerOptions};
@@ -61,16 +63,39 @@ pub(crate) struct AppState<S, T> {
     /// The rate of pages and documents that need no token, for each address.
     pub(crate) open_limiter: Limiter,
     pub(crate) event_streams: Arc<EventStreams>,
+    pub(crate) token_rates: TokenRates,
     /// Tells the sockets that the server stops.
     pub(crate) stop: watch::Sender<bool>,
 }
 
 impl<S, T> AppState<S, T> {
-    /// Counts a refusal. The caller may have had access until now.
+    /// Records that a caller has lost its access; counts and gives the error.
+    pub(crate) fn access_ended(&self, sender: &Sender, what: &str, error: AccessError) -> ApiError {
+        let error = self.refused(error);
+        self.options.audit.refusal(Some(sender), sender.remote, what, "", error.code().as_str());
+        error
+    }
+
+    /// Counts a refusal.
     pub(crate) fn refused(&self, error: AccessError) -> ApiError {
         self.metrics.count_refused(error.reason());
         error.into()
     }
+}
+
+/// Does something that is recorded if an administrator does it.
+pub(crate) async fn administered<S, T, A>(
+    app: &App<S, T>,
+    sender: &Sender,
+    (action, object): (&str, &str),
+    act: impl Future<Output = Result<A, ApiError>>,
+) -> Result<A, ApiError> {
+    let done = act.await;
+    if sender.holder.role == Role::Admin {
+        let error = done.as_ref().err().map(|error| error.code().as_str());
+        app.options.audit.act(sender, action, object, error);
+    }
+    done
 }
 
 /// Most lines about refused requests in a second, for each reason.
@@ -114,6 +139,7 @@ impl<S: Store, T: Timer> Server<S, T> {
             limiter,
             open_limiter,
             event_streams,
+            token_rates: TokenRates::default(),
             stop,
         };
         Self { app: Arc::new(state) }
@@ -143,12 +169,25 @@ impl<S: Store, T: Timer> Server<S, T> {
         let connections = Connections::new(options.connections_max, refused);
         let (app, stop) = (Arc::clone(&self.app), limits.stop);
         let open = app.metrics.clients.clone();
-        listen::serve(listener, router(self.app), limits, connections, open, shutdown).await;
+        let served = listen::serve(listener, router(self.app), limits, connections, open, shutdown);
+        tokio::select! {
+            () = served => {}
+            never = flush_audit(&app.options.audit) => match never {},
+        }
         // Not before the open requests have ended: their nodes are on these sockets. Every socket
         // holds a receiver until its close frame is sent.
         app.stop.send_replace(true);
         tokio::time::timeout(stop, app.stop.closed()).await.ok();
         Ok(())
+    }
+}
+
+/// Writes the numbers of repeated refusals as their time is over.
+async fn flush_audit(audit: &Audit) -> Infallible {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tick.tick().await;
+        audit.flush();
     }
 }
 
@@ -166,6 +205,8 @@ fn router<S: Store, T: Timer>(app: App<S, T>) -> Router {
     scoped(None, open)
         .merge(scoped(Some(Access::Node), route_table::node()))
         .merge(scoped(Some(Access::Client), route_table::client()))
+        .merge(scoped(Some(Access::Any), route_table::any()))
+        .merge(scoped(Some(Access::Session), route_table::session()))
         .merge(scoped(Some(Access::Read), route_table::read()))
         .merge(scoped(Some(Access::Fleet), route_table::fleet()))
         .merge(scoped(Some(Access::Admin), route_table::admin()))

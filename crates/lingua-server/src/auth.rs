@@ -4,10 +4,12 @@
 //! shown once, when it is made; only its SHA-256 is kept. The lookup goes by the hash, so its
 //! timing tells an attacker nothing about a token.
 
+mod grant;
 mod shared;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,6 +20,12 @@ use lingua_engine::request::JobStatus;
 use lingua_engine::usage_limit::LimitedToken;
 use sha2::{Digest, Sha256};
 
+use grant::GrantKeys;
+
+pub(crate) use grant::VerifiedGrant;
+pub use grant::{
+    GRANT_SECONDS_MAX, GrantAbilities, GrantClaims, GrantKey, GrantKeyError, GrantRooms, sign_grant,
+};
 pub use shared::SharedTokens;
 
 /// The wall time. Unlike other times, people and other machines set when a token expires.
@@ -47,6 +55,10 @@ named_enum! {
         Node = "node",
         /// Having jobs done.
         Client = "client",
+        /// Having a session; what a grant is good for.
+        Session = "session",
+        /// Asking who one is.
+        Any = "any",
         /// Looking at jobs and pools.
         Read = "read",
         /// Looking at the whole fleet.
@@ -61,7 +73,8 @@ impl Access {
     pub const fn roles(self) -> &'static [Role] {
         match self {
             Self::Node => &[Role::Node, Role::Admin],
-            Self::Client => &[Role::Client, Role::Admin],
+            Self::Client | Self::Session => &[Role::Client, Role::Admin],
+            Self::Any => &[Role::Node, Role::Client, Role::Viewer, Role::Admin],
             Self::Read => &[Role::Client, Role::Viewer, Role::Admin],
             Self::Fleet => &[Role::Viewer, Role::Admin],
             Self::Admin => &[Role::Admin],
@@ -76,7 +89,14 @@ pub struct TokenHash([u8; 32]);
 impl TokenHash {
     /// Hashes a token.
     pub fn of(token: &str) -> Self {
-        Self(Sha256::digest(token.as_bytes()).into())
+        Self::of_bytes(&[token.as_bytes()])
+    }
+
+    /// Hashes what the parts are together.
+    fn of_bytes(parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        parts.iter().for_each(|part| hash.update(part));
+        Self(hash.finalize().into())
     }
 
     /// The 32 bytes of the hash.
@@ -186,6 +206,10 @@ pub(crate) struct Sender {
     pub(crate) token: Option<TokenHash>,
     /// What the token allows; of role admin, without a name, if the server has no tokens.
     pub(crate) holder: Arc<KnownToken>,
+    /// What its grant allows, if it shows one instead of a token.
+    pub(crate) grant: Option<Arc<VerifiedGrant>>,
+    /// The address that it calls from.
+    pub(crate) remote: Option<IpAddr>,
 }
 
 impl Sender {
@@ -259,9 +283,21 @@ impl Sender {
             .ok()
     }
 
+    /// Its name for people: that of the token, the key and subject of a grant, or a part of the
+    /// token's hash.
+    pub(crate) fn actor(&self) -> String {
+        match self.token {
+            None => "anyone".to_owned(),
+            Some(hash) if self.holder.name.is_empty() => {
+                format!("sha256:{}", &hash.to_string()[..12])
+            }
+            Some(_) => self.holder.name.to_string(),
+        }
+    }
+
     fn of(token: Option<TokenHash>, holder: &Arc<KnownToken>) -> Self {
         let tenant = holder.tenant.unwrap_or_default();
-        Self { tenant, token, holder: Arc::clone(holder) }
+        Self { tenant, token, holder: Arc::clone(holder), grant: None, remote: None }
     }
 }
 
@@ -269,6 +305,7 @@ impl Sender {
 #[derive(Debug, Clone)]
 pub struct Tokens {
     known: HashMap<TokenHash, Arc<KnownToken>>,
+    keys: GrantKeys,
     /// What callers without a token are; `None` if they are refused.
     anyone: Option<Arc<KnownToken>>,
 }
@@ -304,7 +341,13 @@ impl Tokens {
         let tokens = tokens.into_iter().map(|(hash, token)| (hash, Arc::new(token)));
         let known: HashMap<_, _> = tokens.collect();
         let anyone = known.is_empty().then(|| Arc::new(KnownToken::new(Role::Admin)));
-        Self { known, anyone }
+        Self { known, keys: GrantKeys::default(), anyone }
+    }
+
+    /// Accepts grants that these keys signed; callers without a grant or a token are refused.
+    pub fn with_keys(self, keys: Vec<GrantKey>) -> Self {
+        let anyone = self.anyone.filter(|_| keys.is_empty());
+        Self { keys: GrantKeys::new(keys), anyone, ..self }
     }
 
     /// Refuses callers without a token even if no token is known.
@@ -332,9 +375,10 @@ impl Tokens {
         if let Some(anyone) = &self.anyone {
             return Ok(Sender::of(None, anyone));
         }
-        let hash = TokenHash::of(shown.ok_or(AccessError::UnknownToken)?);
+        let shown = shown.ok_or(AccessError::UnknownToken)?;
+        let hash = TokenHash::of(shown);
         match self.known.get(&hash) {
-            None => Err(AccessError::UnknownToken),
+            None => self.keys.verify(shown, now_ms).unwrap_or(Err(AccessError::UnknownToken)),
             Some(token) if token.has_expired(now_ms) => Err(AccessError::Expired),
             Some(token) => Ok(Sender::of(Some(hash), token)),
         }
@@ -342,9 +386,10 @@ impl Tokens {
 
     /// Checks a caller that had access. Says when its token expires.
     fn recheck(&self, sender: &Sender, now_ms: u64) -> Result<Option<u64>, AccessError> {
-        let current = match &sender.token {
-            None => self.anyone.as_ref(),
-            Some(hash) => self.known.get(hash),
+        let current = match (&sender.grant, &sender.token) {
+            (Some(grant), _) => self.keys.knows(grant).then_some(&sender.holder),
+            (None, Some(hash)) => self.known.get(hash),
+            (None, None) => self.anyone.as_ref(),
         };
         match current.filter(|current| current.is_same(&sender.holder)) {
             None => Err(AccessError::Revoked),
@@ -357,6 +402,9 @@ impl Tokens {
 impl Sender {
     /// Checks that the caller may use a route.
     pub(crate) fn may(self, needed: Access) -> Result<Self, AccessError> {
+        if self.grant.is_some() && !matches!(needed, Access::Session | Access::Any) {
+            return Err(AccessError::GrantOnly);
+        }
         match self.holder.role {
             role if needed.roles().contains(&role) => Ok(self),
             role => Err(AccessError::WrongRole { role, needed }),
@@ -372,10 +420,14 @@ pub(crate) enum AccessError {
          '{PROTOCOL}' and '{TOKEN_PROTOCOL}TOKEN'"
     )]
     UnknownToken,
-    #[error("the token has expired; use another one")]
+    #[error("the token or grant has expired; use another one")]
     Expired,
-    #[error("the token was revoked or changed; connect again with a valid one")]
+    #[error("the token, or the key of the grant, was revoked or changed; use another one")]
     Revoked,
+    #[error("the grant is not valid: {0}")]
+    BadGrant(&'static str),
+    #[error("a grant opens sessions only; use a token")]
+    GrantOnly,
     #[error("a token with role {role} may not do this; use one with role {}", or(needed.roles()))]
     WrongRole { role: Role, needed: Access },
 }

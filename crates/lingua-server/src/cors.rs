@@ -14,8 +14,10 @@ const HEADERS: HeaderValue = HeaderValue::from_static(
 );
 
 /// What a page may read of a response, besides the usual.
-const EXPOSED: HeaderValue =
-    HeaderValue::from_static("X-Request-Id, Retry-After, WWW-Authenticate");
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "X-Request-Id, Retry-After, WWW-Authenticate, RateLimit-Limit, RateLimit-Remaining, \
+         RateLimit-Reset",
+);
 
 /// How long a browser may remember the permission, in seconds.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");

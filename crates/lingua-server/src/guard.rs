@@ -4,6 +4,7 @@
 //! guessing tokens is limited too.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 
 use axum::extract::{ConnectInfo, Request};
 use axum::http::uri::Authority;
@@ -14,7 +15,7 @@ use lingua_wire::ErrorCode;
 
 use crate::app::App;
 use crate::auth::{Access, AccessError, Sender, shown_token, wall_ms};
-use crate::limit::{Caller, Limiter};
+use crate::limit::{Caller, RateExceeded, RateState};
 use crate::metrics::Refused;
 use crate::reply::ApiError;
 
@@ -24,10 +25,12 @@ pub(crate) fn guard<S: Store, T: Timer>(
     access: Access,
     request: &mut Request,
 ) -> Result<Sender, ApiError> {
-    let peer = peer_of(request);
-    let (sender, caller) = check(app, access, request.headers(), peer)?;
+    let sender = identify(app, request)?;
+    // Before the role is checked: who is refused is recorded, too.
     request.extensions_mut().insert(sender.clone());
-    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(sender.caller());
+    let sender = sender.may(access).map_err(|error| app.refused(error))?;
+    check_origin(app, access, request.headers())?;
     Ok(sender)
 }
 
@@ -80,48 +83,75 @@ pub(crate) fn guard_open<S: Store, T: Timer>(
     // Load balancers ask for it as often as they like; it costs nothing.
     match request.uri().path() == "/healthz" {
         true => Ok(()),
-        false => within_rate(app, &app.open_limiter, Caller::at(peer_of(request))),
+        false => match app.open_limiter.check(Caller::at(remote_of(request))) {
+            Ok(_) => Ok(()),
+            Err(exceeded) => Err(too_many(app, exceeded)),
+        },
     }
 }
 
-fn peer_of(request: &Request) -> Option<IpAddr> {
+/// Counts and tells that a caller sends too many requests.
+fn too_many<S: Store, T: Timer>(app: &App<S, T>, exceeded: RateExceeded) -> ApiError {
+    let wait_ms = exceeded.wait_ms;
+    app.metrics.rate_limited.inc();
+    let detail = format!("too many requests; try again in {wait_ms} ms");
+    ApiError::new(ErrorCode::RateLimited, detail).with_retry_after_ms(wait_ms)
+}
+
+/// The address that a request comes from.
+pub(crate) fn remote_of(request: &Request) -> Option<IpAddr> {
     request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip())
 }
 
-fn within_rate<S: Store, T: Timer>(
+/// Who sends a request, if it does not send too many.
+fn identify<S: Store, T: Timer>(
     app: &App<S, T>,
-    limiter: &Limiter,
-    caller: Caller,
-) -> Result<(), ApiError> {
-    limiter.check(caller).map_err(|wait_ms| {
-        app.metrics.rate_limited.inc();
-        let detail = format!("too many requests; try again in {wait_ms} ms");
-        ApiError::new(ErrorCode::RateLimited, detail).with_retry_after_ms(wait_ms)
-    })
+    request: &mut Request,
+) -> Result<Sender, ApiError> {
+    let remote = remote_of(request);
+    let shown = shown_token(request.headers());
+    let sender = app.options.tokens.current().identify(shown, wall_ms());
+    let sender = sender.map(|sender| Sender { remote, ..sender });
+    let rate = check_rate(app, sender.as_ref().ok(), remote);
+    if let Some(state) = rate.unwrap_or_else(|exceeded| Some(exceeded.state())) {
+        request.extensions_mut().insert(state);
+    }
+    if let Err(exceeded) = rate {
+        return Err(too_many(app, exceeded));
+    }
+    sender.map_err(|error| app.refused(error))
 }
 
-fn check<S: Store, T: Timer>(
+/// Counts a request against the rate of all callers, and against that of its token. Says what is
+/// left, if there is a limit.
+fn check_rate<S: Store, T: Timer>(
+    app: &App<S, T>,
+    sender: Option<&Sender>,
+    remote: Option<IpAddr>,
+) -> Result<Option<RateState>, RateExceeded> {
+    let caller = sender.map_or_else(|| Caller::at(remote), Sender::caller);
+    let common = app.limiter.as_ref().map(|limiter| limiter.check(caller)).transpose()?;
+    let per_second = sender.and_then(|sender| sender.holder.limits.requests_per_second);
+    match (sender, per_second.and_then(NonZeroU32::new)) {
+        (Some(sender), Some(per_second)) => {
+            let own = app.token_rates.check(sender.actor(), per_second)?;
+            Ok(Some(own.lower(common)))
+        }
+        _ => Ok(common),
+    }
+}
+
+/// Refuses web pages of origins that are not allowed.
+fn check_origin<S: Store, T: Timer>(
     app: &App<S, T>,
     access: Access,
     headers: &HeaderMap,
-    peer: Option<IpAddr>,
-) -> Result<(Sender, Caller), ApiError> {
-    let sender = app.options.tokens.current().identify(shown_token(headers), wall_ms());
-    if let Some(limiter) = &app.limiter {
-        let token = sender.as_ref().ok().and_then(|sender| sender.token);
-        let caller = token.map_or_else(|| Caller::at(peer), Caller::Token);
-        within_rate(app, limiter, caller)?;
-    }
-    let sender = sender.and_then(|sender| sender.may(access));
-    let sender = sender.map_err(|error| app.refused(error))?;
+) -> Result<(), ApiError> {
     // A browser names no origin when a page loads an image, and the long poll of a node takes jobs.
     let is_cross_site = access == Access::Node && foreign_site(headers);
     let foreign = foreign_origin(headers, &app.options.allowed_origins);
     match foreign.or(is_cross_site.then_some("another site")) {
-        None => {
-            let caller = sender.token.map_or_else(|| Caller::at(peer), Caller::Token);
-            Ok((sender, caller))
-        }
+        None => Ok(()),
         Some(origin) => {
             app.metrics.count_refused(Refused::ForeignOrigin);
             let detail = format!(
@@ -132,6 +162,13 @@ fn check<S: Store, T: Timer>(
     }
 }
 
+impl Sender {
+    /// Whose requests are counted: those of the token, else those of the address.
+    fn caller(&self) -> Caller {
+        self.token.map_or_else(|| Caller::at(self.remote), Caller::Token)
+    }
+}
+
 impl AccessError {
     /// The reason under which it is counted.
     pub(crate) fn reason(self) -> Refused {
@@ -139,7 +176,8 @@ impl AccessError {
             Self::UnknownToken => Refused::UnknownToken,
             Self::Expired => Refused::ExpiredToken,
             Self::Revoked => Refused::RevokedToken,
-            Self::WrongRole { .. } => Refused::WrongRole,
+            Self::BadGrant(_) => Refused::BadGrant,
+            Self::WrongRole { .. } | Self::GrantOnly => Refused::WrongRole,
         }
     }
 }
@@ -147,7 +185,7 @@ impl AccessError {
 impl From<AccessError> for ApiError {
     fn from(error: AccessError) -> Self {
         let code = match error {
-            AccessError::WrongRole { .. } => ErrorCode::Forbidden,
+            AccessError::WrongRole { .. } | AccessError::GrantOnly => ErrorCode::Forbidden,
             _ => ErrorCode::Unauthorized,
         };
         Self::new(code, error.to_string())

@@ -3,7 +3,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`options`] | the options of the server |
-//! | [`auth`] | tokens and their roles |
+//! | [`auth`] | tokens, grants, and what they allow |
+//! | [`audit`] | who was refused, and what administrators did |
 //! | [`limit`] | the rate limit |
 //! | [`tls`] | certificate and key |
 //! | `listen` | accepts connections: timeouts, graceful stop |
@@ -31,6 +32,7 @@
 
 mod app;
 pub mod audio_ref;
+pub mod audit;
 pub mod auth;
 pub mod caller_address;
 mod connections;

@@ -1,6 +1,7 @@
 //! The rate limit.
 //!
-//! Start at `Limiter::check`. Every caller has a bucket that fills at a steady rate. A caller with
+//! Start at `Limiter::check`; `TokenRates` has the limits that tokens have of their own. Every
+//! caller has a bucket that fills at a steady rate. A caller with
 //! a known token is identified by it, any other by the address of its connection.
 //!
 //! Invariant: at most `CALLERS_MAX` buckets are kept. A caller whose bucket was dropped to make
@@ -9,12 +10,14 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
 
-use governor::clock::{Clock, MonotonicClock};
-use governor::middleware::NoOpMiddleware;
+use governor::clock::{Clock, MonotonicClock, Reference};
+use governor::middleware::{StateInformationMiddleware, StateSnapshot};
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed, StateStore};
-use governor::{Quota, RateLimiter};
+use governor::{NotUntil, Quota, RateLimiter};
 use parking_lot::Mutex;
 
 use crate::auth::TokenHash;
@@ -71,7 +74,7 @@ impl Caller {
 /// Counts the requests of all callers.
 #[derive(Debug)]
 pub(crate) struct Limiter<C: Clock = MonotonicClock> {
-    buckets: RateLimiter<Caller, Buckets, C, NoOpMiddleware<C::Instant>>,
+    buckets: RateLimiter<Caller, Buckets, C, StateInformationMiddleware>,
     clock: C,
 }
 
@@ -87,12 +90,88 @@ impl<C: Clock + Clone> Limiter<C> {
         Self { buckets: RateLimiter::new(quota, Buckets::default(), clock.clone()), clock }
     }
 
-    /// Counts a request; if it is one too many, returns how long to wait, in milliseconds.
-    pub(crate) fn check(&self, caller: Caller) -> Result<(), u64> {
-        self.buckets.check_key(&caller).map_err(|not_until| {
-            let wait = not_until.wait_time_from(self.clock.now());
-            u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
-        })
+    /// Counts a request, and says how many more may follow.
+    pub(crate) fn check(&self, caller: Caller) -> Result<RateState, RateExceeded> {
+        let checked = self.buckets.check_key(&caller);
+        checked.map(RateState::of).map_err(|until| RateExceeded::of(&until, self.clock.now()))
+    }
+}
+
+/// What is left of a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RateState {
+    /// Requests at once, if none was sent for a while.
+    pub(crate) limit: u32,
+    /// Requests that may be sent now.
+    pub(crate) remaining: u32,
+    /// When all may be sent again.
+    pub(crate) reset_ms: u64,
+}
+
+/// One request too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RateExceeded {
+    pub(crate) wait_ms: u64,
+    pub(crate) limit: u32,
+}
+
+fn ceil_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+impl RateState {
+    fn of(snapshot: StateSnapshot) -> Self {
+        let quota = snapshot.quota();
+        let (limit, remaining) = (quota.burst_size().get(), snapshot.remaining_burst_capacity());
+        let used = limit.saturating_sub(remaining);
+        Self { limit, remaining, reset_ms: ceil_ms(quota.replenish_interval() * used) }
+    }
+
+    /// The one of which less is left.
+    pub(crate) fn lower(self, other: Option<Self>) -> Self {
+        other.filter(|other| other.remaining < self.remaining).unwrap_or(self)
+    }
+}
+
+impl RateExceeded {
+    fn of<P: Reference>(until: &NotUntil<P>, now: P) -> Self {
+        let wait_ms = ceil_ms(until.wait_time_from(now)).max(1);
+        Self { wait_ms, limit: until.quota().burst_size().get() }
+    }
+
+    pub(crate) fn state(self) -> RateState {
+        RateState { limit: self.limit, remaining: 0, reset_ms: self.wait_ms }
+    }
+}
+
+type TokenRate = RateLimiter<NotKeyed, InMemoryState, MonotonicClock, StateInformationMiddleware>;
+
+/// The rates of tokens that have a limit of their own, by the name of their caller.
+#[derive(Debug, Default)]
+pub(crate) struct TokenRates(Mutex<HashMap<(String, NonZeroU32), Arc<TokenRate>>>);
+
+impl TokenRates {
+    /// Counts a request; a caller may send as many at once as in a second.
+    pub(crate) fn check(
+        &self,
+        name: String,
+        per_second: NonZeroU32,
+    ) -> Result<RateState, RateExceeded> {
+        let checked = self.rate_of(name, per_second).check();
+        checked.map(RateState::of).map_err(|until| RateExceeded::of(&until, MonotonicClock.now()))
+    }
+
+    fn rate_of(&self, name: String, per_second: NonZeroU32) -> Arc<TokenRate> {
+        let mut rates = self.0.lock();
+        // Only tokens of the configuration get here; they may have been replaced often.
+        if rates.len() >= CALLERS_MAX {
+            rates.clear();
+        }
+        let rate = rates.entry((name, per_second)).or_insert_with(|| {
+            let quota = Quota::per_second(per_second);
+            Arc::new(RateLimiter::new(quota, InMemoryState::default(), MonotonicClock))
+        });
+        Arc::clone(rate)
     }
 }
 
@@ -129,8 +208,6 @@ impl StateStore for Buckets {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use governor::clock::FakeRelativeClock;
 
     use super::*;
@@ -149,24 +226,26 @@ mod tests {
     #[test]
     fn a_caller_has_a_burst_and_then_a_rate() {
         let (limiter, clock) = limiter(10, 3);
-        for _ in 0..3 {
-            assert_eq!(limiter.check(caller(1)), Ok(()));
-        }
-        assert_eq!(limiter.check(caller(1)), Err(100));
-        assert_eq!(limiter.check(caller(2)), Ok(()), "others are not concerned");
+        let check = |n| limiter.check(caller(n)).map_err(|exceeded| exceeded.wait_ms);
+        let left = |remaining, reset_ms| Ok(RateState { limit: 3, remaining, reset_ms });
+        assert_eq!(check(1), left(2, 100));
+        assert_eq!(check(1), left(1, 200));
+        assert_eq!(check(1), left(0, 300));
+        assert_eq!(check(1), Err(100));
+        assert_eq!(check(2), left(2, 100), "others are not concerned");
         clock.advance(Duration::from_millis(99));
-        assert_eq!(limiter.check(caller(1)), Err(1));
+        assert_eq!(check(1), Err(1));
         clock.advance(Duration::from_millis(1));
-        assert_eq!(limiter.check(caller(1)), Ok(()));
-        assert_eq!(limiter.check(caller(1)), Err(100));
+        assert_eq!(check(1), left(0, 300));
+        assert_eq!(check(1), Err(100));
     }
 
     #[test]
     fn buckets_are_bounded_and_a_caller_that_keeps_calling_keeps_its_own() {
         let (limiter, clock) = limiter(1, 1);
-        assert_eq!(limiter.check(caller(0)), Ok(()));
+        assert!(limiter.check(caller(0)).is_ok());
         for n in 1..1_000_000 {
-            assert_eq!(limiter.check(caller(n)), Ok(()));
+            assert!(limiter.check(caller(n)).is_ok());
             if n % 10_000 == 0 {
                 assert!(limiter.check(caller(0)).is_err(), "forgotten at {n}");
             }
@@ -174,6 +253,16 @@ mod tests {
         let kept = limiter.buckets.into_state_store().0.into_inner();
         assert!(kept.young.len() + kept.old.len() <= CALLERS_MAX);
         drop(clock);
+    }
+
+    #[test]
+    fn a_token_has_a_rate_of_its_own_and_a_new_rate_holds_at_once() {
+        let rates = TokenRates::default();
+        let check = |name: &str, rate| rates.check(name.to_owned(), NonZeroU32::new(rate).unwrap());
+        assert_eq!(check("app", 1).map(|state| state.remaining), Ok(0));
+        assert_eq!(check("app", 1).unwrap_err().limit, 1);
+        assert!(check("other", 1).is_ok());
+        assert_eq!(check("app", 10).map(|state| state.remaining), Ok(9));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) struct ServerMetrics {
 }
 
 named_enum! {
-    /// Why a caller was refused: the label `reason` of `lingua_access_refused_total`.
+    /// Why a caller was refused: the label `reason` of `lingua_auth_failures_total`.
     pub enum Refused {
         /// No token, or one that is not known: 401.
         UnknownToken = "unknown_token",
@@ -43,7 +43,9 @@ named_enum! {
         ExpiredToken = "expired_token",
         /// A token that was revoked while its request or its connection was open: 401.
         RevokedToken = "revoked_token",
-        /// A token of another role: 403.
+        /// A grant that is not valid: 401.
+        BadGrant = "bad_grant",
+        /// A token of another role, or a grant where a token is needed: 403.
         WrongRole = "wrong_role",
         /// A web page of an origin that is not allowed: 403.
         ForeignOrigin = "foreign_origin",
@@ -76,7 +78,7 @@ impl ServerMetrics {
         let help = "HTTP requests, by route, method and status";
         registry.register("http_requests", help, metrics.requests.clone());
         let help = "Requests refused because of their token or origin, by reason";
-        registry.register("access_refused", help, metrics.refused.clone());
+        registry.register("auth_failures", help, metrics.refused.clone());
         registry.register("connections", "Open connections, by kind", connections);
         let help = "Sessions, connected or waiting to be resumed";
         registry.register("sessions", help, metrics.sessions.clone());

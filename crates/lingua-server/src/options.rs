@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use lingua_engine::session::SessionOptions;
 
 use crate::audio_ref::AudioRefRules;
+use crate::audit::Audit;
 use crate::auth::SharedTokens;
 use crate::caller_address::TrustedProxies;
 use crate::limit::RateLimit;
@@ -15,6 +16,8 @@ use crate::tls::Tls;
 pub struct ServerOptions {
     /// The tokens in force, which may be replaced.
     pub tokens: SharedTokens,
+    /// Where refusals and administrative acts are recorded.
+    pub audit: Audit,
     /// Allows the server to listen beyond this machine without tokens.
     pub allow_insecure: bool,
     /// Origins of web pages that may call, besides the server's own.
@@ -70,6 +73,7 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             tokens: SharedTokens::default(),
+            audit: Audit::default(),
             allow_insecure: false,
             allowed_origins: vec![],
             allowed_hosts: vec![],

@@ -28,7 +28,8 @@ use tracing::Instrument;
 use crate::app::App;
 use crate::auth::{Access, Sender};
 use crate::cors::Cors;
-use crate::guard::{check_host, guard, guard_open};
+use crate::guard::{check_host, guard, guard_open, remote_of};
+use crate::limit::RateState;
 use crate::reply::{ApiError, RequestRefusal, SharedBody};
 use crate::routes::jobs::new_number;
 
@@ -98,6 +99,10 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
                 None => guard_open(&app, &request).map(|()| None),
             }),
         };
+        let remote = remote_of(&request);
+        let caller = request.extensions().get::<Sender>().cloned();
+        let rate = request.extensions().get::<RateState>().copied();
+        let object = request.uri().path().to_owned();
         let mut response = match admitted {
             Ok(sender) => {
                 let answered = async {
@@ -115,10 +120,17 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
         response.headers_mut().insert(REQUEST_ID, name);
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
         cors.mark(response.headers_mut());
+        if let Some(rate) = rate {
+            tell_rate(rate, response.headers_mut());
+        }
         let elapsed_ms = started.elapsed().as_millis() as u64;
         tracing::debug!(status = response.status().as_u16(), elapsed_ms, "request done");
         app.metrics.count_request(path, &method, response.status());
         log_refused_job(&app, route, &response);
+        if let Some(reason) = refused_rights(&response) {
+            let action = format!("{method} {route}");
+            app.options.audit.refusal(caller.as_ref(), remote, &action, &object, reason);
+        }
         response
     }
     .instrument(span)
@@ -137,6 +149,19 @@ async fn while_allowed<S: Store, T: Timer>(
         response = answered => response,
         error = watch.ended() => app.refused(error).into_response(),
     }
+}
+
+/// Tells a caller that has a limit what is left of it.
+fn tell_rate(rate: RateState, headers: &mut HeaderMap) {
+    headers.insert("ratelimit-limit", rate.limit.into());
+    headers.insert("ratelimit-remaining", rate.remaining.into());
+    headers.insert("ratelimit-reset", rate.reset_ms.div_ceil(1_000).into());
+}
+
+/// The code with which a caller was refused for want of rights.
+fn refused_rights(response: &Response) -> Option<&'static str> {
+    let is_rights = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+    response.extensions().get::<RequestRefusal>().filter(|_| is_rights).map(|error| error.reason)
 }
 
 /// Logs why a job was not accepted. A job that was accepted and failed has a line of its own.

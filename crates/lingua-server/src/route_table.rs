@@ -15,7 +15,7 @@ use lingua_wire::node::{
 use lingua_wire::scheduler::NodeJobs;
 use lingua_wire::schema::Catalog;
 use lingua_wire::view::{
-    ClusterView, ExplainResponse, JobList, JobView, NodeList, NodeView, PoolList, PoolView,
+    ClusterView, ExplainResponse, JobList, JobView, MeView, NodeList, NodeView, PoolList, PoolView,
 };
 use schemars::{Schema, schema_for};
 use serde_json::Value;
@@ -148,6 +148,13 @@ routes! {
         post "/v1/jobs/{id}/cancel" routes::jobs::cancel, -,
             - => [CancelResponse, "cancel_response"],
             "Cancel a job.";
+    }
+    any {
+        get "/v1/me" routes::me::me, -,
+            - => [MeView, "me_view"],
+            "Show who the caller is, its limits and what is left of them.";
+    }
+    session {
         get "/v1/session/ws" session::upgrade, -,
             - => -,
             "The session WebSocket.";

@@ -23,7 +23,7 @@ use axum::body::Bytes;
 use axum::extract::ws::{Message as Frame, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use lingua_core::id::hex;
-use lingua_core::session::AudioEncoding;
+use lingua_core::session::{AudioEncoding, SessionPlan};
 use lingua_engine::Timer;
 use lingua_engine::session::{
     ClientConnection, CloseReason, NewSession, SessionOutput, SessionRefusal,
@@ -106,10 +106,26 @@ async fn open<S: Store, T: Timer>(
     let first = first_text(socket, app.options.first_message_ms, expected).await?;
     match SessionRequest::parse(&first)? {
         SessionRequest::Start(message) => start(app, message, sender).await,
-        SessionRequest::Resume(message) => resume(app, message, sender).await,
+        SessionRequest::Resume(message) => {
+            let opened = resume(app, message, sender).await?;
+            allow_languages(sender, opened.0.plan())?;
+            Ok(opened)
+        }
         _ => {
             let what = "the first message must be 'session_start' or 'session_resume'";
             Err(RequestError::invalid("type", what).into())
+        }
+    }
+}
+
+/// Refuses languages that the caller's grant does not list.
+fn allow_languages(sender: &Sender, plan: &SessionPlan) -> Result<(), ApiError> {
+    let Some(grant) = &sender.grant else { return Ok(()) };
+    match plan.direction.pairs().find(|pair| !grant.allows(*pair)) {
+        None => Ok(()),
+        Some(pair) => {
+            let detail = format!("the grant does not allow {pair}; ask for one that lists it");
+            Err(ApiError::new(ErrorCode::Forbidden, detail))
         }
     }
 }
@@ -120,6 +136,7 @@ async fn start<S: Store, T: Timer>(
     sender: &Sender,
 ) -> Result<Opened<S, T>, ApiError> {
     let plan = message.into_plan()?;
+    allow_languages(sender, &plan)?;
     let (sessions, resume_token) = (&app.sessions, new_token());
     let number = hex(new_number(app.engine.now_ms()));
     let session_id = format!("sess-{}", String::from_utf8_lossy(&number));
@@ -193,7 +210,8 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
                     Err(Closed)
                 }
                 error = &mut access => {
-                    close_with(&mut self.socket, &self.app.refused(error)).await;
+                    let error = self.app.access_ended(sender, "session socket", error);
+                    close_with(&mut self.socket, &error).await;
                     Err(Closed)
                 }
             };

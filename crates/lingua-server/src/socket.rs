@@ -211,7 +211,10 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
                     in_time(self.ping(silent_heartbeats)).await
                 }
                 () = frames::stopped(&mut stop) => Err(Ending::Close(GOING_AWAY, "stopping")),
-                error = &mut access => Err(Ending::Failed(Box::new(self.app.refused(error)))),
+                error = &mut access => {
+                    let error = self.app.access_ended(self.sender, "node socket", error);
+                    Err(Ending::Failed(Box::new(error)))
+                }
             };
             if let Err(ending) = step {
                 return ending;

@@ -78,6 +78,7 @@ messages! {
     PoolView = "pool_view";
     PoolList = "pool_list";
     ClusterView = "cluster_view";
+    MeView = "me_view";
     ExplainResponse = "explain_response";
     NodeUpdate = "node_update";
     JobUpdate = "job_update";

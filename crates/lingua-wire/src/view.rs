@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `job.rs` | [`JobView`] with its attempts and timings |
 //! | `cluster.rs` | [`ClusterView`], [`NodeView`], [`PoolView`], [`ExplainResponse`] |
+//! | `me.rs` | [`MeView`]: who a caller is |
 //! | `update.rs` | [`JobUpdate`] and the other events of `GET /v1/events` |
 //!
 //! Moments (`created_ms`, `until_ms`) are milliseconds since 1970; durations (`queue_ms`) are
@@ -11,6 +12,7 @@
 
 mod cluster;
 mod job;
+mod me;
 mod update;
 
 pub use cluster::{
@@ -18,4 +20,5 @@ pub use cluster::{
     NodeView, PoolCell, PoolList, PoolView, StoreView,
 };
 pub use job::{AttemptView, JobList, JobView, Timings};
+pub use me::{LeftView, LimitsView, MeView};
 pub use update::{JobUpdate, JobUpdateKind, LeaderUpdate, NodeUpdate, PoolUpdate};

@@ -11,6 +11,7 @@ use clap::Subcommand;
 use lingua_core::{InstanceId, Policy, Rules, SemanticRule, Thresholds};
 use lingua_engine::options::KeepLast;
 use lingua_server::audio_ref::AudioRefRules;
+use lingua_server::audit::Audit;
 use lingua_server::caller_address::{AddressRange, TrustedProxies};
 use lingua_server::limit::RateLimit;
 use lingua_server::tls::Tls;
@@ -20,6 +21,7 @@ use crate::screen::print_text;
 use crate::store;
 
 mod auth;
+mod grant_keys;
 mod hints;
 mod keys;
 mod print;
@@ -48,6 +50,7 @@ pub(crate) struct Config {
     pub(crate) pools: PoolsConfig,
     pub(crate) log: LogConfig,
     pub(crate) auth: AuthConfig,
+    pub(crate) audit: AuditConfig,
     pub(crate) limits: LimitsConfig,
     pub(crate) session: SessionConfig,
 }
@@ -155,6 +158,12 @@ pub(crate) struct LogConfig {
     pub(crate) level: String,
 }
 
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AuditConfig {
+    pub(crate) file: Option<PathBuf>,
+}
+
 /// Requests of one caller: a token, else an address.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -239,7 +248,7 @@ impl Config {
         self.rules()?;
         self.policy()?;
         self.keep_last()?;
-        self.auth.identities(&self.auth.read())?;
+        self.auth.identities(&self.auth.read(None))?;
         self.check_origins()?;
         self.trusted_proxies()?;
         if self.store.url != store::EMBEDDED {
@@ -339,6 +348,13 @@ impl Config {
             }
             _ => Err(BadConfig("set both server.tls_cert and server.tls_key, or neither".into())),
         }
+    }
+
+    /// Opens the audit log.
+    pub(crate) fn open_audit(&self) -> Result<Audit, BadConfig> {
+        let Some(path) = &self.audit.file else { return Ok(Audit::default()) };
+        let bad = |error| BadConfig(format!("cannot open audit.file {}: {error}", path.display()));
+        Audit::open(path).map_err(bad)
     }
 
     pub(crate) fn rate_limit(&self) -> Option<RateLimit> {

@@ -21,6 +21,7 @@ mod clean;
 mod config;
 mod demo;
 mod explain;
+mod grant;
 mod inspect;
 mod instances;
 mod jobs;
@@ -84,6 +85,9 @@ enum Command {
     /// Make tokens for nodes, clients and admins.
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Sign grants, which let users of an app open sessions for a while.
+    #[command(subcommand)]
+    Grant(grant::GrantCommand),
     /// Check or print the configuration.
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -131,6 +135,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Inspect(args) => block_on("off", inspect::run(args)),
         Command::Bench(args) => block_on("error", bench::run(args)),
         Command::Token(command) => token::run(command),
+        Command::Grant(command) => grant::run(command),
         Command::Config(command) => config::run(command),
         Command::Metrics(command) => metrics::run(command),
         Command::Completions { shell } => {

@@ -1,13 +1,16 @@
-//! Reads `auth.tokens_file` again when it changes, and on SIGHUP.
+//! Reads `auth.tokens_file`, and the keys of grants, again when they change and on SIGHUP, which
+//! also opens the audit log again.
 //!
 //! Start at [`Reload::run`].
 //!
 //! Invariant: a file that is not valid changes nothing; what was in force stays in force.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lingua_engine::tenants::TenantTable;
+use lingua_server::audit::Audit;
 use lingua_server::auth::SharedTokens;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
@@ -22,26 +25,33 @@ pub(crate) struct Reload {
     auth: AuthConfig,
     tokens: SharedTokens,
     tenants: TenantTable,
+    audit: Audit,
+    /// Whether the log goes to a file.
+    has_audit: bool,
     /// What the files were when they were last applied or refused.
-    settled: AuthFiles,
-    /// What they are since the last look: somebody may still be writing.
-    unsettled: Option<AuthFiles>,
+    settled: Arc<AuthFiles>,
+    /// What they were at the last look: somebody may still be writing.
+    seen: Arc<AuthFiles>,
 }
 
 impl Reload {
     pub(crate) fn new(
         config: &Config,
-        settled: AuthFiles,
+        files: AuthFiles,
         tokens: SharedTokens,
         tenants: TenantTable,
+        audit: Audit,
     ) -> Self {
-        Self { auth: config.auth.clone(), tokens, tenants, settled, unsettled: None }
+        let files = Arc::new(files);
+        let (settled, seen) = (Arc::clone(&files), files);
+        let (auth, has_audit) = (config.auth.clone(), config.audit.file.is_some());
+        Self { auth, tokens, tenants, audit, has_audit, settled, seen }
     }
 
     /// Looks for changes until it is dropped.
     pub(crate) async fn run(mut self) -> Infallible {
-        // Without the file SIGHUP ends the process, as it does when a terminal is closed.
-        if self.auth.tokens_file.is_none() {
+        // Without such files SIGHUP ends the process, as it does when a terminal is closed.
+        if !self.auth.has_files() && !self.has_audit {
             return std::future::pending().await;
         }
         let mut hangup = signal(SignalKind::hangup()).ok();
@@ -52,24 +62,28 @@ impl Reload {
                 () = next(&mut hangup) => true,
                 _ = look.tick() => false,
             };
-            let auth = self.auth.clone();
-            // The files may be on a slow disk.
-            let Ok(files) = tokio::task::spawn_blocking(move || auth.read()).await else {
+            if is_asked {
+                self.audit.reopen();
+            }
+            if !self.auth.has_files() {
                 continue;
-            };
-            self.look(files, is_asked);
+            }
+            let (auth, seen) = (self.auth.clone(), Arc::clone(&self.seen));
+            // The files may be on a slow disk.
+            let read = tokio::task::spawn_blocking(move || auth.read(Some(&seen)));
+            if let Ok(files) = read.await {
+                self.look(Arc::new(files), is_asked);
+            }
         }
     }
 
-    fn look(&mut self, files: AuthFiles, is_asked: bool) {
-        let was_seen = self.unsettled.as_ref() == Some(&files);
-        if is_asked || (was_seen && files != self.settled) {
+    fn look(&mut self, files: Arc<AuthFiles>, is_asked: bool) {
+        let is_settled = files == self.seen && files != self.settled;
+        if is_asked || is_settled {
             self.apply(&files);
-            self.settled = files;
-            self.unsettled = None;
-        } else {
-            self.unsettled = Some(files);
+            self.settled = Arc::clone(&files);
         }
+        self.seen = files;
     }
 
     fn apply(&self, files: &AuthFiles) {
@@ -79,8 +93,10 @@ impl Reload {
                 // First the rules: nobody calls under those of before.
                 self.tenants.replace(tenants);
                 self.tokens.replace(tokens);
+                self.audit.own_act("reload", "tokens", "ok");
             }
             Err(error) => {
+                self.audit.own_act("reload", "tokens", &error.to_string());
                 tracing::error!(%error, "tokens not reloaded; those of before stay in force");
             }
         }

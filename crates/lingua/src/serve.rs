@@ -12,6 +12,7 @@ use lingua_engine::options::{Bounds, EngineOptions, PoolOptions, Times};
 use lingua_engine::service::NameTaken;
 use lingua_engine::tenants::TenantTable;
 use lingua_engine::{EngineService, TokioTimer};
+use lingua_server::audit::Audit;
 use lingua_server::auth::SharedTokens;
 use lingua_server::limit::RateLimit;
 use lingua_server::{Server, ServerOptions};
@@ -21,6 +22,9 @@ use tokio::net::{TcpListener, TcpSocket, lookup_host};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::clean::CleanLog;
 use crate::config::{Config, Identities};
@@ -96,14 +100,20 @@ pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
     builder.worker_threads(threads.max(1)).enable_all().build().context("cannot start the runtime")
 }
 
+/// Whether a line may be written. Other libraries would log what passes through them: frames of
+/// sockets with all that is said, headers with tokens.
+fn is_harmless(about: &tracing::Metadata<'_>) -> bool {
+    about.target().starts_with("lingua") || *about.level() <= tracing::Level::INFO
+}
+
 /// Logs to stderr; in a process that logs already, the first settings stay.
 pub(crate) fn start_logging(level: &str, format: &str) {
     let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter);
-    let log = log.with_writer(|| CleanLog(std::io::stderr()));
+    let log = tracing_subscriber::registry().with(filter).with(filter_fn(is_harmless));
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| CleanLog(std::io::stderr()));
     let started = match format {
-        "json" => log.json().try_init(),
-        _ => log.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        "json" => log.with(lines.json()).try_init(),
+        _ => log.with(lines.with_ansi(std::io::stderr().is_terminal())).try_init(),
     };
     started.ok();
 }
@@ -136,13 +146,14 @@ async fn serve_on<S: Store>(
     })?;
     let address = listener.local_addr().context("the listener has no address")?;
     let mut registry = Registry::with_prefix("lingua");
-    let files = config.auth.read();
+    let audit = config.open_audit()?;
+    let files = config.auth.read(None);
     let Identities { tokens, tenants } = config.auth.identities(&files)?;
     let (tokens, tenants) = (SharedTokens::from(tokens), TenantTable::new(tenants));
-    let reload = Reload::new(&config, files, tokens.clone(), tenants.clone());
+    let reload = Reload::new(&config, files, tokens.clone(), tenants.clone(), audit.clone());
     let options = engine_options(&config, address.to_string(), tenants)?;
     let service = EngineService::new(options, store, timer, &mut registry);
-    let server_options = server_options(&config, tokens)?;
+    let server_options = server_options(&config, tokens, audit)?;
     server_options.check_listen(address)?;
     if server_options.shows_tokens(address) {
         tracing::warn!(
@@ -278,7 +289,11 @@ fn connections_max(configured: usize) -> usize {
     }
 }
 
-fn server_options(config: &Config, tokens: SharedTokens) -> anyhow::Result<ServerOptions> {
+fn server_options(
+    config: &Config,
+    tokens: SharedTokens,
+    audit: Audit,
+) -> anyhow::Result<ServerOptions> {
     let limits = &config.limits;
     let open_per_second = limits.open_requests_per_second;
     Ok(ServerOptions {
@@ -289,6 +304,7 @@ fn server_options(config: &Config, tokens: SharedTokens) -> anyhow::Result<Serve
         event_streams_per_caller: limits.event_streams_per_caller,
         node_messages_per_second: limits.node_messages_per_second,
         tokens,
+        audit,
         allow_insecure: config.auth.allow_insecure,
         allowed_origins: config.server.allowed_origins.clone(),
         allowed_hosts: config.server.allowed_hosts.clone(),

@@ -130,6 +130,11 @@ impl<S: Store, T: Timer> Sessions<S, T> {
         self.registry.index.lock().count_by_token.len()
     }
 
+    /// Number of sessions of a token.
+    pub fn of_token(&self, token: &SecretHash) -> usize {
+        self.registry.index.lock().count_by_token.get(token).copied().unwrap_or(0)
+    }
+
     /// Drops all sessions, as the end of the process does. Their records stay in the store.
     pub fn drop_all(&self) {
         let mut index = self.registry.index.lock();

@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::app::{App, Shared};
+use crate::app::{App, Shared, administered};
 use crate::auth::Sender;
 use crate::convert;
 use crate::reply::{ApiError, HttpReply, json};
@@ -253,10 +253,11 @@ pub(crate) async fn cancel<S: Store, T: Timer>(
 ) -> HttpReply {
     let id = parse_id(&id)?;
     check_sees(&app, &sender, id).await?;
-    match app.engine.cancel(id).await? {
-        Some(view) => Ok(json(&CancelResponse { ok: true, state: view.progress.state })),
-        None => Err(no_such_job(id)),
-    }
+    let cancelled = administered(&app, &sender, ("cancel", &id.to_string()), async {
+        app.engine.cancel(id).await?.ok_or_else(|| no_such_job(id))
+    })
+    .await?;
+    Ok(json(&CancelResponse { ok: true, state: cancelled.progress.state }))
 }
 
 /// Which jobs are listed.

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::app::{App, Shared};
+use crate::app::{App, Shared, administered};
 use crate::auth::{KnownToken, Role, Sender};
 use crate::convert;
 use crate::reply::{ApiError, HttpReply, json};
@@ -209,7 +209,10 @@ pub(crate) async fn offline<S: Store, T: Timer>(
         Role::Admin => check_owns(&app, &sender, &node).await?,
         _ => app.engine.check_caller(&node, sender.token_name().as_ref()).await?,
     }
-    app.engine.sign_off(&node).await?;
+    administered(&app, &sender, ("offline", node.as_str()), async {
+        Ok(app.engine.sign_off(&node).await?)
+    })
+    .await?;
     Ok(json(&OkResponse::OK))
 }
 

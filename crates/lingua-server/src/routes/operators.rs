@@ -24,7 +24,7 @@ use lingua_wire::view::{
 };
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 
-use crate::app::{App, Shared};
+use crate::app::{App, Shared, administered};
 use crate::auth::Sender;
 use crate::limit::Caller;
 use crate::metrics::ConnectionCount;
@@ -102,9 +102,11 @@ async fn set_drain<S: Store, T: Timer>(
 ) -> HttpReply {
     let id = node_id(&id)?;
     check_owns(&app, &sender, &id).await?;
-    if app.engine.set_drain(&id, drain).await?.is_none() {
-        return Err(no_such_node(&id));
-    }
+    let action = if drain { "drain" } else { "resume" };
+    administered(&app, &sender, (action, id.as_str()), async {
+        app.engine.set_drain(&id, drain).await?.ok_or_else(|| no_such_node(&id))
+    })
+    .await?;
     node(app, sender, Path(id.to_string())).await
 }
 
@@ -293,8 +295,12 @@ pub(crate) async fn events<S: Store, T: Timer>(
         (usage.map_err(SubmitError::from)?, ConnectionCount::new(&app.metrics.event_streams));
     let (streams, engine) = (Arc::clone(&app.event_streams), app.engine.clone());
     let access = app.options.tokens.watch(&sender);
-    let ended = async move { drop(app.refused(access.ended().await)) };
-    let sees = move |event: &EngineEvent| sender.sees_event(event);
+    let (seen_by, watcher) = (sender.clone(), sender);
+    let ended = async move {
+        let error = access.ended().await;
+        app.access_ended(&watcher, "event stream", error);
+    };
+    let sees = move |event: &EngineEvent| seen_by.sees_event(event);
     streams.open(caller, held, || engine.events(), ended, sees)
 }
 

@@ -1,19 +1,19 @@
-//! Tokens and tenants, in the configuration and in `auth.tokens_file`.
+//! Tokens, tenants and keys, in the configuration and in `auth.tokens_file`.
 //!
 //! Start at [`AuthConfig::identities`].
 //!
 //! Invariant: messages name tokens and lines, never what a file contains; it might be a secret.
 
-use std::collections::HashMap;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 
 use jiff::Timestamp;
 use lingua_core::{Tenant, TenantRules, TokenName, UsageLimits};
-use lingua_server::auth::{KnownToken, Role, TokenHash, Tokens};
+use lingua_server::auth::{GrantKey, KnownToken, Role, TokenHash, Tokens};
 use serde::{Deserialize, Serialize};
 
 use super::BadConfig;
+use super::grant_keys::{Files, KeyConfig, read_file};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,6 +23,7 @@ pub(crate) struct AuthConfig {
     pub(crate) tokens_file: Option<PathBuf>,
     tokens: Vec<TokenConfig>,
     tenants: Vec<TenantConfig>,
+    keys: Vec<KeyConfig>,
 }
 
 /// `auth.tokens_file` has the form of the configuration, with these lists only.
@@ -37,6 +38,7 @@ struct TokensFile {
 struct FileLists {
     tokens: Vec<TokenConfig>,
     tenants: Vec<TenantConfig>,
+    keys: Vec<KeyConfig>,
 }
 
 /// Who may call, and the rules of tenants.
@@ -46,9 +48,12 @@ pub(crate) struct Identities {
     pub(crate) tenants: Vec<(Tenant, TenantRules)>,
 }
 
-/// The bytes of the files that identities are made from, or why one cannot be read.
+/// The files that identities are made from.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct AuthFiles(Result<Vec<u8>, String>);
+pub(crate) struct AuthFiles {
+    tokens: Result<Vec<u8>, String>,
+    keys: Files,
+}
 
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -209,24 +214,10 @@ impl TenantConfig {
     }
 }
 
-/// Longest `auth.tokens_file`.
-const FILE_BYTES_MAX: u64 = 4 << 20;
-
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let mut bytes = vec![];
-    let read = std::fs::File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
-    match read {
-        Ok(count) if count as u64 > FILE_BYTES_MAX => {
-            Err(format!("auth.tokens_file is longer than {FILE_BYTES_MAX} bytes"))
-        }
-        Ok(_) => Ok(bytes),
-        Err(error) => Err(format!("cannot read auth.tokens_file {}: {error}", path.display())),
-    }
-}
-
 impl TokensFile {
-    fn parse(bytes: &[u8]) -> Result<FileLists, BadConfig> {
+    fn parse(bytes: &Result<Vec<u8>, String>) -> Result<FileLists, BadConfig> {
+        let bytes =
+            bytes.as_ref().map_err(|error| BadConfig(format!("auth.tokens_file: {error}")))?;
         let text = std::str::from_utf8(bytes)
             .map_err(|_| BadConfig("auth.tokens_file is not UTF-8".to_owned()))?;
         let file: Self = toml::from_str(text).map_err(|error| {
@@ -239,21 +230,51 @@ impl TokensFile {
 }
 
 impl AuthConfig {
-    /// Reads the files; blocks.
-    pub(crate) fn read(&self) -> AuthFiles {
-        AuthFiles(self.tokens_file.as_deref().map_or(Ok(vec![]), read_file))
+    /// Whether files name tokens or keys, which may change.
+    pub(crate) fn has_files(&self) -> bool {
+        self.tokens_file.is_some() || !self.keys.is_empty()
+    }
+
+    /// Reads the files; blocks. `before` is what they were, if they were read before.
+    pub(crate) fn read(&self, before: Option<&AuthFiles>) -> AuthFiles {
+        let tokens = self.tokens_file.as_deref().map_or(Ok(vec![]), |path| read_file(path, false));
+        let mut keys = Files::new();
+        match before.filter(|before| before.tokens == tokens) {
+            // The same keys, without parsing the file again.
+            Some(before) => before.keys.iter().for_each(|(path, (_, is_secret))| {
+                keys.insert(path.clone(), (read_file(path, *is_secret), *is_secret));
+            }),
+            None => {
+                let listed = TokensFile::parse(&tokens).map(|file| file.keys).unwrap_or_default();
+                self.keys.iter().chain(&listed).for_each(|key| key.read(&mut keys));
+            }
+        }
+        AuthFiles { tokens, keys }
+    }
+
+    /// The key of this id.
+    pub(crate) fn key(&self, id: &str) -> Result<Option<KeyConfig>, BadConfig> {
+        let file = TokensFile::parse(&self.read(None).tokens)?;
+        Ok(self.keys.iter().chain(&file.keys).find(|key| key.id == id).cloned())
     }
 
     /// Everything that the configuration and the files list.
     pub(crate) fn identities(&self, files: &AuthFiles) -> Result<Identities, BadConfig> {
-        let file = TokensFile::parse(files.0.as_ref().map_err(|error| BadConfig(error.clone()))?)?;
+        let file = TokensFile::parse(&files.tokens)?;
         let tokens = known_tokens(self.tokens.iter().chain(&file.tokens))?;
-        let named: Vec<Tenant> =
-            tokens.values().map(|token| token.tenant.unwrap_or_default()).collect();
+        let keys = self.keys.iter().chain(&file.keys).map(|key| key.key(&files.keys));
+        let keys: Vec<GrantKey> = keys.collect::<Result<_, _>>()?;
+        let mut ids = HashSet::new();
+        if let Some(twice) = keys.iter().find(|key| !ids.insert(key.id())) {
+            return Err(BadConfig(format!("key {:?} is there twice", twice.id())));
+        }
+        let of_tokens = tokens.values().map(|token| token.tenant.unwrap_or_default());
+        let named: Vec<Tenant> = of_tokens.chain(keys.iter().map(GrantKey::tenant)).collect();
+        let tokens = Tokens::new(tokens).with_keys(keys);
         let tokens = match self.tokens_file {
             // Removing the last token locks everybody out, and does not let everybody in.
-            Some(_) => Tokens::new(tokens).required(),
-            None => Tokens::new(tokens),
+            Some(_) => tokens.required(),
+            None => tokens,
         };
         let mut tenants = HashMap::new();
         for tenant in self.tenants.iter().chain(&file.tenants) {
@@ -262,7 +283,7 @@ impl AuthConfig {
                 return Err(BadConfig(format!("tenant {name} is there twice")));
             }
         }
-        // What only tokens name has the defaults.
+        // What only tokens and keys name has the defaults.
         for tenant in named {
             tenants.entry(tenant).or_default();
         }
@@ -309,8 +330,10 @@ mod tests {
             tokens_file: Some("tokens.toml".into()),
             tokens: vec![],
             tenants: vec![],
+            keys: vec![],
         };
-        let identities = auth.identities(&AuthFiles(Ok(file.as_bytes().to_vec())));
+        let files = AuthFiles { tokens: Ok(file.as_bytes().to_vec()), keys: Files::new() };
+        let identities = auth.identities(&files);
         identities.map(|identities| identities.tokens.len()).map_err(|error| error.to_string())
     }
 

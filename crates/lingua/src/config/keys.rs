@@ -173,8 +173,8 @@ keys! {
         "Least important lines to write; or for each module: `info,lingua_engine=debug`.";
     "auth.allow_insecure", Flag, "Lets the server listen beyond this machine without tokens.";
     "auth.tokens_file", Text("TOML file"),
-        "File with `[[auth.tokens]]` and `[[auth.tenants]]`, added to those of the configuration. \
-         It is read again when it changes and on SIGHUP.";
+        "File with `[[auth.tokens]]`, `[[auth.tenants]]` and `[[auth.keys]]`, added to those of \
+         the configuration. It is read again when it changes and on SIGHUP.";
     "auth.tokens", Text("tables"),
         "`[[auth.tokens]]` with `name`, `role` (`node`, `client`, `viewer`, `admin`), `sha256` \
          (one or a list), and optionally `tenant`, `expires`, `limits`, `nodes`, `nodes_max`; \
@@ -182,6 +182,11 @@ keys! {
     "auth.tenants", Text("tables"),
         "`[[auth.tenants]]` with `name`, and optionally `weight`, `limits`, `keep_text`, \
          `retention_ms`, `public`.";
+    "auth.keys", Text("tables"),
+        "`[[auth.keys]]` with `id`, `tenant`, and `secret_file` (HS256) or `public_key_file` \
+         (EdDSA): keys that sign grants.";
+    "audit.file", Text("file"),
+        "Records refusals and administrative acts as lines of JSON; opened again on SIGHUP.";
     "limits.requests_per_second", count(0),
         "Most requests of one caller (a token, else an address) in a second; 0 is no limit.";
     "limits.burst", count(0), "Requests of one caller at once; 0 is as many as in a second.";

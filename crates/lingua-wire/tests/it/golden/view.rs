@@ -9,8 +9,8 @@ use lingua_core::{
 use lingua_wire::ErrorCode;
 use lingua_wire::view::{
     AttemptView, ClusterView, ExplainResponse, ExplainedNode, InstanceView, JobList, JobUpdate,
-    JobUpdateKind, JobView, LeaderUpdate, NodeList, NodeUpdate, NodeView, PoolCell, PoolList,
-    PoolUpdate, PoolView, StoreView, Timings,
+    JobUpdateKind, JobView, LeaderUpdate, LeftView, LimitsView, MeView, NodeList, NodeUpdate,
+    NodeView, PoolCell, PoolList, PoolUpdate, PoolView, StoreView, Timings,
 };
 
 use super::Golden;
@@ -22,6 +22,7 @@ pub(super) fn all(golden: &mut Golden) {
     jobs(golden);
     nodes(golden);
     cluster(golden);
+    me(golden);
     explain(golden);
     events(golden);
 }
@@ -154,6 +155,28 @@ fn nodes(golden: &mut Golden) {
     golden.both("", &PoolView { node_ids, cells, ..exact.clone() });
     let pools = vec![exact, mixed];
     golden.both("", &PoolList { table_version: 17, pools, ..PoolList::default() });
+}
+
+fn me(golden: &mut Golden) {
+    let limits = LimitsView {
+        requests_per_second: Some(100),
+        open_jobs: Some(1000),
+        open_bytes: Some(64 << 20),
+        sessions: Some(200),
+        event_streams: Some(10),
+        priority_max: Some(5),
+    };
+    let me = MeView {
+        name: "alice-app".to_owned(),
+        role: "client".to_owned(),
+        tenant: "alice".to_owned(),
+        expires_ms: Some(NOW_MS),
+        limits,
+        left: LeftView { requests: Some(99), sessions: Some(198) },
+    };
+    golden.both("", &me);
+    let (limits, left) = (LimitsView::default(), LeftView::default());
+    golden.both("minimal", &MeView { expires_ms: None, limits, left, ..me });
 }
 
 fn cluster(golden: &mut Golden) {

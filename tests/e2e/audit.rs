@@ -1,0 +1,153 @@
+//! The audit log: what administrators did, who was refused.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::raw_node::{RawNode, register};
+use crate::revocation::{TokensFile, bearer, call};
+use crate::scheduler::{Scheduler, job, new_token, signal, within};
+
+/// The tokens file and beside it the audit log.
+struct Audited {
+    file: TokensFile,
+    s: Scheduler,
+}
+
+impl Audited {
+    async fn new(tokens: &str) -> Self {
+        let file = TokensFile::new(tokens);
+        let (path, log) = (file.path(), file.path().with_file_name("audit.jsonl"));
+        let s = Scheduler::with(&[
+            ("AUTH__TOKENS_FILE", path.to_str().expect("a path")),
+            ("AUDIT__FILE", log.to_str().expect("a path")),
+        ])
+        .await;
+        Self { file, s }
+    }
+
+    fn log(&self) -> std::path::PathBuf {
+        self.file.path().with_file_name("audit.jsonl")
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.log()).expect("the log");
+        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    fn lines_of(&self, action: &str) -> Vec<Value> {
+        self.lines().into_iter().filter(|line| line["action"] == action).collect()
+    }
+
+    async fn post(&self, token: &str, path: &str, body: Value) -> u16 {
+        let headers = [("Authorization", &*bearer(token))];
+        self.s.send("POST", path, &headers, &body.to_string()).await.status
+    }
+}
+
+#[tokio::test]
+async fn what_an_admin_does_is_recorded() {
+    let (admin, admin_entry) = new_token(&["--role", "admin", "--name", "ops"]).await;
+    let (client, client_entry) =
+        new_token(&["--role", "client", "--name", "app", "--tenant", "alice"]).await;
+    let a = Audited::new(&format!("{admin_entry}{client_entry}")).await;
+    let mut node = RawNode::join_at(&a.s.address, Some(&admin), register("n1", 2)).await;
+    assert_eq!(a.post(&admin, "/v1/nodes/n1/drain", json!({})).await, 200);
+    assert_eq!(a.post(&admin, "/v1/nodes/n1/resume", json!({})).await, 200);
+    assert_eq!(a.post(&admin, "/v1/nodes/nobody/drain", json!({})).await, 404);
+    let dispatched = {
+        let headers = [("Authorization", &*bearer(&client))];
+        a.s.send("POST", "/v1/dispatch/f2f", &headers, &job().to_string()).await
+    };
+    let id = dispatched.body["job_id"].as_str().expect("a job").to_owned();
+    node.expect("job_assign").await;
+    assert_eq!(a.post(&client, &format!("/v1/jobs/{id}/cancel"), json!({})).await, 200);
+    assert_eq!(a.lines_of("cancel"), Vec::<Value>::new(), "a client's own job");
+    a.post(&admin, &format!("/v1/jobs/{id}/cancel"), json!({})).await;
+    assert_eq!(a.post(&admin, "/v1/node/offline", json!({"node_id": "n1"})).await, 200);
+
+    let drains = a.lines_of("drain");
+    let expected = [("n1", "ok"), ("nobody", "NODE_NOT_FOUND")];
+    assert_eq!(drains.len(), expected.len(), "{drains:?}");
+    for (line, (object, outcome)) in drains.iter().zip(expected) {
+        assert_eq!((&line["object"], &line["outcome"]), (&json!(object), &json!(outcome)));
+        assert_eq!((&line["actor"], &line["remote"]), (&json!("ops"), &json!("127.0.0.1")));
+        assert!(line["ts"].as_u64().expect("a time") > 1_700_000_000_000, "{line}");
+        assert!(line.get("tenant").is_some(), "{line}");
+    }
+    assert_eq!(a.lines_of("resume").len(), 1);
+    assert_eq!(a.lines_of("cancel")[0]["object"], *id);
+    assert_eq!(a.lines_of("offline")[0]["object"], "n1");
+    let mode = std::fs::metadata(a.log()).expect("the log").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn refusals_of_one_caller_are_counted_together() {
+    let (client, entry) =
+        new_token(&["--role", "client", "--name", "app", "--tenant", "alice"]).await;
+    let (admin, admin_entry) = new_token(&["--role", "admin", "--name", "ops"]).await;
+    let a = Audited::new(&format!("{entry}{admin_entry}")).await;
+    for n in 0..50 {
+        assert_eq!(a.post(&client, &format!("/v1/nodes/n{n}/drain"), json!({})).await, 403);
+        assert_eq!(call(&a.s, "guess", "/v1/nodes").await.status, 401);
+    }
+    let origin = [("Authorization", &*bearer(&admin)), ("Origin", "https://evil.example")];
+    assert_eq!(a.s.send("GET", "/v1/nodes", &origin, "").await.status, 403);
+    let lines = a.lines();
+    let of = |actor: &str| lines.iter().filter(|line| line["actor"] == actor).collect::<Vec<_>>();
+    let [wrong_role] = of("app")[..] else { panic!("one line for all: {lines:?}") };
+    assert_eq!(wrong_role["action"], "POST /v1/nodes/{id}/drain");
+    assert_eq!(
+        (&wrong_role["object"], &wrong_role["tenant"]),
+        (&json!("/v1/nodes/n0/drain"), &json!("alice"))
+    );
+    assert_eq!(wrong_role["outcome"], "FORBIDDEN");
+    let [unknown] = of("unknown")[..] else { panic!("one line for all: {lines:?}") };
+    assert_eq!(
+        (&unknown["outcome"], &unknown["remote"]),
+        (&json!("UNAUTHORIZED"), &json!("127.0.0.1"))
+    );
+    assert_eq!(of("ops").len(), 1, "a page of another origin");
+    within(async {
+        while a.lines().iter().filter(|line| line["count"] == 49).count() < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    let metrics = call(&a.s, &admin, "/metrics").await.text;
+    for expected in [r#"wrong_role"} 50"#, r#"unknown_token"} 50"#, r#"foreign_origin"} 1"#] {
+        let expected = format!(r#"lingua_auth_failures_total{{reason="{expected}"#);
+        assert!(metrics.contains(&expected), "{expected}: {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn the_log_is_opened_again_on_sighup_and_has_reloads() {
+    let (admin, entry) = new_token(&["--role", "admin", "--name", "ops"]).await;
+    let a = Audited::new(&entry).await;
+    a.post(&admin, "/v1/nodes/first/drain", json!({})).await;
+    let moved = a.log().with_extension("1");
+    std::fs::rename(a.log(), &moved).expect("moved");
+    signal(&a.s.child, "HUP").await;
+    within(async {
+        while !a.log().exists() || a.lines_of("reload").is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let reload = &a.lines_of("reload")[0];
+    assert_eq!((&reload["actor"], &reload["outcome"]), (&json!("lingua"), &json!("ok")));
+    a.post(&admin, "/v1/nodes/second/drain", json!({})).await;
+    assert_eq!(a.lines_of("drain")[0]["object"], "second");
+    let before = std::fs::read_to_string(moved).expect("the old log");
+    assert!(before.contains("first") && !before.contains("second"), "{before}");
+    a.file.write("not TOML");
+    within(async {
+        while a.lines_of("reload").len() < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert!(a.lines_of("reload")[1]["outcome"].as_str().expect("text").contains("line 1"));
+}
