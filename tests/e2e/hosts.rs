@@ -29,7 +29,7 @@ async fn without_tokens_only_names_of_the_loopback_are_served() {
         }
         assert_eq!(as_host(&s, "lingua.test:80", path).await.status, 200);
     }
-    let refused = "lingua_access_refused_total{reason=\"foreign_host\"}";
+    let refused = "lingua_auth_failures_total{reason=\"foreign_host\"}";
     assert_eq!(s.metric(refused).await, 20.0);
 }
 

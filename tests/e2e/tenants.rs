@@ -116,6 +116,7 @@ fn walk(route: &str, alice: &Alice) -> Option<(&'static str, String, Value, Expe
         "POST /v1/dispatch/f2f"
         | "POST /v1/translate"
         | "GET /v1/events"
+        | "GET /v1/me"
         | "GET /v1/node/ws"
         | "GET /v1/session/ws" => ("bob-app", plain(), none, NoObject),
         "GET /" | "GET /healthz" | "GET /readyz" | "GET /openapi.json" => {
