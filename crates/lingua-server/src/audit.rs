@@ -1,9 +1,9 @@
 //! The audit log: who was refused, and what administrators did, as lines of JSON.
 //!
-//! Start at [`Audit::act`] and [`Audit::refusal`].
+//! Start at `Audit::act` and `Audit::refusal`.
 //!
 //! Invariants: an act is written before it is answered. Refusals of one caller are written once
-//! when they begin, and then with their number every [`REPEAT_MS`]; at most [`CALLERS_MAX`] callers
+//! when they begin, and then with their number every `REPEAT_MS`; at most `CALLERS_MAX` callers
 //! are told apart, so that nobody fills the disk or the memory.
 
 use std::collections::HashMap;
