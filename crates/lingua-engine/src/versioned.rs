@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Most records are not longer.
+const USUAL_BYTES: usize = 512;
+
 /// Why the bytes of a record cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
@@ -12,7 +15,8 @@ pub(crate) enum RecordError {
 }
 
 pub(crate) fn encode(version: u8, record: &impl Serialize) -> Vec<u8> {
-    let mut bytes = vec![version];
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    bytes.push(version);
     serde_json::to_writer(&mut bytes, record).expect("texts and numbers can be written");
     bytes
 }
