@@ -82,16 +82,18 @@ impl fmt::Debug for ServiceSet {
     }
 }
 
-/// How semantic repair decides which languages a node can serve (`pools.semantic_rule`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum SemanticRule {
-    /// The node only has to have some repair language.
-    Declared,
-    /// The source language must be among them.
-    #[default]
-    Source,
-    /// Source and target must be among them.
-    Both,
+named_enum! {
+    /// How semantic repair decides which languages a node can serve (`pools.semantic_rule`).
+    #[derive(Default)]
+    pub enum SemanticRule {
+        /// The node only has to have some repair language.
+        Declared = "declared",
+        /// The source language must be among them.
+        #[default]
+        Source = "source",
+        /// Source and target must be among them.
+        Both = "both",
+    }
 }
 
 /// The services that have a list of languages, in the order of the lists.

@@ -1,4 +1,6 @@
-//! Enums whose values have names: one table for the values, their order and their names.
+//! Declarations that say everything in one place: enums whose values have names
+//! ([`named_enum`](crate::named_enum)), options with their defaults
+//! ([`with_defaults`](crate::with_defaults)).
 
 /// Declares an enum whose values have names; see [`NodeState`](crate::NodeState) for an example.
 #[macro_export]
@@ -44,6 +46,28 @@ macro_rules! named_enum {
         impl std::fmt::Display for $Enum {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+/// Declares a struct of options: each field with its type, and the value that it has by default.
+#[macro_export]
+macro_rules! with_defaults {
+    (
+        $(#[$attribute:meta])*
+        pub struct $Struct:ident {
+            $($(#[$doc:meta])* pub $field:ident: $Type:ty = $default:expr,)*
+        }
+    ) => {
+        $(#[$attribute])*
+        pub struct $Struct {
+            $($(#[$doc])* pub $field: $Type,)*
+        }
+
+        impl Default for $Struct {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
             }
         }
     };

@@ -32,7 +32,7 @@ mod select;
 mod tests;
 
 pub use explain::{Explanation, NodeVerdict};
-pub use policy::{Policy, PolicyError};
+pub use policy::Policy;
 pub use query::{Query, RejectReason};
 pub use select::{
     BAND_PERCENT, CONTENTION_PERCENT, Capacity, Choice, KEEP_LAST_FROM, WEIGHT_UNIT, slot_weight,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Most records are not longer.
-const USUAL_BYTES: usize = 512;
+const USUAL_BYTES: usize = 256;
 
 /// Why the bytes of a record cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

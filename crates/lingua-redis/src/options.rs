@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lingua_core::Rules;
+use lingua_core::{Rules, with_defaults};
 use lingua_store::{ManualClock, StoreLimits};
 
 use crate::url::StoreUrl;
@@ -26,34 +26,23 @@ pub struct RedisOptions {
     pub clock: Option<ManualClock>,
 }
 
-/// Timeouts and pauses of the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CallTimeouts {
-    /// For opening a connection, login included.
-    pub connect: Duration,
-    /// For a reply. After that the outcome of the operation is unknown.
-    pub reply: Duration,
-    /// The first pause between two attempts to connect. It doubles with each attempt, and each
-    /// pause is shortened by a random part of up to one half.
-    pub reconnect_min: Duration,
-    /// The longest pause between two attempts to connect.
-    pub reconnect_max: Duration,
-    /// How long a read blocks on the server before it is sent again.
-    pub block: Duration,
-    /// The pause between two checks of the servers' identities.
-    pub identity: Duration,
-}
-
-impl Default for CallTimeouts {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(2),
-            reply: Duration::from_secs(1),
-            reconnect_min: Duration::from_millis(50),
-            reconnect_max: Duration::from_secs(2),
-            block: Duration::from_secs(2),
-            identity: Duration::from_secs(1),
-        }
+with_defaults! {
+    /// Timeouts and pauses of the connection.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct CallTimeouts {
+        /// For opening a connection, login included.
+        pub connect: Duration = Duration::from_secs(2),
+        /// For a reply. After that the outcome of the operation is unknown.
+        pub reply: Duration = Duration::from_secs(1),
+        /// The first pause between two attempts to connect. It doubles with each attempt, and each
+        /// pause is shortened by a random part of up to one half.
+        pub reconnect_min: Duration = Duration::from_millis(50),
+        /// The longest pause between two attempts to connect.
+        pub reconnect_max: Duration = Duration::from_secs(2),
+        /// How long a read blocks on the server before it is sent again.
+        pub block: Duration = Duration::from_secs(2),
+        /// The pause between two checks of the servers' identities.
+        pub identity: Duration = Duration::from_secs(1),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use lingua_core::with_defaults;
 use lingua_engine::session::SessionOptions;
 
 use crate::audio_ref::AudioRefRules;
@@ -11,118 +12,78 @@ use crate::caller_address::TrustedProxies;
 use crate::limit::RateLimit;
 use crate::tls::Tls;
 
-/// The options of [`Server`](crate::Server).
-#[derive(Debug, Clone)]
-pub struct ServerOptions {
-    /// The tokens in force, which may be replaced.
-    pub tokens: SharedTokens,
-    /// Where refusals and administrative acts are recorded.
-    pub audit: Audit,
-    /// Allows the server to listen beyond this machine without tokens.
-    pub allow_insecure: bool,
-    /// Origins of web pages that may call, besides the server's own.
-    pub allowed_origins: Vec<String>,
-    /// Names under which the server is called without tokens, besides those of the loopback.
-    pub allowed_hosts: Vec<String>,
-    /// The proxies that say for whom they call.
-    pub trusted_proxies: TrustedProxies,
-    /// Whether these proxies begin a connection with a header of the PROXY protocol.
-    pub proxy_protocol: bool,
-    /// Which references to audio a job may carry.
-    pub audio_refs: AudioRefRules,
-    /// How long a job waits for a slot if its client sets no `wait_ms`.
-    pub default_wait_ms: u64,
-    /// How long `/v1/translate` waits if its client sets no `deadline_ms`.
-    pub translate_ms: u64,
-    /// Longest body of a request.
-    pub body_bytes_max: usize,
-    /// How long a whole body may take to arrive; then the response is 408.
-    pub body_ms: u64,
-    /// Longest frame of a WebSocket.
-    pub frame_bytes_max: usize,
-    /// How many pages and documents that need no token one address may ask for.
-    pub open_rate_limit: RateLimit,
-    /// Most streams of events of this instance.
-    pub event_streams_max: usize,
-    /// Most of them of one caller: a token, else an address.
-    pub event_streams_per_caller: usize,
-    /// Messages that are read from one node in a second.
-    pub node_messages_per_second: u32,
-    /// Most connections, WebSockets included.
-    pub connections_max: usize,
-    /// A peer that leaves bytes unread for this long is disconnected.
-    pub write_ms: u64,
-    /// Longest TLS handshake, longest wait for the head of the first or the next request, longest
-    /// wait for the first message on a WebSocket.
-    pub first_message_ms: u64,
-    /// How long a stop waits for open requests.
-    pub stop_ms: u64,
-    /// Longest long poll.
-    pub poll_ms_max: u64,
-    /// How many requests one caller may send; unlimited if absent.
-    pub rate_limit: Option<RateLimit>,
-    /// The options of session sockets.
-    pub session: SessionSocketOptions,
-    /// Certificate and key; without them the server speaks plain HTTP.
-    pub tls: Option<Tls>,
-    /// The kind of store that `/v1/cluster` shows.
-    pub store_kind: String,
-}
-
-impl Default for ServerOptions {
-    fn default() -> Self {
-        Self {
-            tokens: SharedTokens::default(),
-            audit: Audit::default(),
-            allow_insecure: false,
-            allowed_origins: vec![],
-            allowed_hosts: vec![],
-            trusted_proxies: TrustedProxies::default(),
-            proxy_protocol: false,
-            audio_refs: AudioRefRules::default(),
-            default_wait_ms: 2_000,
-            translate_ms: 30_000,
-            body_bytes_max: 4 << 20,
-            body_ms: 30_000,
-            frame_bytes_max: 4 << 20,
-            open_rate_limit: RateLimit::new(100, 200),
-            event_streams_max: 512,
-            event_streams_per_caller: 64,
-            node_messages_per_second: 100_000,
-            connections_max: 10_000,
-            write_ms: 10_000,
-            first_message_ms: 10_000,
-            stop_ms: 10_000,
-            poll_ms_max: 60_000,
-            rate_limit: None,
-            session: SessionSocketOptions::default(),
-            tls: None,
-            store_kind: "embedded".to_owned(),
-        }
+with_defaults! {
+    /// The options of [`Server`](crate::Server).
+    #[derive(Debug, Clone)]
+    pub struct ServerOptions {
+        /// The tokens in force, which may be replaced.
+        pub tokens: SharedTokens = SharedTokens::default(),
+        /// Where refusals and administrative acts are recorded.
+        pub audit: Audit = Audit::default(),
+        /// Allows the server to listen beyond this machine without tokens.
+        pub allow_insecure: bool = false,
+        /// Origins of web pages that may call, besides the server's own.
+        pub allowed_origins: Vec<String> = vec![],
+        /// Names under which the server is called without tokens, besides those of the loopback.
+        pub allowed_hosts: Vec<String> = vec![],
+        /// The proxies that say for whom they call.
+        pub trusted_proxies: TrustedProxies = TrustedProxies::default(),
+        /// Whether these proxies begin a connection with a header of the PROXY protocol.
+        pub proxy_protocol: bool = false,
+        /// Which references to audio a job may carry.
+        pub audio_refs: AudioRefRules = AudioRefRules::default(),
+        /// How long a job waits for a slot if its client sets no `wait_ms`.
+        pub default_wait_ms: u64 = 2_000,
+        /// How long `/v1/translate` waits if its client sets no `deadline_ms`.
+        pub translate_ms: u64 = 30_000,
+        /// Longest body of a request.
+        pub body_bytes_max: usize = 4 << 20,
+        /// How long a whole body may take to arrive; then the response is 408.
+        pub body_ms: u64 = 30_000,
+        /// Longest frame of a WebSocket.
+        pub frame_bytes_max: usize = 4 << 20,
+        /// How many pages and documents that need no token one address may ask for.
+        pub open_rate_limit: RateLimit = RateLimit::new(100, 200),
+        /// Most streams of events of this instance.
+        pub event_streams_max: usize = 512,
+        /// Most of them of one caller: a token, else an address.
+        pub event_streams_per_caller: usize = 64,
+        /// Messages that are read from one node in a second.
+        pub node_messages_per_second: u32 = 100_000,
+        /// Most connections, WebSockets included.
+        pub connections_max: usize = 10_000,
+        /// A peer that leaves bytes unread for this long is disconnected.
+        pub write_ms: u64 = 10_000,
+        /// Longest TLS handshake, longest wait for the head of the first or the next request,
+        /// longest wait for the first message on a WebSocket.
+        pub first_message_ms: u64 = 10_000,
+        /// How long a stop waits for open requests.
+        pub stop_ms: u64 = 10_000,
+        /// Longest long poll.
+        pub poll_ms_max: u64 = 60_000,
+        /// How many requests one caller may send; unlimited if absent.
+        pub rate_limit: Option<RateLimit> = None,
+        /// The options of session sockets.
+        pub session: SessionSocketOptions = SessionSocketOptions::default(),
+        /// Certificate and key; without them the server speaks plain HTTP.
+        pub tls: Option<Tls> = None,
+        /// The kind of store that `/v1/cluster` shows.
+        pub store_kind: String = "embedded".to_owned(),
     }
 }
 
-/// How sessions are set up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionSocketOptions {
-    /// Their rules.
-    pub rules: SessionOptions,
-    /// Longest frame of audio.
-    pub frame_bytes_max: usize,
-    /// How long a client may keep a write waiting.
-    pub write_ms: u64,
-    /// Messages and frames of audio that are read from one client in a second.
-    pub messages_per_second: u32,
-}
-
-impl Default for SessionSocketOptions {
-    fn default() -> Self {
-        Self {
-            rules: SessionOptions::default(),
-            frame_bytes_max: 64 << 10,
-            write_ms: 10_000,
-            messages_per_second: 1_000,
-        }
+with_defaults! {
+    /// How sessions are set up.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct SessionSocketOptions {
+        /// Their rules.
+        pub rules: SessionOptions = SessionOptions::default(),
+        /// Longest frame of audio.
+        pub frame_bytes_max: usize = 64 << 10,
+        /// How long a client may keep a write waiting.
+        pub write_ms: u64 = 10_000,
+        /// Messages and frames of audio that are read from one client in a second.
+        pub messages_per_second: u32 = 1_000,
     }
 }
 

@@ -24,7 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lingua_core::job::AttemptOutcome;
-use lingua_core::{CELLS_MAX, CellId, Epoch, InstanceId, JobId, NodeId, Rules, Tenant, Term};
+use lingua_core::{
+    CELLS_MAX, CellId, Epoch, InstanceId, JobId, NodeId, Rules, Tenant, Term, with_defaults,
+};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -61,46 +63,31 @@ use keys::KeyTable;
 use leader::Leadership;
 use sessions::SessionTable;
 
-/// How much a store keeps at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoreLimits {
-    /// Jobs that have not ended; further ones are refused.
-    pub open_jobs_max: usize,
-    /// Jobs that have ended; the oldest are dropped first.
-    pub ended_jobs_max: usize,
-    /// Bytes of ended jobs, specification and outcome; the oldest are dropped first.
-    pub ended_bytes_max: usize,
-    /// How long an ended job is kept, and an idempotency key after its claim.
-    pub job_record_ms: u64,
-    /// Idempotency keys; the oldest are dropped first.
-    pub keys_max: usize,
-    /// Messages in one inbox; further ones are refused.
-    pub inbox_max: usize,
-    /// Instances that are alive; further ones are refused.
-    pub instances_max: usize,
-    /// Changes in the feed; a reader that is further behind must reload.
-    pub feed_max: usize,
-    /// Sessions that can be resumed; further ones are refused.
-    pub sessions_max: usize,
-    /// Bindings of keys to nodes in the embedded store; the oldest are dropped first. In a shared
-    /// store they expire.
-    pub bindings_max: usize,
-}
-
-impl Default for StoreLimits {
-    fn default() -> Self {
-        Self {
-            open_jobs_max: 100_000,
-            ended_jobs_max: 100_000,
-            ended_bytes_max: 256 << 20,
-            job_record_ms: 3_600_000,
-            keys_max: 100_000,
-            inbox_max: 10_000,
-            instances_max: 1000,
-            feed_max: 4096,
-            sessions_max: 100_000,
-            bindings_max: 100_000,
-        }
+with_defaults! {
+    /// How much a store keeps at most.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct StoreLimits {
+        /// Jobs that have not ended; further ones are refused.
+        pub open_jobs_max: usize = 100_000,
+        /// Jobs that have ended; the oldest are dropped first.
+        pub ended_jobs_max: usize = 100_000,
+        /// Bytes of ended jobs, specification and outcome; the oldest are dropped first.
+        pub ended_bytes_max: usize = 256 << 20,
+        /// How long an ended job is kept, and an idempotency key after its claim.
+        pub job_record_ms: u64 = 3_600_000,
+        /// Idempotency keys; the oldest are dropped first.
+        pub keys_max: usize = 100_000,
+        /// Messages in one inbox; further ones are refused.
+        pub inbox_max: usize = 10_000,
+        /// Instances that are alive; further ones are refused.
+        pub instances_max: usize = 1000,
+        /// Changes in the feed; a reader that is further behind must reload.
+        pub feed_max: usize = 4096,
+        /// Sessions that can be resumed; further ones are refused.
+        pub sessions_max: usize = 100_000,
+        /// Bindings of keys to nodes in the embedded store; the oldest are dropped first. In a
+        /// shared store they expire.
+        pub bindings_max: usize = 100_000,
     }
 }
 

@@ -4,11 +4,13 @@
 //! default in force; so are values out of range (`keys.rs`). `LINGUA_SERVER__LISTEN=…` sets
 //! `server.listen`.
 
+use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::Subcommand;
-use lingua_core::{InstanceId, Policy, Rules, SemanticRule, Thresholds};
+use lingua_core::{InstanceId, Policy, Rules, Thresholds};
 use lingua_engine::options::KeepLast;
 use lingua_server::audio_ref::AudioRefRules;
 use lingua_server::audit::Audit;
@@ -259,38 +261,22 @@ impl Config {
     }
 
     pub(crate) fn rules(&self) -> Result<Rules, BadConfig> {
-        let semantic = match self.pools.semantic_rule.as_str() {
-            "declared" => SemanticRule::Declared,
-            "source" => SemanticRule::Source,
-            "both" => SemanticRule::Both,
-            other => {
-                let known = "use declared, source or both";
-                return Err(BadConfig(format!("pools.semantic_rule is {other:?}; {known}")));
-            }
-        };
         let s = &self.selection;
         let thresholds = Thresholds::new(s.cpu_threshold, s.gpu_threshold, s.memory_threshold)
             .map_err(|error| BadConfig(format!("selection thresholds: {error}")))?;
+        let semantic = parse("pools.semantic_rule", &self.pools.semantic_rule)?;
         Ok(Rules { semantic, thresholds, gone_ms: self.scheduler.heartbeat_stale_ms })
     }
 
     pub(crate) fn policy(&self) -> Result<Policy, BadConfig> {
-        match self.selection.policy.parse() {
-            Ok(Policy::Sample { .. }) => Ok(Policy::Sample { k: self.selection.sample_k }),
-            Ok(policy) => Ok(policy),
-            Err(error) => Err(BadConfig(format!("selection.policy: {error}"))),
-        }
+        Ok(match parse("selection.policy", &self.selection.policy)? {
+            Policy::Sample { .. } => Policy::Sample { k: self.selection.sample_k },
+            policy => policy,
+        })
     }
 
     pub(crate) fn keep_last(&self) -> Result<KeepLast, BadConfig> {
-        match self.selection.keep_last.as_str() {
-            "waiting" => Ok(KeepLast::Waiting),
-            "always" => Ok(KeepLast::Always),
-            other => {
-                let known = "use waiting or always";
-                Err(BadConfig(format!("selection.keep_last is {other:?}; {known}")))
-            }
-        }
+        parse("selection.keep_last", &self.selection.keep_last)
     }
 
     /// A browser sends scheme, host and port; anything else would never match.
@@ -362,6 +348,10 @@ impl Config {
         let burst = NonZeroU32::new(self.limits.burst).unwrap_or(per_second);
         Some(RateLimit { per_second, burst })
     }
+}
+
+fn parse<T: FromStr<Err: Display>>(key: &str, text: &str) -> Result<T, BadConfig> {
+    text.parse().map_err(|error| BadConfig(format!("{key} is {text:?}; {error}")))
 }
 
 /// Whether users other than the owner and its group can read a file.

@@ -107,7 +107,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
                 }
                 None => state.refuse_segment(seq, options.open_segments_max),
             }
-            state.segments.push_back(segment.clone());
+            state.segments.push_back(*segment);
         }
         session
     }

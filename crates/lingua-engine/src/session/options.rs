@@ -1,57 +1,42 @@
 //! How sessions are set up, and why one may be refused.
 
 use lingua_core::session::{FrameError, SegmentRules, SessionPlan};
+use lingua_core::with_defaults;
 
 use crate::byte_budget::OverBudget;
 use crate::usage_limit::OverLimit;
 
-/// How sessions are set up; the same for all sessions of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionOptions {
-    /// When a segment ends.
-    pub segments: SegmentRules,
-    /// How long a silence ends a segment of a client that asks for voice detection.
-    pub silence_ms: u64,
-    /// How long after its end a segment may take.
-    pub deadline_ms: u64,
-    /// How long a segment's job waits for a free slot.
-    pub wait_ms: u64,
-    /// How long a session can be resumed after its connection broke.
-    pub resume_ms: u64,
-    /// A connected client that sends nothing for this long loses its session.
-    pub idle_ms: u64,
-    /// How many times faster than real time audio may arrive.
-    pub rate_max: u64,
-    /// The window over which that rate is averaged.
-    pub rate_window_ms: u64,
-    /// Most undelivered segments of a session; further ones are missing.
-    pub open_segments_max: usize,
-    /// Most sessions of one token.
-    pub per_token_max: usize,
-    /// Most sessions of this instance.
-    pub sessions_max: usize,
-}
-
-impl Default for SessionOptions {
-    fn default() -> Self {
-        Self {
-            segments: SegmentRules {
-                pause_ms: 800,
-                segment_max_ms: 10_000,
-                segment_bytes_max: crate::speech::SPEECH_BYTES_MAX - (128 << 10),
-                silence_ms: None,
-            },
-            silence_ms: 600,
-            deadline_ms: 15_000,
-            wait_ms: 2_000,
-            resume_ms: 60_000,
-            idle_ms: 1_800_000,
-            rate_max: 4,
-            rate_window_ms: 5_000,
-            open_segments_max: 32,
-            per_token_max: 1_000,
-            sessions_max: 10_000,
-        }
+with_defaults! {
+    /// How sessions are set up; the same for all sessions of an instance.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct SessionOptions {
+        /// When a segment ends.
+        pub segments: SegmentRules = SegmentRules {
+            pause_ms: 800,
+            segment_max_ms: 10_000,
+            segment_bytes_max: crate::speech::SPEECH_BYTES_MAX - (128 << 10),
+            silence_ms: None,
+        },
+        /// How long a silence ends a segment of a client that asks for voice detection.
+        pub silence_ms: u64 = 600,
+        /// How long after its end a segment may take.
+        pub deadline_ms: u64 = 15_000,
+        /// How long a segment's job waits for a free slot.
+        pub wait_ms: u64 = 2_000,
+        /// How long a session can be resumed after its connection broke.
+        pub resume_ms: u64 = 60_000,
+        /// A connected client that sends nothing for this long loses its session.
+        pub idle_ms: u64 = 1_800_000,
+        /// How many times faster than real time audio may arrive.
+        pub rate_max: u64 = 4,
+        /// The window over which that rate is averaged.
+        pub rate_window_ms: u64 = 5_000,
+        /// Most undelivered segments of a session; further ones are missing.
+        pub open_segments_max: usize = 32,
+        /// Most sessions of one token.
+        pub per_token_max: usize = 1_000,
+        /// Most sessions of this instance.
+        pub sessions_max: usize = 10_000,
     }
 }
 

@@ -6,14 +6,14 @@
 //!
 //! Invariant: only the instance that took the session over last writes its record.
 
-use std::str::FromStr;
 use std::sync::Arc;
 
 use lingua_core::session::{AudioEncoding, Direction, SegmentId, SessionPlan};
-use lingua_core::{JobId, LangPair, NodeId, Source};
+use lingua_core::{JobId, LangPair, NodeId, Source, Tenant};
 use lingua_store::Store;
 use lingua_store::contract::{Bytes, SaveSessionReply, SaveSessionRequest};
 use serde::{Deserialize, Serialize};
+use serde_with::{DisplayFromStr, serde_as};
 
 use super::connection::CloseReason;
 use super::live::LiveSession;
@@ -28,6 +28,7 @@ const VERSION: u8 = 3;
 const WRITE_ATTEMPTS: u32 = 3;
 
 /// A session as it is stored.
+#[serde_as]
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoredSession {
     /// Who wrote it: see [`LiveSession::incarnation`].
@@ -35,17 +36,20 @@ pub(super) struct StoredSession {
     pub(super) takeovers: u64,
     secret: SecretHash,
     token: Option<SecretHash>,
-    tenant: String,
+    #[serde_as(as = "DisplayFromStr")]
+    tenant: Tenant,
     plan: PlanRecord,
     pub(super) turns: u32,
     pub(super) segments: Vec<SegmentRecord>,
 }
 
 /// A [`SessionPlan`] as it is stored.
+#[serde_as]
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PlanRecord {
     /// Source and target, or the languages of both speakers.
-    pair: String,
+    #[serde_as(as = "DisplayFromStr")]
+    pair: LangPair,
     two_way: bool,
     require_tts: bool,
     partials: bool,
@@ -53,16 +57,23 @@ struct PlanRecord {
     vad: Option<bool>,
     /// Of `pcm16`; Opus if absent.
     sample_rate: Option<u32>,
-    preferred: Option<String>,
+    #[serde_as(as = "Option<DisplayFromStr>")]
+    preferred: Option<NodeId>,
 }
 
 /// A segment: its `seq`, turn, number within the turn, and job if it became one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SegmentRecord(u64, u32, u32, Option<String>);
+#[serde_as]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SegmentRecord(
+    u64,
+    u32,
+    u32,
+    #[serde_as(as = "Option<DisplayFromStr>")] Option<JobId>,
+);
 
 impl SegmentRecord {
     pub(super) fn new(seq: u64, id: SegmentId, job: Option<JobId>) -> Self {
-        Self(seq, id.turn, id.segment, job.map(|job| job.to_string()))
+        Self(seq, id.turn, id.segment, job)
     }
 
     pub(super) fn seq(&self) -> u64 {
@@ -74,7 +85,7 @@ impl SegmentRecord {
     }
 
     pub(super) fn job(&self) -> Option<JobId> {
-        self.3.as_deref().and_then(|job| JobId::from_str(job).ok())
+        self.3
     }
 }
 
@@ -91,8 +102,7 @@ impl StoredSession {
     /// The session as it was started; `None` if the record is damaged.
     pub(super) fn session(&self, id: &str) -> Option<NewSession> {
         let plan = self.plan.to_plan()?;
-        let tenant = self.tenant.parse().ok()?;
-        let (secret, token) = (self.secret, self.token);
+        let Self { secret, token, tenant, .. } = *self;
         // The limits of its token are known where the session started.
         Some(NewSession { id: id.into(), secret, token, tenant, limited: None, plan })
     }
@@ -105,7 +115,7 @@ impl PlanRecord {
             Direction::TwoWay { a, b } => (LangPair::known(a, b), true),
         };
         Self {
-            pair: pair.to_string(),
+            pair,
             two_way,
             require_tts: plan.require_tts,
             partials: plan.partials,
@@ -115,12 +125,12 @@ impl PlanRecord {
                 AudioEncoding::Pcm16 { sample_rate } => Some(sample_rate),
                 AudioEncoding::Opus => None,
             },
-            preferred: plan.preferred.as_ref().map(NodeId::to_string),
+            preferred: plan.preferred.clone(),
         }
     }
 
     fn to_plan(&self) -> Option<SessionPlan> {
-        let LangPair { src, tgt } = self.pair.parse().ok()?;
+        let LangPair { src, tgt } = self.pair;
         let direction = match (self.two_way, src) {
             (false, _) => Direction::OneWay { src, tgt },
             (true, Source::Known(a)) => Direction::TwoWay { a, b: tgt },
@@ -131,10 +141,7 @@ impl PlanRecord {
             None => AudioEncoding::Opus,
         };
         let Self { require_tts, partials, context, vad, .. } = *self;
-        let preferred = match &self.preferred {
-            Some(node) => Some(NodeId::new(node).ok()?),
-            None => None,
-        };
+        let preferred = self.preferred.clone();
         Some(SessionPlan { direction, require_tts, partials, context, vad, audio, preferred })
     }
 }
@@ -211,10 +218,10 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
             takeovers: self.takeovers,
             secret: self.info.secret,
             token: self.info.token,
-            tenant: self.info.tenant.to_string(),
+            tenant: self.info.tenant,
             plan: PlanRecord::new(&self.info.plan),
             turns: state.segmenter.turns(),
-            segments: state.segments.iter().cloned().collect(),
+            segments: state.segments.iter().copied().collect(),
         }
     }
 }
@@ -248,7 +255,7 @@ mod tests {
                 takeovers: 1,
                 secret: [7; 32],
                 token: None,
-                tenant: "alice".to_owned(),
+                tenant: "alice".parse().unwrap(),
                 plan: PlanRecord::new(&plan),
                 turns: 3,
                 segments: vec![SegmentRecord::new(9, id, Some(JobId::new(5)))],

@@ -112,7 +112,6 @@ impl RegistrationLog {
     }
 }
 
-/// `node-` and eight hexadecimal digits.
 /// The id of a node that registers: the one that it gives, or a new one, as its token allows.
 fn allowed_id(given: Option<NodeId>, token: &KnownToken) -> Result<NodeId, ApiError> {
     let given = given.or_else(|| token.new_node_id());
