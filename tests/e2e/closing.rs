@@ -77,3 +77,11 @@ async fn a_message_that_is_too_long_ends_its_socket_with_the_reason() {
     assert_eq!((&error["error"], &error["fatal"]), (&json!("PAYLOAD_TOO_LARGE"), &json!(true)));
     assert_eq!(client.close_code().await, Some(1009));
 }
+
+#[tokio::test]
+async fn a_stop_right_after_the_start_is_a_stop_in_good_order() {
+    for _ in 0..10 {
+        let s = Scheduler::start().await;
+        assert_eq!(s.terminate().await, Some(0));
+    }
+}

@@ -84,10 +84,12 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let is_tls = config.server.tls_cert.is_some();
-    runtime(config.server.threads)?.block_on(serve(config, stop_signal(), |address| {
+    let listening = |address| {
         let scheme = if is_tls { "https" } else { "http" };
         tracing::info!(%address, url = %format!("{scheme}://{address}"), "listening");
-    }))
+    };
+    let runtime = runtime(config.server.threads)?;
+    runtime.block_on(async { serve(config, stop_signal(), listening).await })
 }
 
 /// The runtime of an instance. One thread is faster than several that wake each other: replies
@@ -211,14 +213,19 @@ async fn bind(listen: &str) -> std::io::Result<TcpListener> {
     Err(error.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into()))
 }
 
-/// Waits for Ctrl-C or SIGTERM.
-pub(crate) async fn stop_signal() {
+/// Waits for Ctrl-C or SIGTERM. From the call on, not only from the first poll on, these signals
+/// no longer end the process.
+pub(crate) fn stop_signal() -> impl Future<Output = ()> + Send + 'static {
     use tokio::signal::unix::{SignalKind, signal};
-    let terminate = signal(SignalKind::terminate());
-    let Ok(mut terminate) = terminate else { return std::future::pending().await };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
+    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    async move {
+        let [Ok(mut interrupt), Ok(mut terminate)] = signals else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
     }
 }
 
