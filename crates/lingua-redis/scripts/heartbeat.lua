@@ -38,7 +38,8 @@ if ARGV[9] ~= '' then
 elseif limit == 0 then
   write_hot(hot, slot, cost, used, max, flexibility, 1)
 end
-set_fresh(hot, fresh, slot, now + tonumber(ARGV[12]))
+-- Instances may have been told that nobody here can do a job.
+local is_back = set_fresh(hot, fresh, slot, now + tonumber(ARGV[12]))
 call('SETRANGE', cold, slot * COLD_BYTES,
   pack(COLD, epoch, now, cpu, gpu, memory, cost, gate, health, drain, 0, 1, learned,
     learned_from))
@@ -63,7 +64,7 @@ if #ARGV >= first_job then
 end
 
 local change = ''
-if floor(old_gate / STATE_UNIT) ~= state then
+if is_back or floor(old_gate / STATE_UNIT) ~= state then
   change = node_change(KEYS[8], ARGV[2], slot, epoch, name_of(call('HGET', nodes, slot)))
 end
 return { 'accepted', drain, change, unknown }

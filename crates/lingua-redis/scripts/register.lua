@@ -77,7 +77,7 @@ end
 
 local gate = state * STATE_UNIT + overload
 set_gate(index, slot, gate)
-set_fresh(hot, fresh, slot, now + tonumber(ARGV[11]))
+local is_back = set_fresh(hot, fresh, slot, now + tonumber(ARGV[11]))
 write_hot(hot, slot, cost, used, max, flexibility, limit)
 call('SETRANGE', cold, slot * COLD_BYTES,
   pack(COLD, epoch, now, cpu, gpu, memory, cost, gate, health, drain, 0, 1, learned,
@@ -89,7 +89,7 @@ else
   call('HDEL', nodes, slot .. 'v')
 end
 
-local is_change = present == 0 or known ~= epoch or floor(old_gate / STATE_UNIT) ~= state
+local is_change = is_back or present == 0 or known ~= epoch or floor(old_gate / STATE_UNIT) ~= state
   or old_capabilities ~= capabilities or old_max ~= max
 local change = ''
 if is_change then change = node_change(KEYS[8], ARGV[2], slot, epoch, node) end

@@ -189,6 +189,7 @@ macro_rules! conformance_rules {
             two_living_processes_never_share_a_name,
             messages_stay_until_they_are_acknowledged,
             a_waiting_reader_wakes_up,
+            the_return_of_a_silent_node_is_a_change,
             the_feed_lists_changes_and_reports_gaps,
             the_identity_stays_while_nothing_is_lost_and_the_clock_is_the_stores,
         );

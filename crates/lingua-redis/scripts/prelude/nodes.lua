@@ -70,13 +70,17 @@ local function set_gate(index, slot, gate)
   set_member(index, { '+open' }, slot, gate == READY * STATE_UNIT)
 end
 
--- Records until when a node counts as alive.
+-- Records until when a node counts as alive. Says whether the slot had a time that is over.
 local function set_fresh(hot, fresh, slot, until_ms)
+  local at = slot * FRESH_BYTES
+  local before = call('GETRANGE', fresh, at, at + FRESH_BYTES - 1)
+  local was_over = #before == FRESH_BYTES and unpack_from('<d', before) < now
   call('SETRANGE', fresh, slot * FRESH_BYTES, pack('<d', until_ms))
   local all_fresh = call('GETRANGE', hot, 0, HOT_HEAD - 1)
   if #all_fresh < HOT_HEAD or unpack_from('<d', all_fresh) > until_ms then
     call('SETRANGE', hot, 0, pack('<d', until_ms))
   end
+  return was_over
 end
 
 -- Records a change of a node in the cell itself. The caller publishes it on the feed, which may be

@@ -168,6 +168,7 @@ impl Cell {
             _ => KeptLeases::NONE,
         };
         let load = same.map(|old| old.load).unwrap_or_default();
+        let is_back = old.is_some_and(|old| old.fresh_until_ms < now_ms);
         let before = old.map(|old| (old.place.epoch, old.state, Arc::clone(&old.profile)));
         // What was learned of a node survives its reconnect, at whichever instance.
         let before_it = old.filter(|old| old.node == r.node);
@@ -195,7 +196,8 @@ impl Cell {
             via: r.via,
         };
         let after = (node.place.epoch, node.state, Arc::clone(&node.profile));
-        let change = (before != Some(after)).then(|| node_change(node.node.clone(), node.place));
+        let is_change = is_back || before != Some(after);
+        let change = is_change.then(|| node_change(node.node.clone(), node.place));
         node.enroll(&mut self.roster);
         if self.nodes.len() <= i {
             self.nodes.resize(i + 1, None);
@@ -219,6 +221,8 @@ impl Cell {
             return (HeartbeatReply::Reregister, None);
         };
         let before = node.state;
+        // Instances may have been told that nobody here can do a job.
+        let is_back = node.fresh_until_ms < now_ms;
         node.health = request.health.unwrap_or(node.health);
         node.state = NodeState::of(node.health, node.drain_ordered);
         node.load = request.load.unwrap_or(node.load);
@@ -245,7 +249,7 @@ impl Cell {
                 None => unknown.push(key),
             }
         }
-        let change = (state != before).then(|| node_change(id, request.place));
+        let change = (is_back || state != before).then(|| node_change(id, request.place));
         (HeartbeatReply::Accepted { drain, unknown }, change)
     }
 

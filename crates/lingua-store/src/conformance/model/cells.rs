@@ -143,7 +143,10 @@ impl Model {
         };
         let new = ModelNode { view, health: r.health, offline: false };
         let is_news = old.is_none_or(|old| {
-            old.view.place != r.place || old.state() != new.state() || old.view.profile != r.profile
+            old.view.place != r.place
+                || old.state() != new.state()
+                || old.view.profile != r.profile
+                || old.view.fresh_until_ms < self.now_ms
         });
         if is_news {
             self.push_node_change(r.node.clone(), r.place);
@@ -164,6 +167,7 @@ impl Model {
             return HeartbeatReply::Reregister;
         };
         let before = node.state();
+        let is_back = node.view.fresh_until_ms < now_ms;
         node.health = heartbeat.health.unwrap_or(node.health);
         node.view.load = heartbeat.load.unwrap_or(node.view.load);
         node.view.speed = heartbeat.speed.unwrap_or(node.view.speed);
@@ -172,7 +176,7 @@ impl Model {
         node.view.fresh_until_ms = now_ms + heartbeat.fresh_ms;
         let (state, name) = (node.state(), node.view.node.clone());
         let drain = node.view.drain_ordered;
-        if state != before {
+        if state != before || is_back {
             self.push_node_change(name, heartbeat.place);
         }
         let mut unknown = vec![];

@@ -3,7 +3,7 @@
 use lingua_core::{InstanceId, Term};
 
 use crate::conformance::World;
-use crate::conformance::fixture::{instance, node};
+use crate::conformance::fixture::{FRESH_MS, instance, node};
 use crate::contract::{
     AnnounceReply, AnnounceRequest, BusDelivery, Bytes, Change, ElectReply, ElectRequest,
     Incarnation, MESSAGE_BYTES_MAX, NodeCommand, PublishReply, PublishRequest, Store,
@@ -156,6 +156,21 @@ pub async fn a_waiting_reader_wakes_up<S: Store>(w: World<S>) {
     assert_eq!(&*mail[0].message, b"wake up");
     let (cell, slot, epoch) = (place.cell, place.slot, place.epoch);
     assert_eq!(news.changes, [Change::Node { cell, slot, epoch, node: node(0) }]);
+}
+
+/// A node that was silent for too long and is heard of again is a change: what its cell told in the
+/// meantime is no longer true.
+pub async fn the_return_of_a_silent_node_is_a_change<S: Store>(w: World<S>) {
+    let place = w.join(0, "zh en", 1).await;
+    let (cell, slot, epoch) = (place.cell, place.slot, place.epoch);
+    let head = w.store.feed_head().await.expect("a reply");
+    w.heartbeat(place, vec![]).await;
+    assert_eq!(w.store.feed_head().await, Ok(head), "it was not silent");
+    w.clock.advance(FRESH_MS + 1);
+    w.heartbeat(place, vec![]).await;
+    w.heartbeat(place, vec![]).await;
+    let told = w.store.changes(head, 10).await.expect("a reply");
+    assert_eq!(told.changes, [Change::Node { cell, slot, epoch, node: node(0) }]);
 }
 
 /// The feed lists every change in order; a reader that is too far behind gets a gap.
