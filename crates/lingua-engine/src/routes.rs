@@ -65,7 +65,33 @@ struct KnownCells {
     cells: Vec<CellId>,
     /// By cell.
     replies: HashMap<RouteKey, Vec<LastReply>>,
+    /// How often each cell has changed, by cell.
+    changes: Vec<u64>,
+    resets: u64,
 }
+
+impl KnownCells {
+    fn version(&self, cell: CellId) -> CellVersion {
+        CellVersion(self.resets, self.changes.get(cell.index()).copied().unwrap_or(0))
+    }
+
+    fn note(&mut self, key: RouteKey, cell: CellId, reply: LastReply) {
+        let room_for = self.cells.last().map_or(0, |last| last.index()).max(cell.index()) + 1;
+        if (self.replies.len() + 1) * room_for > REPLIES_MAX && !self.replies.contains_key(&key) {
+            self.replies.clear();
+        }
+        let replies = self.replies.entry(key).or_default();
+        if replies.len() < room_for {
+            replies.resize(room_for, LastReply::None);
+        }
+        replies[cell.index()] = reply;
+    }
+}
+
+/// What was known of a cell when it was asked. A reply that was on its way while the cell changed
+/// may tell of the time before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CellVersion(u64, u64);
 
 impl Routes {
     /// A node of this cell has changed: forgets what the cell told before.
@@ -74,6 +100,10 @@ impl Routes {
         if let Err(at) = known.cells.binary_search(&cell) {
             known.cells.insert(at, cell);
         }
+        if known.changes.len() <= cell.index() {
+            known.changes.resize(cell.index() + 1, 0);
+        }
+        known.changes[cell.index()] += 1;
         for replies in known.replies.values_mut() {
             if let Some(reply) = replies.get_mut(cell.index()) {
                 *reply = LastReply::None;
@@ -83,7 +113,23 @@ impl Routes {
 
     /// Forgets everything; the fleet has these cells now.
     pub fn reset(&self, cells: Vec<CellId>) {
-        *self.0.lock() = KnownCells { cells, replies: HashMap::new() };
+        let mut known = self.0.lock();
+        let resets = known.resets + 1;
+        *known = KnownCells { cells, resets, ..KnownCells::default() };
+    }
+
+    /// Call this before a cell is asked.
+    pub fn version(&self, cell: CellId) -> CellVersion {
+        self.0.lock().version(cell)
+    }
+
+    /// The cell, which was asked at this version, has no node for such jobs. If it has changed
+    /// since, a node may have come that the reply does not know.
+    pub fn incapable_at(&self, key: RouteKey, cell: CellId, asked: CellVersion) {
+        let mut known = self.0.lock();
+        if known.version(cell) == asked {
+            known.note(key, cell, LastReply::Incapable);
+        }
     }
 
     /// The cell gave a slot and has this capacity left.
@@ -111,16 +157,7 @@ impl Routes {
     }
 
     fn note(&self, key: RouteKey, cell: CellId, reply: LastReply) {
-        let mut known = self.0.lock();
-        let room_for = known.cells.last().map_or(0, |last| last.index()).max(cell.index()) + 1;
-        if (known.replies.len() + 1) * room_for > REPLIES_MAX && !known.replies.contains_key(&key) {
-            known.replies.clear();
-        }
-        let replies = known.replies.entry(key).or_default();
-        if replies.len() < room_for {
-            replies.resize(room_for, LastReply::None);
-        }
-        replies[cell.index()] = reply;
+        self.0.lock().note(key, cell, reply);
     }
 
     /// A cell that was not asked yet, drawn by free capacity; marks it as asked. With `everywhere`
@@ -280,6 +317,21 @@ mod tests {
         routes.incapable(key(), cell(3));
         routes.changed(cell(3));
         assert_eq!(ask_all(false, 0).len(), 10, "its nodes have changed");
+    }
+
+    #[test]
+    fn a_late_reply_does_not_hide_a_cell_that_has_changed() {
+        let routes = routes(2);
+        let asked = routes.version(cell(1));
+        routes.changed(cell(1));
+        routes.incapable_at(key(), cell(1), asked);
+        assert_shares(shares(&routes, 2, 0), &[0.5, 0.5]);
+        let asked = routes.version(cell(1));
+        routes.reset((0..2).map(cell).collect());
+        routes.incapable_at(key(), cell(1), asked);
+        assert_shares(shares(&routes, 2, 0), &[0.5, 0.5]);
+        routes.incapable_at(key(), cell(1), routes.version(cell(1)));
+        assert_shares(shares(&routes, 2, 0), &[1.0, 0.0]);
     }
 
     #[test]

@@ -248,6 +248,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         exclude: SlotSet,
         keep_last: bool,
     ) -> Result<Result<Found, ReserveOutcome>, NoSlot> {
+        let asked = self.engine.routes.version(cell);
         let reply = self.reserve(cell, exclude, None, keep_last).await?;
         let (routes, key, now_ms) = (&self.engine.routes, self.route_key(), self.engine.now_ms());
         match &reply {
@@ -256,7 +257,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             Err(ReserveOutcome::Full { capacity, .. }) => {
                 routes.full(key, cell, *capacity, now_ms);
             }
-            Err(_) => routes.incapable(key, cell),
+            Err(_) => routes.incapable_at(key, cell, asked),
         }
         Ok(reply)
     }
