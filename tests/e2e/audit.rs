@@ -4,9 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
+use crate::callers::{secret, token};
 use crate::raw_node::{RawNode, register};
 use crate::revocation::{TokensFile, bearer, call};
-use crate::scheduler::{Scheduler, job, new_token, signal, within};
+use crate::scheduler::{Scheduler, job, new_token, run, signal, within};
+use crate::session::SessionClient;
 
 /// The tokens file and beside it the audit log.
 struct Audited {
@@ -120,6 +122,45 @@ async fn refusals_of_one_caller_are_counted_together() {
         let expected = format!(r#"lingua_auth_failures_total{{reason="{expected}"#);
         assert!(metrics.contains(&expected), "{expected}: {metrics}");
     }
+}
+
+#[tokio::test]
+async fn refusals_on_open_sockets_are_recorded() {
+    let key = "0123456789abcdef0123456789abcdef";
+    let nodes = [token("red", "node", ""), token("blue", "node", "nodes = [\"blue-*\"]")].concat();
+    let a = Audited::new(&nodes).await;
+    let path = a.file.add("alice.key", key, 0o600);
+    a.file.write(&format!("{nodes}[[auth.keys]]\nid = \"k\"\nsecret_file = {path:?}\n"));
+    signal(&a.s.child, "HUP").await;
+    within(async {
+        while a.lines_of("reload").is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let mut red = RawNode::join_at(&a.s.address, Some(&secret("red")), register("blue-1", 1)).await;
+    // An id that the token may not have, and one that belongs to another token.
+    for (id, outcome) in [("red-1", "FORBIDDEN"), ("blue-1", "NODE_ID_TAKEN")] {
+        let mut blue = RawNode::connect(&a.s.address, Some(&secret("blue"))).await;
+        blue.send(register(id, 1)).await;
+        assert_eq!(blue.expect("error").await["error"], outcome);
+        let lines = a.lines_of("register on a socket");
+        let line = lines.last().expect("a line");
+        assert_eq!((&line["actor"], &line["object"]), (&json!("blue"), &json!(id)));
+        assert_eq!((&line["outcome"], &line["remote"]), (&json!(outcome), &json!("127.0.0.1")));
+    }
+    red.send(json!({"type": "heartbeat", "node_id": "other"})).await;
+    red.expect("error").await;
+    assert_eq!(a.lines_of("speak for another node")[0]["object"], "other");
+
+    let args = ["grant", "new", "--key-id", "k", "--ttl", "10m", "--key-file", &path];
+    let args = [&args[..], &["--sub", "ann", "--langs", "zh:en"]].concat();
+    let grant = run(&args, &[]).await.1.trim().to_owned();
+    let start = json!({"type": "session_start", "src_lang": "en", "tgt_lang": "zh"});
+    let refused = SessionClient::open_as(&a.s.address, start, Some(&grant)).await;
+    assert_eq!(refused.started["error"], "FORBIDDEN", "{}", refused.started);
+    let line = &a.lines_of("open a session")[0];
+    assert_eq!((&line["actor"], &line["outcome"]), (&json!("k/ann"), &json!("FORBIDDEN")));
 }
 
 #[tokio::test]

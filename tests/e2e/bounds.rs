@@ -66,6 +66,20 @@ async fn open_jobs_are_bounded_in_bytes() {
 }
 
 #[tokio::test]
+async fn a_job_that_never_fits_is_too_large_and_not_told_to_come_again() {
+    let s = Scheduler::with(&[("SCHEDULER__OPEN_BYTES_MAX", "4000")]).await;
+    let _node = RawNode::join(&s, "n1", 1).await;
+    let mut long = job();
+    long["text"] = "x".repeat(4001).into();
+    long.as_object_mut().expect("an object").remove("audio_ref");
+    for path in ["/v1/dispatch/f2f", "/v1/translate"] {
+        let reply = s.post(path, long.clone()).await;
+        assert_eq!(reply.error(), (413, "PAYLOAD_TOO_LARGE"), "{path}");
+        assert_eq!(reply.header("retry-after"), None);
+    }
+}
+
+#[tokio::test]
 async fn waiting_jobs_are_bounded_in_bytes() {
     let s = Scheduler::with(&[("SCHEDULER__WAITING_BYTES_MAX", "150000")]).await;
     let mut node = RawNode::join(&s, "n1", 1).await;

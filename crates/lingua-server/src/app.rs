@@ -76,6 +76,20 @@ impl<S, T> AppState<S, T> {
         error
     }
 
+    /// Records what a socket refused after its upgrade, if it was for want of rights.
+    pub(crate) fn record_refusal(
+        &self,
+        sender: &Sender,
+        what: &str,
+        object: &str,
+        error: &ApiError,
+    ) {
+        if matches!(error.code().status(), 401 | 403) {
+            let reason = error.code().as_str();
+            self.options.audit.refusal(Some(sender), sender.remote, what, object, reason);
+        }
+    }
+
     /// Counts a refusal.
     pub(crate) fn refused(&self, error: AccessError) -> ApiError {
         self.metrics.count_refused(error.reason());

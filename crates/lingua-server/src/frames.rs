@@ -9,6 +9,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 
 use crate::auth::PROTOCOL;
 use crate::pace::Pace;
@@ -23,6 +24,8 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// Codes of close frames.
 pub(crate) const NORMAL: u16 = 1000;
 pub(crate) const GOING_AWAY: u16 = 1001;
+const PROTOCOL_ERROR: u16 = 1002;
+const NOT_UTF8: u16 = 1007;
 const POLICY: u16 = 1008;
 const TOO_BIG: u16 = 1009;
 const TRY_AGAIN: u16 = 1013;
@@ -140,6 +143,18 @@ pub(crate) fn too_big(failed: &axum::Error) -> Option<ApiError> {
         tungstenite::Error::Capacity(why) => {
             Some(ApiError::new(ErrorCode::PayloadTooLarge, why.to_string()))
         }
+        _ => None,
+    }
+}
+
+/// The close frame for a peer whose frames are not those of the protocol; `None` if the socket
+/// failed otherwise.
+pub(crate) fn misframed(failed: &axum::Error) -> Option<(u16, &'static str)> {
+    let source = std::error::Error::source(failed)?;
+    match source.downcast_ref::<tungstenite::Error>()? {
+        tungstenite::Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
+        tungstenite::Error::Protocol(_) => Some((PROTOCOL_ERROR, "not a WebSocket frame")),
+        tungstenite::Error::Utf8(_) => Some((NOT_UTF8, "not UTF-8")),
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use axum::extract::{ConnectInfo, Request};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Version, header};
 use lingua_engine::Timer;
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
@@ -40,6 +40,7 @@ pub(crate) fn check_host<S: Store, T: Timer>(
     app: &App<S, T>,
     request: &Request,
 ) -> Result<(), ApiError> {
+    check_host_is_one(request)?;
     let options = &app.options;
     if !options.tokens.current().is_open() || options.allow_insecure {
         return Ok(());
@@ -58,6 +59,17 @@ pub(crate) fn check_host<S: Store, T: Timer>(
          make tokens, or add the name to server.allowed_hosts"
     );
     Err(ApiError::new(ErrorCode::Forbidden, detail))
+}
+
+/// A proxy and this server must not see different hosts in one request (RFC 9112, section 3.2).
+fn check_host_is_one(request: &Request) -> Result<(), ApiError> {
+    let detail = match request.headers().get_all(header::HOST).iter().count() {
+        1 => return Ok(()),
+        0 if request.version() != Version::HTTP_11 => return Ok(()),
+        0 => "the request has no Host header; add it",
+        _ => "the request has several Host headers; send one",
+    };
+    Err(ApiError::new(ErrorCode::InvalidRequest, detail))
 }
 
 /// A host without its port; an IPv6 address without its brackets.

@@ -75,7 +75,10 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
 async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, sender: &Sender) {
     let (session, started) = match open(app, &mut socket, sender).await {
         Ok(opened) => opened,
-        Err(failed) => return close_with(&mut socket, &failed).await,
+        Err(failed) => {
+            app.record_refusal(sender, "open a session", "", &failed);
+            return close_with(&mut socket, &failed).await;
+        }
     };
     if socket.send(text(&started)).await.is_err() {
         return;
@@ -189,9 +192,7 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
                     match frame {
                         Some(Ok(frame)) => self.on_frame(frame).await,
                         Some(Err(error)) => {
-                            if let Some(error) = frames::too_big(&error) {
-                                close_with(&mut self.socket, &error).await;
-                            }
+                            self.close_failed(&error).await;
                             Err(Closed)
                         }
                         None => Err(Closed),
@@ -218,6 +219,15 @@ impl<S: Store, T: Timer> SessionSocket<'_, S, T> {
             if step.is_err() {
                 return;
             }
+        }
+    }
+
+    /// Tells a client why its frames cannot be read, if it can be told.
+    async fn close_failed(&mut self, error: &axum::Error) {
+        if let Some(error) = frames::too_big(error) {
+            close_with(&mut self.socket, &error).await;
+        } else if let Some((code, reason)) = frames::misframed(error) {
+            close(&mut self.socket, code, reason).await;
         }
     }
 

@@ -75,6 +75,7 @@ async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, sende
         Ok(registered) => registered,
         Err(error) => {
             log.refused(app, &error);
+            app.record_refusal(sender, "register on a socket", log.node_id(), &error);
             return close_with(&mut socket, &error).await;
         }
     };
@@ -249,7 +250,11 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
             Some(Ok(frame)) => in_time(self.on_frame(frame)).await,
             Some(Err(error)) => {
                 tracing::debug!(node_id = %self.node, %error, "node socket failed");
-                Err(frames::too_big(&error).map_or(Ending::Gone, |e| Ending::Failed(Box::new(e))))
+                Err(match (frames::too_big(&error), frames::misframed(&error)) {
+                    (Some(error), _) => Ending::Failed(Box::new(error)),
+                    (None, Some((code, reason))) => Ending::Close(code, reason),
+                    (None, None) => Ending::Gone,
+                })
             }
             None => Err(Ending::Gone),
         }
@@ -418,6 +423,10 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
     fn is_own(&self, named: Option<&NodeId>) -> Result<(), ApiError> {
         match named {
             Some(named) if *named != self.node => {
+                let (audit, outcome) =
+                    (&self.app.options.audit, ErrorCode::InvalidRequest.as_str());
+                let (caller, action) = (Some(self.sender), "speak for another node");
+                audit.refusal(caller, self.sender.remote, action, named.as_str(), outcome);
                 let what = format!(
                     "this connection belongs to node '{}', not to '{named}'; leave node_id out, \
                      or open a connection of its own",

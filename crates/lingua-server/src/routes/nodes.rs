@@ -102,6 +102,11 @@ impl RegistrationLog {
         );
     }
 
+    /// The node that registers, if it has said which.
+    pub(crate) fn node_id(&self) -> &str {
+        self.node.as_ref().map_or("", NodeId::as_str)
+    }
+
     /// The registration was refused.
     pub(crate) fn refused<S: Store, T: Timer>(&self, app: &App<S, T>, error: &ApiError) {
         let reason = error.code().as_str();
