@@ -44,6 +44,8 @@ pub(crate) const FIRST: Stage = Stage { state: JobState::New, attempt: Attempt::
 /// The end of a job, as it was written to the store.
 #[derive(Debug, Clone)]
 pub(crate) struct WrittenEnd {
+    /// The store said that it is written. Otherwise it may be, and somebody may have read it.
+    pub(crate) is_confirmed: bool,
     pub(crate) job: NewJob,
     pub(crate) stage: Stage,
     pub(crate) outcome: Bytes,
@@ -116,6 +118,22 @@ impl Reconciler {
             }
             ends.bytes -= oldest.bytes();
             ends.oldest_first.pop_front();
+        }
+    }
+
+    /// What the store shows of a job decides about an end of it that the store has not confirmed: it
+    /// counts if it is there, and never if another instance has the job or it ended otherwise.
+    fn compare(&self, record: &JobRecord) {
+        let mut ends = self.ends.lock();
+        let known = ends.oldest_first.iter().position(|end| end.job.id == record.id);
+        let Some(at) = known.filter(|at| !ends.oldest_first[*at].is_confirmed) else { return };
+        let end = &mut ends.oldest_first[at];
+        if record.stage.state.is_terminal() && record.outcome.as_ref() == Some(&end.outcome) {
+            end.is_confirmed = true;
+        } else if record.stage.state.is_terminal() || record.owner != end.job.owner {
+            let bytes = end.bytes();
+            ends.oldest_first.remove(at);
+            ends.bytes -= bytes;
         }
     }
 
@@ -205,12 +223,13 @@ impl<S: Store, T: Timer> Engine<S, T> {
             let released = self.reconciler.released.lock().last().cloned();
             let Some((request, accepted_ms)) = released else { return Ok(()) };
             let id = request.id;
-            let created = self.store.create_job(self.new_job(&request, accepted_ms)).await?;
-            if created == CreateReply::Created
-                && self.is_unowned(id)
-                && !self.reconciler.has_ended(id)
-            {
-                self.start(request, JobMachine::new(), accepted_ms, None);
+            match self.store.create_job(self.new_job(&request, accepted_ms)).await? {
+                CreateReply::Created => {
+                    if self.is_unowned(id) && !self.reconciler.has_ended(id) {
+                        self.start(request, JobMachine::new(), accepted_ms, None);
+                    }
+                }
+                CreateReply::Exists(record) => self.reconciler.compare(&record),
             }
             self.reconciler.released.lock().retain(|(released, _)| released.id != id);
         }
@@ -270,7 +289,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         if self.restore_end(end).await.is_err() {
             self.reconciler.request_scan();
         }
-        true
+        self.reconciler.has_ended(id)
     }
 
     /// Writes the end over whatever open stage the store shows. A failover may have brought back an
@@ -280,8 +299,14 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let own = end.job.owner.clone();
         let (mut stage, mut owner) = match self.store.create_job(end.job).await? {
             CreateReply::Created => (FIRST, own.clone()),
-            CreateReply::Exists(record) => (record.stage, record.owner),
+            CreateReply::Exists(record) => {
+                self.reconciler.compare(&record);
+                (record.stage, record.owner)
+            }
         };
+        if !self.reconciler.has_ended(id) {
+            return Ok(());
+        }
         if planted::is(Bug::EndOnlyOverOwnRecord) && owner != own {
             return Ok(());
         }
@@ -308,5 +333,69 @@ impl<S: Store, T: Timer> Engine<S, T> {
         tracing::warn!(job_id = %id, %stage, "cannot write a lost end again");
         self.reconciler.request_scan();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lingua_core::InstanceId;
+
+    use super::*;
+
+    const ENDED: Stage = Stage { state: JobState::Done, attempt: Attempt::FIRST };
+
+    fn instance(name: &str) -> InstanceId {
+        InstanceId::new(name).unwrap()
+    }
+
+    /// A reconciler that remembers an end of job 1 by the instance `a`.
+    fn remembers(is_confirmed: bool) -> Reconciler {
+        let reconciler = Reconciler::new(StoreIdentity(1));
+        let (id, owner) = (JobId::new(1), instance("a"));
+        let spec = Bytes::from_static(b"spec");
+        let job = NewJob { id, owner, spec, deadline_ms: None, recoverable: true, label: 0 };
+        let outcome = Bytes::from_static(b"ours");
+        let end = WrittenEnd { is_confirmed, job, stage: ENDED, outcome, token: 1, written_ms: 0 };
+        reconciler.remember(end);
+        reconciler
+    }
+
+    fn record(owner: &str, stage: Stage, outcome: Option<&'static [u8]>) -> JobRecord {
+        JobRecord {
+            id: JobId::new(1),
+            owner: instance(owner),
+            stage,
+            grant: None,
+            spec: Bytes::from_static(b"spec"),
+            outcome: outcome.map(Bytes::from_static),
+            deadline_ms: None,
+            recoverable: true,
+            label: 0,
+            created_ms: 0,
+            updated_ms: 0,
+        }
+    }
+
+    fn is_kept_after(reconciler: &Reconciler, record: &JobRecord) -> bool {
+        reconciler.compare(record);
+        reconciler.has_ended(record.id)
+    }
+
+    #[test]
+    fn an_end_that_was_never_confirmed_is_forgotten_once_the_job_is_of_another() {
+        assert!(!is_kept_after(&remembers(false), &record("b", FIRST, None)));
+        assert!(!is_kept_after(&remembers(false), &record("b", ENDED, Some(b"theirs"))));
+        let mut ends = remembers(false);
+        ends.compare(&record("b", FIRST, None));
+        assert_eq!(ends.ends.get_mut().bytes, 0);
+    }
+
+    #[test]
+    fn an_end_that_the_store_has_shown_stays_the_end_whatever_it_forgets() {
+        let seen = remembers(false);
+        assert!(is_kept_after(&seen, &record("a", FIRST, None)), "nobody else has the job");
+        assert!(is_kept_after(&seen, &record("b", ENDED, Some(b"ours"))), "it was written");
+        assert!(is_kept_after(&seen, &record("b", FIRST, None)), "a rollback");
+        assert!(is_kept_after(&remembers(true), &record("b", FIRST, None)));
     }
 }

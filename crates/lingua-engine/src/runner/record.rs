@@ -57,7 +57,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             let reply = timed!(self.engine, "advance_job", store.advance_job(step));
             if let Ok(AdvanceReply::Advanced) = reply {
                 self.written = to;
-                self.remember_end(to, token, outcome);
+                self.remember_end(to, token, outcome, true);
                 return true;
             }
             match Box::pin(self.on_unwritten(to, reply)).await {
@@ -69,15 +69,15 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         self.is_unwritten = true;
         // It may have been written all the same, and somebody may have read it: it stays the end.
-        self.remember_end(to, token, outcome);
+        self.remember_end(to, token, outcome, false);
         false
     }
 
-    fn remember_end(&self, to: Stage, token: u64, outcome: Option<Bytes>) {
+    fn remember_end(&self, to: Stage, token: u64, outcome: Option<Bytes>, is_confirmed: bool) {
         if let Some(outcome) = outcome.filter(|_| self.engine.store.may_forget()) {
             let job = self.engine.new_job(&self.live.request, self.live.accepted_ms);
             let written_ms = self.written_end.as_ref().map_or(0, |end| end.ended_ms);
-            let end = WrittenEnd { job, stage: to, outcome, token, written_ms };
+            let end = WrittenEnd { is_confirmed, job, stage: to, outcome, token, written_ms };
             self.engine.reconciler.remember(end);
         }
     }
