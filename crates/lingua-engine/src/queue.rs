@@ -42,6 +42,15 @@ pub(crate) struct Ask {
     pub(crate) tenant: Tenant,
 }
 
+impl Ask {
+    /// Whether a node that served this serves the other, too.
+    fn covers(&self, other: &Self) -> bool {
+        let is_admitted =
+            self.public == other.public && (self.public || self.tenant == other.tenant);
+        is_admitted && other.needs.services().iter().all(|it| self.needs.services().contains(it))
+    }
+}
+
 /// Jobs of one pair wait together, and those of one pair that may go to one node only.
 type QueueKey = (LangPair, Option<NodeId>);
 
@@ -259,19 +268,33 @@ impl Queue {
         self.wake_first(None, |pair, ask| self.serves(profile, pair, ask));
     }
 
-    /// Tells the queue that a slot of this node came free, of which only one pair is known.
-    pub(crate) fn wake_pair(&self, node: &NodeId, pair: LangPair) {
-        self.wake_first(Some(node), |known, _| known.lookups().any(|served| served == pair));
+    /// Tells the queue that a job with this ask gave back a slot of a node of which nothing else is
+    /// known here. The slot goes to a job that asks for no more; if none waits, one of each kind of
+    /// the pair may try.
+    pub(crate) fn wake_like(&self, node: &NodeId, pair: LangPair, held: &Ask) {
+        let is_served = |known: LangPair| known.lookups().any(|served| served == pair);
+        let is_woken =
+            self.wake_first(Some(node), |known, ask| is_served(known) && held.covers(ask));
+        if !is_woken {
+            self.wake_each(|(known, only)| only.is_none() && is_served(*known));
+        }
     }
 
     /// Wakes the first job of those that ask for the same, in case a slot came free without a wake.
     pub(crate) fn wake_heads(&self) {
+        self.wake_each(|_| true);
+    }
+
+    fn wake_each(&self, is_for: impl Fn(&QueueKey) -> bool) {
+        if planted::is(Bug::LostWake) {
+            return;
+        }
         let mut queues = self.queues.lock();
         if queues.waiting == 0 {
             return;
         }
         let mut heads = vec![];
-        for (key, queue) in &queues.by_pair {
+        for (key, queue) in queues.by_pair.iter().filter(|(key, _)| is_for(key)) {
             let mut asks: Vec<Ask> = queue.by_ask.keys().copied().collect();
             let is_same = |a: &mut Ask, b: &mut Ask| *a == Ask { tenant: a.tenant, ..*b };
             asks.dedup_by(is_same);
@@ -291,21 +314,21 @@ impl Queue {
     }
 
     /// Chooses the tenant that gets the slot; wakes its first job that the node serves, and its
-    /// first of each pair that may go to this node only.
-    fn wake_first(&self, node: Option<&NodeId>, serves: impl Fn(LangPair, &Ask) -> bool) {
+    /// first of each pair that may go to this node only. Says whether any job was woken.
+    fn wake_first(&self, node: Option<&NodeId>, serves: impl Fn(LangPair, &Ask) -> bool) -> bool {
         if planted::is(Bug::LostWake) {
-            return;
+            return false;
         }
         let mut queues = self.queues.lock();
         if queues.waiting == 0 {
-            return;
+            return false;
         }
         let is_for = |(pair, only): &QueueKey, ask: &Ask| match only {
             None => serves(*pair, ask),
             Some(only) => Some(only) == node,
         };
         let first = PairQueues::first_asleep(queues.by_pair.iter(), is_for);
-        let Some(chosen) = queues.choose(first, &self.rules) else { return };
+        let Some(chosen) = queues.choose(first, &self.rules) else { return false };
         let tenant = chosen.ask.tenant;
         let is_its = |key: &QueueKey, ask: &Ask| ask.tenant == tenant && is_for(key, ask);
         let strict =
@@ -317,6 +340,7 @@ impl Queue {
         places.extend(PairQueues::first_asleep(open, is_its).into_values());
         places.iter().for_each(|place| queues.wake(place));
         queues.shares.chosen(tenant, self.rules.rules(tenant).weight);
+        true
     }
 }
 
@@ -406,208 +430,7 @@ impl Drop for Ticket {
     }
 }
 
+// The path holds for `lingua-threads`, too, which includes this file.
 #[cfg(test)]
-mod tests {
-    use lingua_core::{Capabilities, Lang, LangSet, Nmt, ServiceSet, TenantRules};
-
-    use super::*;
-
-    fn node(langs: &str) -> Profile {
-        let set = || langs.split(' ').map(|tag| Lang::new(tag).unwrap()).collect::<LangSet>();
-        let caps = Capabilities::new(set(), set(), set(), Nmt::AnyToAny, ServiceSet::ALL).unwrap();
-        Profile::new(caps, 1, true).unwrap()
-    }
-
-    fn want(pair: &str) -> Want {
-        want_of("default", pair)
-    }
-
-    fn want_of(tenant: &str, pair: &str) -> Want {
-        let (needs, tenant) = (Needs::SPEECH_TO_TEXT, Tenant::new(tenant).unwrap());
-        let ask = Ask { needs, public: true, is_choosy: false, tenant };
-        Want { pair: pair.parse().unwrap(), only: None, ask }
-    }
-
-    fn free(queue: &Queue, langs: &str) {
-        queue.wake_node(&NodeId::new("n").unwrap(), &node(langs));
-    }
-
-    /// Whether a new job would wait behind another.
-    fn waits(queue: &Arc<Queue>, want: &Want, priority: i32) -> bool {
-        queue.enter(want, Some(priority)).is_none()
-    }
-
-    fn job() -> Arc<LiveJob> {
-        Arc::new(LiveJob::at_start(1))
-    }
-
-    fn queue() -> Arc<Queue> {
-        let rules = |weight| TenantRules { weight, ..TenantRules::default() };
-        let heavy = (Tenant::new("heavy").unwrap(), rules(2));
-        Queue::new(SemanticRule::Source, TenantTable::new([heavy]))
-    }
-
-    fn is_woken(ticket: &Ticket) -> bool {
-        let queues = ticket.queue.queues.lock();
-        let Place { position, ask, key } = &ticket.place;
-        queues.by_pair[key].by_ask[ask][position].woken
-    }
-
-    #[test]
-    fn the_longest_waiting_job_that_the_node_can_serve_is_woken() {
-        let queue = queue();
-        let (french, _) = queue.park(want("fr:en"), 0, job());
-        let (first, _) = queue.park(want("zh:en"), 0, job());
-        let (second, _) = queue.park(want("zh:en"), 0, job());
-        free(&queue, "zh en");
-        assert!(is_woken(&first) && !is_woken(&second) && !is_woken(&french));
-        free(&queue, "zh en fr");
-        assert!(is_woken(&french), "it has waited longest");
-        assert!(!is_woken(&second));
-    }
-
-    #[test]
-    fn a_job_that_waits_for_one_node_holds_nobody_up() {
-        let queue = queue();
-        let n1 = NodeId::new("n1").unwrap();
-        let strict = Want { only: Some(n1.clone()), ..want("zh:en") };
-        let (ticket, _) = queue.park(strict.clone(), 9, job());
-        assert!(!waits(&queue, &want("zh:en"), 0) && waits(&queue, &strict, 0));
-        let (open, _) = queue.park(want("zh:en"), 0, job());
-        free(&queue, "zh en");
-        assert!(!is_woken(&ticket) && is_woken(&open));
-        queue.wake_node(&n1, &node("zh en"));
-        assert!(is_woken(&ticket));
-    }
-
-    #[test]
-    fn a_job_with_a_regional_tag_is_woken_by_a_node_of_the_language() {
-        let queue = queue();
-        let (regional, _) = queue.park(want("zh-CN:en-US"), 0, job());
-        queue.wake_for(&node("zh-TW en"));
-        queue.wake_pair(&NodeId::new("n1").unwrap(), "zh-TW:en".parse().unwrap());
-        assert!(!is_woken(&regional));
-        queue.wake_for(&node("zh en"));
-        assert!(is_woken(&regional));
-        regional.take_wake();
-        queue.wake_pair(&NodeId::new("n1").unwrap(), "zh:en-US".parse().unwrap());
-        assert!(is_woken(&regional));
-    }
-
-    #[test]
-    fn a_higher_priority_goes_first() {
-        let queue = queue();
-        let (usual, usual_is_first) = queue.park(want("zh:en"), 0, job());
-        let (urgent, urgent_is_first) = queue.park(want("zh:en"), 5, job());
-        let (late, late_is_first) = queue.park(want("zh:en"), 5, job());
-        assert!(usual_is_first && urgent_is_first && !late_is_first);
-        drop(late);
-        assert!(waits(&queue, &want("zh:en"), 5) && !waits(&queue, &want("zh:en"), 6));
-        free(&queue, "zh en");
-        assert!(is_woken(&urgent) && !is_woken(&usual));
-    }
-
-    #[test]
-    fn an_unused_wake_is_passed_on() {
-        let queue = queue();
-        let (first, _) = queue.park(want("zh:en"), 0, job());
-        let (second, _) = queue.park(want("zh:en"), 0, job());
-        free(&queue, "zh en");
-        drop(first);
-        assert!(is_woken(&second));
-        drop(second);
-        assert_eq!(queue.len(), 0);
-    }
-
-    #[test]
-    fn a_used_wake_is_not_passed_on() {
-        let queue = queue();
-        let (first, _) = queue.park(want("zh:en"), 0, job());
-        let (second, _) = queue.park(want("zh:en"), 0, job());
-        free(&queue, "zh en");
-        first.take_wake();
-        drop(first);
-        assert!(!is_woken(&second));
-    }
-
-    #[test]
-    fn slots_that_are_left_free_are_passed_on_once() {
-        let queue = queue();
-        let (first, _) = queue.park(want("zh:en"), 0, job());
-        let (second, _) = queue.park(want("zh:en"), 0, job());
-        let (third, _) = queue.park(want("zh:en"), 0, job());
-        let (fourth, _) = queue.park(want("zh:en"), 0, job());
-        drop(first.leave_with_slot(true));
-        assert!(is_woken(&second) && !is_woken(&third));
-        drop(fourth.leave_with_slot(true));
-        assert!(!is_woken(&third), "the second searches first");
-        second.take_wake();
-        drop(second.leave_with_slot(true));
-        assert!(is_woken(&third));
-    }
-
-    #[test]
-    fn a_tenant_without_slots_goes_before_the_backlog_of_another() {
-        let queue = queue();
-        let _held: Vec<_> = (0..4).map(|_| queue.count(want("zh:en").ask.tenant)).collect();
-        let backlog: Vec<_> = (0..3).map(|_| queue.park(want("zh:en"), 9, job()).0).collect();
-        let light = want_of("light", "zh:en");
-        assert!(!waits(&queue, &light, 0) && queue.enter(&light, None).is_some());
-        let (first, is_first) = queue.park(light.clone(), 0, job());
-        assert!(is_first && waits(&queue, &light, 0), "it does not overtake its own");
-        first.found_none(false);
-        free(&queue, "zh en");
-        assert!(is_woken(&first) && !is_woken(&backlog[0]), "whatever the priorities");
-        free(&queue, "zh en");
-        assert!(is_woken(&backlog[0]) && !is_woken(&backlog[1]));
-    }
-
-    #[test]
-    fn a_tenant_above_its_share_waits_behind_the_others() {
-        let queue = queue();
-        let held = queue.count(want("zh:en").ask.tenant);
-        let (light, _) = queue.park(want_of("light", "zh:en"), 0, job());
-        light.found_none(false);
-        assert!(waits(&queue, &want("zh:en"), 9), "even with priority");
-        assert!(queue.enter(&want("zh:en"), None).is_none(), "even if it cannot wait");
-        assert!(!waits(&queue, &want("fr:en"), 0), "nobody waits for that pair");
-        let mut private = want("zh:en");
-        private.ask.public = false;
-        assert!(!waits(&queue, &private, 0), "its own nodes are its own");
-        drop(held);
-        drop(light);
-        assert!(!waits(&queue, &want("zh:en"), 0));
-    }
-
-    #[test]
-    fn slots_that_come_free_together_are_shared_by_weight() {
-        let queue = queue();
-        let park = |tenant| queue.park(want_of(tenant, "zh:en"), 0, job()).0;
-        let usual: Vec<_> = (0..9).map(|_| park("usual")).collect();
-        let heavy: Vec<_> = (0..9).map(|_| park("heavy")).collect();
-        usual.iter().chain(&heavy).for_each(|ticket| ticket.found_none(false));
-        (0..9).for_each(|_| free(&queue, "zh en"));
-        let woken = |tickets: &[Ticket]| tickets.iter().filter(|ticket| is_woken(ticket)).count();
-        assert_eq!((woken(&usual), woken(&heavy)), (3, 6));
-        drop((usual, heavy));
-        let queues = queue.queues.lock();
-        assert_eq!(queues.shares.running(Tenant::new("heavy").unwrap()), 0);
-    }
-
-    #[test]
-    fn a_wake_that_a_choosy_job_cannot_use_is_passed_on() {
-        let queue = queue();
-        let _held = queue.count(want("zh:en").ask.tenant);
-        let mut choosy = want_of("light", "zh:en");
-        choosy.ask.is_choosy = true;
-        let (choosy, _) = queue.park(choosy, 0, job());
-        choosy.found_none(false);
-        assert!(!waits(&queue, &want("zh:en"), 0), "the free slots may not be for it");
-        let (usual, _) = queue.park(want("zh:en"), 0, job());
-        free(&queue, "zh en");
-        assert!(is_woken(&choosy) && !is_woken(&usual));
-        choosy.take_wake();
-        choosy.found_none(true);
-        assert!(is_woken(&usual));
-    }
-}
+#[path = "queue/tests.rs"]
+mod tests;

@@ -120,8 +120,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     let (queue, node) = (&self.engine.queue, &grant.node);
                     match self.connection_of(node) {
                         Some(local) => queue.wake_node(node, &local.profile()),
-                        // What else that node can do is not known here.
-                        None => queue.wake_pair(node, self.served),
+                        None => queue.wake_like(node, self.served, &self.want().ask),
                     }
                 }
             }

@@ -138,7 +138,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    fn want(&self) -> Want {
+    pub(super) fn want(&self) -> Want {
         let JobSpec { pair, needs, public, tenant, two_way, .. } = *self.spec;
         let only = self.spec.preferred.clone().filter(|_| self.is_strict());
         let is_choosy = two_way || !self.spec.exclude.is_empty();

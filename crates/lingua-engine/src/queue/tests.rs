@@ -1,0 +1,221 @@
+use lingua_core::{Capabilities, Lang, LangSet, Nmt, ServiceSet, TenantRules};
+
+use super::*;
+
+fn node(langs: &str) -> Profile {
+    let set = || langs.split(' ').map(|tag| Lang::new(tag).unwrap()).collect::<LangSet>();
+    let caps = Capabilities::new(set(), set(), set(), Nmt::AnyToAny, ServiceSet::ALL).unwrap();
+    Profile::new(caps, 1, true).unwrap()
+}
+
+fn want(pair: &str) -> Want {
+    want_of("default", pair)
+}
+
+fn want_of(tenant: &str, pair: &str) -> Want {
+    let (needs, tenant) = (Needs::SPEECH_TO_TEXT, Tenant::new(tenant).unwrap());
+    let ask = Ask { needs, public: true, is_choosy: false, tenant };
+    Want { pair: pair.parse().unwrap(), only: None, ask }
+}
+
+fn free(queue: &Queue, langs: &str) {
+    queue.wake_node(&NodeId::new("n").unwrap(), &node(langs));
+}
+
+/// Whether a new job would wait behind another.
+fn waits(queue: &Arc<Queue>, want: &Want, priority: i32) -> bool {
+    queue.enter(want, Some(priority)).is_none()
+}
+
+fn job() -> Arc<LiveJob> {
+    Arc::new(LiveJob::at_start(1))
+}
+
+fn queue() -> Arc<Queue> {
+    let rules = |weight| TenantRules { weight, ..TenantRules::default() };
+    let heavy = (Tenant::new("heavy").unwrap(), rules(2));
+    Queue::new(SemanticRule::Source, TenantTable::new([heavy]))
+}
+
+fn is_woken(ticket: &Ticket) -> bool {
+    let queues = ticket.queue.queues.lock();
+    let Place { position, ask, key } = &ticket.place;
+    queues.by_pair[key].by_ask[ask][position].woken
+}
+
+#[test]
+fn the_longest_waiting_job_that_the_node_can_serve_is_woken() {
+    let queue = queue();
+    let (french, _) = queue.park(want("fr:en"), 0, job());
+    let (first, _) = queue.park(want("zh:en"), 0, job());
+    let (second, _) = queue.park(want("zh:en"), 0, job());
+    free(&queue, "zh en");
+    assert!(is_woken(&first) && !is_woken(&second) && !is_woken(&french));
+    free(&queue, "zh en fr");
+    assert!(is_woken(&french), "it has waited longest");
+    assert!(!is_woken(&second));
+}
+
+#[test]
+fn a_job_that_waits_for_one_node_holds_nobody_up() {
+    let queue = queue();
+    let n1 = NodeId::new("n1").unwrap();
+    let strict = Want { only: Some(n1.clone()), ..want("zh:en") };
+    let (ticket, _) = queue.park(strict.clone(), 9, job());
+    assert!(!waits(&queue, &want("zh:en"), 0) && waits(&queue, &strict, 0));
+    let (open, _) = queue.park(want("zh:en"), 0, job());
+    free(&queue, "zh en");
+    assert!(!is_woken(&ticket) && is_woken(&open));
+    queue.wake_node(&n1, &node("zh en"));
+    assert!(is_woken(&ticket));
+}
+
+#[test]
+fn a_job_with_a_regional_tag_is_woken_by_a_node_of_the_language() {
+    let queue = queue();
+    let (regional, _) = queue.park(want("zh-CN:en-US"), 0, job());
+    queue.wake_for(&node("zh-TW en"));
+    let n1 = NodeId::new("n1").unwrap();
+    let held = want("zh:en").ask;
+    queue.wake_like(&n1, "zh-TW:en".parse().unwrap(), &held);
+    assert!(!is_woken(&regional));
+    queue.wake_for(&node("zh en"));
+    assert!(is_woken(&regional));
+    regional.take_wake();
+    queue.wake_like(&n1, "zh:en-US".parse().unwrap(), &held);
+    assert!(is_woken(&regional));
+}
+
+#[test]
+fn a_higher_priority_goes_first() {
+    let queue = queue();
+    let (usual, usual_is_first) = queue.park(want("zh:en"), 0, job());
+    let (urgent, urgent_is_first) = queue.park(want("zh:en"), 5, job());
+    let (late, late_is_first) = queue.park(want("zh:en"), 5, job());
+    assert!(usual_is_first && urgent_is_first && !late_is_first);
+    drop(late);
+    assert!(waits(&queue, &want("zh:en"), 5) && !waits(&queue, &want("zh:en"), 6));
+    free(&queue, "zh en");
+    assert!(is_woken(&urgent) && !is_woken(&usual));
+}
+
+#[test]
+fn an_unused_wake_is_passed_on() {
+    let queue = queue();
+    let (first, _) = queue.park(want("zh:en"), 0, job());
+    let (second, _) = queue.park(want("zh:en"), 0, job());
+    free(&queue, "zh en");
+    drop(first);
+    assert!(is_woken(&second));
+    drop(second);
+    assert_eq!(queue.len(), 0);
+}
+
+#[test]
+fn a_used_wake_is_not_passed_on() {
+    let queue = queue();
+    let (first, _) = queue.park(want("zh:en"), 0, job());
+    let (second, _) = queue.park(want("zh:en"), 0, job());
+    free(&queue, "zh en");
+    first.take_wake();
+    drop(first);
+    assert!(!is_woken(&second));
+}
+
+#[test]
+fn slots_that_are_left_free_are_passed_on_once() {
+    let queue = queue();
+    let (first, _) = queue.park(want("zh:en"), 0, job());
+    let (second, _) = queue.park(want("zh:en"), 0, job());
+    let (third, _) = queue.park(want("zh:en"), 0, job());
+    let (fourth, _) = queue.park(want("zh:en"), 0, job());
+    drop(first.leave_with_slot(true));
+    assert!(is_woken(&second) && !is_woken(&third));
+    drop(fourth.leave_with_slot(true));
+    assert!(!is_woken(&third), "the second searches first");
+    second.take_wake();
+    drop(second.leave_with_slot(true));
+    assert!(is_woken(&third));
+}
+
+#[test]
+fn a_tenant_without_slots_goes_before_the_backlog_of_another() {
+    let queue = queue();
+    let _held: Vec<_> = (0..4).map(|_| queue.count(want("zh:en").ask.tenant)).collect();
+    let backlog: Vec<_> = (0..3).map(|_| queue.park(want("zh:en"), 9, job()).0).collect();
+    let light = want_of("light", "zh:en");
+    assert!(!waits(&queue, &light, 0) && queue.enter(&light, None).is_some());
+    let (first, is_first) = queue.park(light.clone(), 0, job());
+    assert!(is_first && waits(&queue, &light, 0), "it does not overtake its own");
+    first.found_none(false);
+    free(&queue, "zh en");
+    assert!(is_woken(&first) && !is_woken(&backlog[0]), "whatever the priorities");
+    free(&queue, "zh en");
+    assert!(is_woken(&backlog[0]) && !is_woken(&backlog[1]));
+}
+
+#[test]
+fn a_tenant_above_its_share_waits_behind_the_others() {
+    let queue = queue();
+    let held = queue.count(want("zh:en").ask.tenant);
+    let (light, _) = queue.park(want_of("light", "zh:en"), 0, job());
+    light.found_none(false);
+    assert!(waits(&queue, &want("zh:en"), 9), "even with priority");
+    assert!(queue.enter(&want("zh:en"), None).is_none(), "even if it cannot wait");
+    assert!(!waits(&queue, &want("fr:en"), 0), "nobody waits for that pair");
+    let mut private = want("zh:en");
+    private.ask.public = false;
+    assert!(!waits(&queue, &private, 0), "its own nodes are its own");
+    drop(held);
+    drop(light);
+    assert!(!waits(&queue, &want("zh:en"), 0));
+}
+
+#[test]
+fn slots_that_come_free_together_are_shared_by_weight() {
+    let queue = queue();
+    let park = |tenant| queue.park(want_of(tenant, "zh:en"), 0, job()).0;
+    let usual: Vec<_> = (0..9).map(|_| park("usual")).collect();
+    let heavy: Vec<_> = (0..9).map(|_| park("heavy")).collect();
+    usual.iter().chain(&heavy).for_each(|ticket| ticket.found_none(false));
+    (0..9).for_each(|_| free(&queue, "zh en"));
+    let woken = |tickets: &[Ticket]| tickets.iter().filter(|ticket| is_woken(ticket)).count();
+    assert_eq!((woken(&usual), woken(&heavy)), (3, 6));
+    drop((usual, heavy));
+    let queues = queue.queues.lock();
+    assert_eq!(queues.shares.running(Tenant::new("heavy").unwrap()), 0);
+}
+
+#[test]
+fn a_wake_that_a_choosy_job_cannot_use_is_passed_on() {
+    let queue = queue();
+    let _held = queue.count(want("zh:en").ask.tenant);
+    let mut choosy = want_of("light", "zh:en");
+    choosy.ask.is_choosy = true;
+    let (choosy, _) = queue.park(choosy, 0, job());
+    choosy.found_none(false);
+    assert!(!waits(&queue, &want("zh:en"), 0), "the free slots may not be for it");
+    let (usual, _) = queue.park(want("zh:en"), 0, job());
+    free(&queue, "zh en");
+    assert!(is_woken(&choosy) && !is_woken(&usual));
+    choosy.take_wake();
+    choosy.found_none(true);
+    assert!(is_woken(&usual));
+}
+
+#[test]
+fn a_slot_of_a_node_elsewhere_goes_to_a_job_that_asks_for_no_more_than_the_last() {
+    let queue = queue();
+    let ask = want("zh:en").ask;
+    let park = |ask| queue.park(Want { ask, ..want("zh:en") }, 0, job()).0;
+    let private = park(Ask { public: false, ..ask });
+    let spoken = park(Ask { needs: Needs::SPEECH_TO_SPEECH, ..ask });
+    let usual = park(ask);
+    let n1 = NodeId::new("n1").unwrap();
+    let freed = |held: Ask| queue.wake_like(&n1, "zh:en".parse().unwrap(), &held);
+    freed(ask);
+    assert!(is_woken(&usual) && !is_woken(&private) && !is_woken(&spoken));
+    let other = Tenant::new("other").unwrap();
+    freed(Ask { public: false, tenant: other, ..ask });
+    assert!(is_woken(&private) && is_woken(&spoken), "nobody fits for sure, so each may try");
+}
