@@ -25,9 +25,8 @@ use Then::{Answered, Refused};
 fn smuggled() -> String {
     let body = register("smuggled", 1).to_string();
     let bytes = body.len();
-    format!(
-        "POST /v1/node/register HTTP/1.1\r\nHost: localhost\r\nContent-Length: {bytes}\r\n\r\n{body}"
-    )
+    let head = "POST /v1/node/register HTTP/1.1\r\nHost: localhost";
+    format!("{head}\r\nContent-Length: {bytes}\r\n\r\n{body}")
 }
 
 type Case = (&'static str, Vec<u8>, Then);

@@ -121,8 +121,8 @@ impl Reconciler {
         }
     }
 
-    /// What the store shows of a job decides about an end of it that the store has not confirmed: it
-    /// counts if it is there, and never if another instance has the job or it ended otherwise.
+    /// What the store shows of a job decides about an end of it that the store has not confirmed:
+    /// it counts if it is there, and never if another instance has the job or it ended otherwise.
     fn compare(&self, record: &JobRecord) {
         let mut ends = self.ends.lock();
         let known = ends.oldest_first.iter().position(|end| end.job.id == record.id);
