@@ -25,7 +25,7 @@ async fn every_error_is_json_with_a_code_and_a_detail() {
         if !methods.contains_key(&wrong.to_lowercase()) {
             let at = path.replace("{pair}", "zh:en").replace("{id}", "x");
             check_error(&s.send(wrong, &at, &[], "").await, 405, path);
-            check_error(&s.send("DELETE", &at, &[], "").await, 405, path);
+            check_error(&s.send("PUT", &at, &[], "").await, 405, path);
         }
         if path.contains('{') {
             let at = path.replace("{pair}", "%ff").replace("{id}", "%ff");
@@ -36,12 +36,19 @@ async fn every_error_is_json_with_a_code_and_a_detail() {
             let reply = s.get(path).await;
             check_error(&reply, reply.status, path);
             assert!([400, 426].contains(&reply.status), "{}", reply.status);
+            let detail = reply.body["detail"].as_str().unwrap_or_default();
+            assert!(detail.contains("WebSocket") && detail.contains("ws://"), "{detail}");
         }
     }
-    for query in
-        ["/v1/jobs?limit=many", "/v1/jobs/job-1?wait_ms=soon", "/v1/node/n/jobs?wait_ms=-1"]
-    {
-        check_error(&s.get(query).await, 400, query);
+    for (query, detail) in [
+        ("/v1/jobs?limit=many", "limit: not a whole number"),
+        ("/v1/jobs/job-1?wait_ms=soon", "wait_ms: not a whole number"),
+        ("/v1/node/n/jobs?wait_ms=-1", "wait_ms: not a whole number"),
+        ("/v1/nodes/%ff", "the path is not UTF-8"),
+    ] {
+        let reply = s.get(query).await;
+        check_error(&reply, 400, query);
+        assert!(reply.text.contains(detail), "{query}: {}", reply.text);
     }
     check_error(&s.get("/v1/nowhere").await, 404, "an unknown route");
     check_error(&s.send("POST", "/v1/translate", &[], "{").await, 400, "half a body");

@@ -141,3 +141,26 @@ async fn a_degraded_or_overloaded_node_gets_no_job_and_keeps_its_pools() {
     other.heartbeat(json!({"current_load": {"cpu": 0.5, "memory": 0.5}})).await;
     assert_eq!(send(&s, "fr", "en", json!({})).await.status, 200);
 }
+
+/// Requirements: CONF-05, PICK-06.
+#[tokio::test]
+async fn each_threshold_of_the_load_can_be_set() {
+    let s = Scheduler::with(&[
+        ("SELECTION__CPU_THRESHOLD", "0.5"),
+        ("SELECTION__GPU_THRESHOLD", "0.6"),
+        ("SELECTION__MEMORY_THRESHOLD", "1.0"),
+    ])
+    .await;
+    let mut node = RawNode::join(&s, "n1", 8).await;
+    for (cpu, gpu, memory, status) in [
+        (0.49, 0.59, 0.99, 200),
+        (0.5, 0.0, 0.0, 503),
+        (0.0, 0.6, 0.0, 503),
+        (0.0, 0.0, 1.0, 503),
+        (0.4, 0.5, 0.95, 200),
+    ] {
+        let load = json!({"cpu": cpu, "gpu": gpu, "memory": memory});
+        node.heartbeat(json!({"current_load": load})).await;
+        assert_eq!(send(&s, "zh", "en", json!({})).await.status, status, "{load}");
+    }
+}

@@ -20,6 +20,7 @@ async fn values_that_make_no_sense_are_refused_with_the_range() {
         ("selection.cpu_threshold", "0.0", "above 0"),
         ("selection.gpu_threshold", "1.5", "above 0, up to 1"),
         ("scheduler.heartbeat_stale_ms", "4000", "heartbeat_interval_ms"),
+        ("scheduler.node_record_ms", "15000", "heartbeat_stale_ms"),
         ("scheduler.run_lease_ms", "5000", "heartbeat_interval_ms"),
         ("scheduler.reservation_ttl_ms", "0", "10 to"),
         ("scheduler.open_jobs_max", "0", "1 to"),
@@ -40,6 +41,16 @@ async fn values_that_make_no_sense_are_refused_with_the_range() {
     }
     let (code, error) = check("[log]\nlevel = \"info,lingua_engine=debug\"\n").await;
     assert_eq!(code, Some(0), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_missing_or_no_toml_is_named() {
+    let (code, _, error) = run(&["config", "check", "--config", "/nowhere.toml"], &[]).await;
+    assert_eq!(code, Some(64), "{error}");
+    assert!(error.contains("/nowhere.toml\" not found") && !error.contains("dump"), "{error}");
+    let (code, error) = check("[scheduler]\nmax_retry = \n").await;
+    assert_eq!(code, Some(64), "{error}");
+    assert!(error.contains("line 2") && !error.contains("dump"), "{error}");
 }
 
 #[tokio::test]
@@ -89,7 +100,7 @@ async fn a_key_in_the_wrong_section_gets_a_hint() {
     assert!(error.contains("scheduler.frobnicate") && error.contains("no such key"), "{error}");
 }
 
-/// Requirements: CONF-03, CONF-04, CONF-05.
+/// Requirements: CONF-02, CONF-03, CONF-04, CONF-05.
 #[tokio::test]
 async fn the_dump_has_every_key_and_no_password() {
     let settings = [("LINGUA_STORE__URL", "redis://user:hunter2@127.0.0.1:6379/3")];
@@ -97,7 +108,15 @@ async fn the_dump_has_every_key_and_no_password() {
     assert_eq!(code, Some(0), "{error}");
     assert!(!dump.contains("hunter2"), "{dump}");
     assert!(dump.contains("url = \"redis://127.0.0.1:6379/3\""), "{dump}");
-    for default in ["heartbeat_stale_ms = 15000", "sample_k = 20", "gpu_threshold = 0.9"] {
+    for default in [
+        "reservation_ttl_ms = 5000",
+        "heartbeat_stale_ms = 15000",
+        "sample_k = 20",
+        "cpu_threshold = 0.9",
+        "gpu_threshold = 0.9",
+        "memory_threshold = 0.9",
+        "policy = \"balanced\"",
+    ] {
         assert!(dump.lines().any(|line| line == default), "{default}:\n{dump}");
     }
     let reference = page("configuration.md");

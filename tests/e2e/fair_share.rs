@@ -6,20 +6,25 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::http::Reply;
 use crate::json_socket::JsonSocket;
 use crate::raw_node::{RawNode, register};
+use crate::redis::Redis;
 use crate::scheduler::{Scheduler, job, job_with, new_token, within};
 
 /// A scheduler with an administrator and a client for each of two tenants.
 #[derive(Clone)]
 struct Shared {
     scheduler: Arc<Scheduler>,
+    /// Its tokens, as a configuration.
+    tokens: String,
     admin: String,
     alice: String,
     bob: String,
@@ -38,7 +43,13 @@ impl Shared {
         }
         let scheduler = Arc::new(Scheduler::from_toml(&format!("{file}{tenants}")).await);
         let [alice, bob] = tokens.try_into().expect("two tokens");
-        Self { scheduler, admin, alice, bob }
+        Self { scheduler, tokens: file, admin, alice, bob }
+    }
+
+    /// Another instance with the same tokens.
+    async fn again(&self, tenants: &str) -> Self {
+        let scheduler = Scheduler::from_toml(&format!("{}{tenants}", self.tokens)).await;
+        Self { scheduler: Arc::new(scheduler), ..self.clone() }
     }
 
     async fn node(&self, slots: usize) -> RawNode {
@@ -58,11 +69,37 @@ impl Shared {
     }
 
     /// Sends a job in the background that waits for a slot as long as it takes.
-    fn spawn_job(&self, token: &str, name: &str) -> tokio::task::JoinHandle<Reply> {
+    fn spawn_job(&self, token: &str, name: &str) -> JoinHandle<Reply> {
         let (shared, token) = (self.clone(), token.to_owned());
         let mut job = job_with(json!({"wait_ms": 60_000}));
         job["session_id"] = name.into();
         tokio::spawn(async move { shared.post(&token, job).await })
+    }
+
+    /// Sends one job after the other in the background.
+    fn spawn_flood(&self, token: &str) -> JoinHandle<()> {
+        self.spawn_counted_flood(token, &Arc::default())
+    }
+
+    /// The same, and counts those that are done.
+    fn spawn_counted_flood(&self, token: &str, done: &Arc<AtomicUsize>) -> JoinHandle<()> {
+        let (shared, token, done) = (self.clone(), token.to_owned(), Arc::clone(done));
+        tokio::spawn(async move {
+            loop {
+                let job = job_with(json!({"wait_ms": 60_000, "deadline_ms": 60_000}));
+                let reply = shared.send(&token, "POST", "/v1/translate", job).await;
+                done.fetch_add(usize::from(reply.status == 200), Ordering::Relaxed);
+            }
+        })
+    }
+
+    async fn until_at_least_waiting(&self, jobs: usize) {
+        within(async {
+            while self.metric("lingua_queue_jobs").await < Some(jobs as f64) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
     }
 
     async fn metric(&self, name: &str) -> Option<f64> {
@@ -156,25 +193,10 @@ async fn a_light_tenant_hardly_notices_a_flood() {
     let shared = Shared::start("", "", "").await;
     let _node = shared.node(8).await.serve(8, Duration::from_millis(100));
     let alone = times_of_jobs(&shared, 40).await;
-    let flood: Vec<_> = (0..200)
-        .map(|_| {
-            let shared = shared.clone();
-            tokio::spawn(async move {
-                loop {
-                    let job = job_with(json!({"wait_ms": 60_000, "deadline_ms": 60_000}));
-                    shared.send(&shared.alice, "POST", "/v1/translate", job).await;
-                }
-            })
-        })
-        .collect();
-    within(async {
-        while shared.metric("lingua_queue_jobs").await < Some(150.0) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    let flood: Vec<_> = (0..200).map(|_| shared.spawn_flood(&shared.alice)).collect();
+    shared.until_at_least_waiting(150).await;
     let beside = times_of_jobs(&shared, 40).await;
-    flood.iter().for_each(tokio::task::JoinHandle::abort);
+    flood.iter().for_each(JoinHandle::abort);
     let limit = 2 * alone[alone.len() / 2];
     let within_twice = beside.iter().filter(|took| **took <= limit).count();
     assert!(within_twice >= 36, "alone: {alone:?}\nbeside the flood: {beside:?}");
@@ -182,6 +204,11 @@ async fn a_light_tenant_hardly_notices_a_flood() {
 
 /// How long jobs of bob take that come at a fifth of what the node can do, shortest first.
 async fn times_of_jobs(shared: &Shared, jobs: usize) -> Vec<Duration> {
+    times_at_pace(shared, jobs, Duration::from_millis(62)).await
+}
+
+/// How long jobs of bob take that come one after the other with this pause, shortest first.
+async fn times_at_pace(shared: &Shared, jobs: usize, pause: Duration) -> Vec<Duration> {
     let mut sent = vec![];
     for _ in 0..jobs {
         let shared = shared.clone();
@@ -191,7 +218,7 @@ async fn times_of_jobs(shared: &Shared, jobs: usize) -> Vec<Duration> {
             assert_eq!(reply.status, 200, "{}", reply.body);
             began.elapsed()
         }));
-        tokio::time::sleep(Duration::from_millis(62)).await;
+        tokio::time::sleep(pause).await;
     }
     let mut times = vec![];
     for job in sent {
@@ -199,6 +226,91 @@ async fn times_of_jobs(shared: &Shared, jobs: usize) -> Vec<Duration> {
     }
     times.sort_unstable();
     times
+}
+
+/// Alice offers ten times what ten nodes can do, bob a fifth of it.
+#[tokio::test]
+async fn a_light_tenant_keeps_its_speed_beside_ten_times_the_capacity_of_ten_nodes() {
+    const NODES: usize = 10;
+    const SLOTS: usize = 2;
+    const WORK: Duration = Duration::from_millis(400);
+    let shared = Shared::start("", "", "").await;
+    let mut nodes = vec![];
+    for n in 0..NODES {
+        let register = register(&format!("n{n}"), SLOTS);
+        let node = RawNode::join_at(&shared.scheduler.address, Some(&shared.admin), register).await;
+        nodes.push(node.serve(SLOTS, WORK));
+    }
+    // The fleet does 50 jobs in a second: bob sends 10, alice as many as if ten fleets were there.
+    let pause = WORK / (NODES * SLOTS) as u32 * 5;
+    let alone = times_at_pace(&shared, 60, pause).await;
+    let flood: Vec<_> =
+        (0..10 * NODES * SLOTS).map(|_| shared.spawn_flood(&shared.alice)).collect();
+    shared.until_at_least_waiting(8 * NODES * SLOTS).await;
+    let beside = times_at_pace(&shared, 60, pause).await;
+    flood.iter().for_each(JoinHandle::abort);
+    let limit = 2 * alone[alone.len() / 2];
+    let late = beside.iter().filter(|took| **took > limit).count();
+    assert!(
+        late <= 1,
+        "{late} of 60 took more than {limit:?}\nalone: {alone:?}\nbeside: {beside:?}"
+    );
+}
+
+/// Both tenants flood ten nodes at once, through one instance or through two.
+async fn shares_of_ten_nodes(schedulers: &[Shared]) -> f64 {
+    let mut nodes = vec![];
+    for n in 0..10 {
+        let shared = &schedulers[n % schedulers.len()];
+        let register = register(&format!("n{n}"), 3);
+        let node = RawNode::join_at(&shared.scheduler.address, Some(&shared.admin), register).await;
+        nodes.push(node.serve(3, Duration::from_millis(100)));
+    }
+    let mut floods = vec![];
+    let (alices, bobs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    for shared in schedulers {
+        let each = 150 / schedulers.len();
+        for (token, count) in [(&shared.alice, &alices), (&shared.bob, &bobs)] {
+            floods.extend((0..each).map(|_| shared.spawn_counted_flood(token, count)));
+        }
+    }
+    for shared in schedulers {
+        shared.until_at_least_waiting(100 / schedulers.len()).await;
+    }
+    let done = || (alices.load(Ordering::Relaxed), bobs.load(Ordering::Relaxed));
+    let (alice, bob) = done();
+    within(async {
+        // Many times the slots, so that those who began before do not count.
+        while done().0 + done().1 < alice + bob + 1_800 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let (alice_now, bob_now) = done();
+    floods.iter().for_each(JoinHandle::abort);
+    (alice_now - alice) as f64 / (bob_now - bob) as f64
+}
+
+const TWO_TO_ONE: &str = "[[auth.tenants]]\nname = \"alice\"\nweight = 2\n";
+
+#[tokio::test]
+async fn ten_nodes_are_shared_by_weight() {
+    let ratio = shares_of_ten_nodes(&[Shared::start("", "", TWO_TO_ONE).await]).await;
+    assert!((1.9..=2.1).contains(&ratio), "{ratio} instead of 2");
+}
+
+#[tokio::test]
+async fn ten_nodes_are_shared_by_weight_over_two_instances() {
+    let redis = Redis::start().await;
+    let one = Shared::start("", "", &over(&redis, "one")).await;
+    let two = one.again(&over(&redis, "two")).await;
+    let ratio = shares_of_ten_nodes(&[one, two]).await;
+    assert!((1.8..=2.2).contains(&ratio), "{ratio} instead of 2");
+}
+
+fn over(redis: &Redis, instance: &str) -> String {
+    let store = format!("[store]\nurl = \"{}\"\n[instance]\nid = \"{instance}\"\n", redis.url());
+    format!("{TWO_TO_ONE}{store}")
 }
 
 #[tokio::test]
@@ -211,6 +323,8 @@ async fn a_tenant_at_its_limit_is_refused_and_others_are_not() {
     }
     let refused = shared.post(&shared.alice, job()).await;
     assert_eq!(refused.error(), (429, "RATE_LIMITED"));
+    let me = shared.send(&shared.alice, "GET", "/v1/me", Value::Null).await.body;
+    assert_eq!((&me["limits"]["open_jobs"], &me["left"]["open_jobs"]), (&json!(2), &json!(0)));
     let message = refused.body["detail"].as_str().expect("a detail");
     assert!(message.contains("open_jobs") && message.contains("alice"), "{message}");
     assert_eq!(shared.post(&shared.bob, job()).await.status, 200);

@@ -300,6 +300,22 @@ async fn the_record_of_a_node_without_a_name_goes_with_its_socket() {
     }
 }
 
+/// Requirements: CELL-01, CELL-02.
+#[tokio::test]
+async fn the_last_place_is_the_hundredth_of_the_thousandth_cell() {
+    let redis = Redis::start().await;
+    let s = Scheduler::over(&redis.url(), "one").await;
+    // One byte for each cell, its nodes, and a bit for each place that is taken.
+    let full = "d".repeat(999);
+    redis.command(&format!("SET lingua:v1:{{dir}}:counts {full}c")).await;
+    redis.command("SETBIT lingua:v1:{dir}:taken 127999 0").await;
+    let last = s.post("/v1/node/register", register("last", 1)).await;
+    assert_eq!(last.status, 200, "{}", last.body);
+    assert_eq!(s.get("/v1/nodes/last").await.body["cell"], 999);
+    let refused = s.post("/v1/node/register", register("late", 1)).await;
+    assert_eq!(refused.error(), (503, "FLEET_FULL"), "{}", refused.body);
+}
+
 /// Requirements: CELL-09.
 #[tokio::test]
 async fn a_node_that_finds_no_place_is_told_that_the_fleet_is_full() {

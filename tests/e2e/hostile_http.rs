@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::raw_node::{RawNode, register};
-use crate::scheduler::{Scheduler, job, within};
+use crate::scheduler::{Scheduler, job};
 
 /// What has to follow.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -193,37 +193,4 @@ async fn hostile_requests_are_refused_and_nothing_is_smuggled() {
     node.work().await;
     let errors = s.log_lines(&[("level", "ERROR")]);
     assert!(errors.is_empty(), "{errors:?}");
-}
-
-/// One byte at a time, for ever: the head, a body and a chunked body.
-#[tokio::test]
-async fn a_client_that_drips_is_cut_on_every_kind_of_route() {
-    let s =
-        Scheduler::with(&[("SERVER__FIRST_MESSAGE_MS", "400"), ("SERVER__BODY_MS", "400")]).await;
-    let drips = ["/v1/translate", "/v1/node/register"].into_iter().flat_map(|path| {
-        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n");
-        [
-            (head.clone(), "X-Drip: "),
-            (format!("{head}Content-Length: 100000\r\n\r\n"), "{\"text\": \""),
-            (format!("{head}Transfer-Encoding: chunked\r\n\r\n"), "1\r\n \r\n1\r\n"),
-        ]
-    });
-    let cut = drips.map(async |(head, first)| {
-        let mut stream = TcpStream::connect(&s.address).await.expect("the scheduler accepts");
-        stream.write_all(format!("{head}{first}").as_bytes()).await.expect("sent");
-        let byte: &[u8] = if first.starts_with('1') { b"1\r\n \r\n" } else { b"x" };
-        let (mut reading, mut writing) = stream.split();
-        let drip = async {
-            while writing.write_all(byte).await.is_ok() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        let mut answer = vec![];
-        tokio::select! {
-            read = reading.read_to_end(&mut answer) => { read.ok(); }
-            () = drip => {}
-        }
-    });
-    within(join_all(cut)).await;
-    assert_eq!(s.get("/healthz").await.status, 200);
 }

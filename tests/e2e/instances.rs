@@ -1,5 +1,8 @@
 //! Several instances over one Redis: jobs of one instance run on nodes of another.
 
+use std::time::Duration;
+
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::events::EventStream;
@@ -207,4 +210,59 @@ async fn a_paused_instance_gives_up_the_jobs_that_others_took_over() {
         "DONE",
         "the instance learns the end without a timeout"
     );
+}
+
+/// Requirements: SLOT-02, SLOT-03.
+#[tokio::test]
+async fn racing_instances_never_send_a_node_more_jobs_than_it_has_slots() {
+    let redis = Redis::start().await;
+    let (one, two) = two_instances(&redis).await;
+    let mut nodes = vec![];
+    for (n, s) in [&one, &two, &one].into_iter().enumerate() {
+        // These nodes refuse nothing: they count what is sent to them.
+        let node = RawNode::join(s, &format!("n{n}"), 2).await;
+        nodes.push(node.serve(2, Duration::from_millis(15)));
+    }
+    let clients = (0..16).map(|n| {
+        let client = [&one, &two][n % 2].new_client();
+        async move {
+            for _ in 0..12 {
+                let body = job_with(json!({"wait_ms": 15_000}));
+                let done = client.post("/v1/translate", body).await.body;
+                assert_eq!(done["state"], "DONE", "{done}");
+                assert_eq!(done["attempt_id"], 1, "nothing was refused or retried: {done}");
+            }
+        }
+    });
+    join_all(clients).await;
+    nodes.iter().for_each(|node| node.check());
+    one.until_unused().await;
+}
+
+/// Requirements: PREF-08.
+#[tokio::test]
+async fn every_instance_decides_alike_about_a_preferred_node() {
+    let redis = Redis::start().await;
+    let (one, two) = two_instances(&redis).await;
+    let mut wanted = RawNode::join(&one, "wanted", 1).await;
+    let _other = RawNode::join(&two, "other", 8).await;
+    let prefer = |node: &str| job_with(json!({"preferred_node_id": node, "wait_ms": 0}));
+    let strict = || job_with(json!({"preferred_node_id": "wanted", "strict": true, "wait_ms": 0}));
+    assert_eq!(two.dispatch(prefer("wanted")).await.1, "wanted", "it is free");
+    let running = wanted.expect("job_assign").await;
+    for s in [&one, &two] {
+        assert_eq!(s.dispatch(prefer("wanted")).await.1, "other", "it is full");
+        let full = s.post("/v1/dispatch/f2f", strict()).await;
+        assert_eq!(full.error(), (503, "ALL_CANDIDATES_FULL_OR_FAILED"), "{}", full.body);
+        let unknown = s.post("/v1/dispatch/f2f", prefer("nobody")).await;
+        assert_eq!(unknown.error(), (422, "PREFERRED_NODE_NOT_CAPABLE"), "{}", unknown.body);
+    }
+    wanted.done(&running, "hello").await;
+    assert_eq!(wanted.expect("job_confirmed").await["accepted"], true);
+    two.post("/v1/nodes/wanted/drain", json!({})).await;
+    for s in [&one, &two] {
+        assert_eq!(s.dispatch(prefer("wanted")).await.1, "other", "it drains");
+    }
+    one.post("/v1/nodes/wanted/resume", json!({})).await;
+    assert_eq!(two.dispatch(prefer("wanted")).await.1, "wanted");
 }

@@ -24,8 +24,9 @@ impl JsonSocket {
             let value = format!("Bearer {token}").parse().expect("a header value");
             request.headers_mut().insert("authorization", value);
         }
-        // Boxed because the future has room for a TLS handshake.
-        let connecting = Box::pin(tokio_tungstenite::connect_async(request));
+        // Without Nagle's delay. Boxed because the future has room for a TLS handshake.
+        let connecting = tokio_tungstenite::connect_async_with_config(request, None, true);
+        let connecting = Box::pin(connecting);
         let stream = within(connecting).await.expect("the server upgrades the connection").0;
         Self { stream }
     }

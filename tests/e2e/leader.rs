@@ -6,12 +6,14 @@ use serde_json::Value;
 
 use crate::raw_node::{RawNode, register};
 use crate::redis::Redis;
-use crate::scheduler::{Scheduler, within};
+use crate::scheduler::{Scheduler, signal, within};
 
 #[derive(Debug, Clone, PartialEq)]
 struct PoolTable {
     term: u64,
     version: u64,
+    generated_by: String,
+    generated_ms: u64,
     pools: Vec<Value>,
 }
 
@@ -25,8 +27,13 @@ impl PoolTable {
 async fn table(s: &Scheduler) -> PoolTable {
     let (cluster, pools) = (s.get("/v1/cluster").await.body, s.get("/v1/pools").await.body);
     let number = |key: &str| cluster[key].as_u64().unwrap_or(0);
-    let pools = pools["pools"].as_array().cloned().unwrap_or_default();
-    PoolTable { term: number("term"), version: number("table_version"), pools }
+    PoolTable {
+        term: number("term"),
+        version: number("table_version"),
+        generated_by: pools["generated_by"].as_str().unwrap_or_default().to_owned(),
+        generated_ms: pools["generated_ms"].as_u64().unwrap_or(0),
+        pools: pools["pools"].as_array().cloned().unwrap_or_default(),
+    }
 }
 
 /// Waits until all instances show the same table, and the table fits.
@@ -99,4 +106,53 @@ async fn followers_show_a_new_pool_and_the_loss_of_its_last_node() {
     until_agreed(&all, |table| table.ready("ja:fr") == 1).await;
     node.close().await;
     until_agreed(&all, |table| table.ready("ja:fr") == 0).await;
+}
+
+/// Requirements: LEAD-02, LEAD-11, LEAD-12, LEAD-13, LEAD-15, OBS-26.
+#[tokio::test]
+async fn a_table_says_who_made_it_and_a_new_instance_takes_it_over() {
+    let redis = Redis::start().await;
+    let url = redis.url();
+    let (one, two) = tokio::join!(Scheduler::over(&url, "one"), Scheduler::over(&url, "two"));
+    // Whichever instance a node registers at: the leader makes the table.
+    let _at_one = RawNode::join(&one, "n1", 1).await;
+    let at_two = RawNode::join(&two, "n2", 1).await;
+    // Epochs follow the clock.
+    let joined_ms = at_two.registered["epoch"].as_u64().expect("an epoch");
+    let made = until_agreed(&[&one, &two], |table| table.ready("zh:en") == 2).await;
+    assert_eq!(made.generated_by, leader(&one).await);
+    assert!((joined_ms..joined_ms + 10_000).contains(&made.generated_ms), "{joined_ms}: {made:?}");
+    for key in ["table", "leader"] {
+        let left = redis.command(&format!("PTTL lingua:v1:{{hub}}:{key}")).await;
+        assert_eq!(left, ":-1", "{key} does not expire");
+    }
+    // What comes later is as old as the table that it takes over.
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    let three = Scheduler::over(&url, "three").await;
+    let taken = until_agreed(&[&one, &three], |table| table.ready("zh:en") == 2).await;
+    assert_eq!(taken, made);
+    let lag = three.metric("lingua_pool_table_lag_seconds").await;
+    assert!((1.0..=20.0).contains(&lag), "{lag}");
+    let lag = two.metric("lingua_pool_table_lag_seconds").await;
+    assert!((0.0..=10.0).contains(&lag), "{lag}");
+}
+
+/// Requirements: LEAD-05, LEAD-06.
+#[tokio::test]
+async fn a_leader_that_was_paused_does_not_go_on_leading() {
+    let redis = Redis::start().await;
+    let url = redis.url();
+    let one = Scheduler::over(&url, "one").await;
+    until_agreed(&[&one], |table| table.version > 0 && table.generated_by == "one").await;
+    let two = Scheduler::over(&url, "two").await;
+    signal(&one.child, "STOP").await;
+    let _node = RawNode::join(&two, "n1", 1).await;
+    let after =
+        until_agreed(&[&two], |table| table.generated_by == "two" && table.ready("zh:en") == 1)
+            .await;
+    signal(&one.child, "CONT").await;
+    let shown = until_agreed(&[&one, &two], |table| table.ready("zh:en") == 1).await;
+    assert_eq!((shown.term, &*shown.generated_by), (after.term, "two"), "{after:?}");
+    one.until_metric("lingua_leader", 0.0).await;
+    assert_eq!(two.metric("lingua_leader").await, 1.0);
 }

@@ -41,7 +41,7 @@ fn connections(kind: &str) -> String {
     format!("lingua_connections{{kind=\"{kind}\"}}")
 }
 
-/// Requirements: OBS-10, OBS-13, OBS-14, OBS-15, OBS-17, OBS-26.
+/// Requirements: OBS-10.
 #[tokio::test]
 async fn every_published_metric_is_exported() {
     let s = Scheduler::start().await;
@@ -193,4 +193,48 @@ async fn connections_are_counted_by_kind_while_they_are_open() {
     s.until_metric(&node, 0.0).await;
     s.until_metric(&events, 0.0).await;
     s.until_metric(&client, 1.0).await;
+}
+
+/// Requirements: OBS-13, OBS-14, OBS-15, OBS-16.
+#[tokio::test]
+async fn jobs_slots_and_times_are_counted_right() {
+    let s = Scheduler::start().await;
+    let mut node = RawNode::join(&s, "n1", 5).await;
+    let mut assigned = vec![];
+    for _ in 0..2 {
+        s.dispatch(job()).await;
+        assigned.push(node.expect("job_assign").await);
+    }
+    let mut nobody = job_with(json!({"wait_ms": 0}));
+    nobody["src_lang"] = json!("ko");
+    assert_eq!(s.post("/v1/dispatch/f2f", nobody).await.status, 503);
+    // Two of five slots are in use, and two of three jobs found a node.
+    s.until_metric("lingua_node_used_slots", 2.0).await;
+    assert_eq!(s.metric("lingua_node_max_slots").await, 5.0);
+    assert_eq!(s.metric(r#"lingua_nodes{state="ready"}"#).await, 1.0);
+    assert_eq!(s.metric(r#"lingua_dispatch_total{outcome="sent"}"#).await, 2.0);
+    assert_eq!(s.metric(r#"lingua_reserve_total{outcome="granted"}"#).await, 2.0);
+    assert_eq!(s.metric(r#"lingua_jobs_failed_total{reason="NO_CAPABLE_NODE"}"#).await, 1.0);
+    // Each takes 300 ms from its ack to its end.
+    for assign in &assigned {
+        node.ack(assign).await;
+    }
+    node.heartbeat(json!({})).await;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    for assign in &assigned {
+        node.done(assign, "hello").await;
+        assert_eq!(node.expect("job_confirmed").await["accepted"], true);
+    }
+    s.until_metric(r#"lingua_jobs_total{state="DONE"}"#, 2.0).await;
+    assert_eq!(s.metric(r#"lingua_jobs_total{state="FAILED"}"#).await, 1.0);
+    s.until_metric("lingua_node_used_slots", 0.0).await;
+    assert_eq!(s.metric("lingua_dispatch_seconds_count").await, 2.0);
+    let stage = async |stage: &str, what: &str| {
+        s.metric(&format!("lingua_job_seconds_{what}{{stage=\"{stage}\"}}")).await
+    };
+    assert_eq!(stage("run", "count").await, 2.0);
+    let (run, total) = (stage("run", "sum").await, stage("total", "sum").await);
+    assert!(run >= 0.6 && total >= run, "{run} {total}");
+    let dispatch = s.metric("lingua_dispatch_seconds_sum").await;
+    assert!(dispatch < total - run + 0.01, "{dispatch} {total} {run}");
 }

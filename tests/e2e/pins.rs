@@ -260,6 +260,7 @@ fn is_full(reply: &Reply) -> bool {
     reply.error() == (503, "ALL_CANDIDATES_FULL_OR_FAILED")
 }
 
+/// Requirements: JOB-10.
 #[tokio::test]
 async fn a_node_that_is_gone_for_a_moment_is_waited_for_and_explain_agrees() {
     let redis = Redis::start().await;

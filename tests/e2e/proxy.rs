@@ -10,6 +10,8 @@ struct ProxyState {
     is_refusing: bool,
     /// How often all connections were broken.
     breaks: u32,
+    /// So many pieces of the server's bytes later one is lost, and its connection breaks.
+    loses_after: Option<u32>,
 }
 
 pub(crate) struct Proxy {
@@ -23,7 +25,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address").to_string();
         let (state, changes) = watch::channel(ProxyState::default());
-        let target = target.to_owned();
+        let (target, losses) = (target.to_owned(), state.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if changes.borrow().is_refusing {
@@ -32,8 +34,9 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect(&target).await else { continue };
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
-                tokio::spawn(copy(from_client, to_server, changes.clone()));
-                tokio::spawn(copy(from_server, to_client, changes.clone()));
+                tokio::spawn(copy(from_client, to_server, changes.clone(), None));
+                let losses = Some(losses.clone());
+                tokio::spawn(copy(from_server, to_client, changes.clone(), losses));
             }
         });
         Self { address, state }
@@ -42,6 +45,11 @@ impl Proxy {
     /// Keeps all connections open and passes nothing on any more.
     pub(crate) fn freeze(&self) {
         self.state.send_modify(|state| state.is_frozen = true);
+    }
+
+    /// Passes on so many replies of the server, then loses one and breaks its connection.
+    pub(crate) fn lose_a_reply_after(&self, replies: u32) {
+        self.state.send_modify(|state| state.loses_after = Some(replies));
     }
 
     /// Breaks all connections; new ones are accepted.
@@ -63,11 +71,23 @@ impl Proxy {
     }
 }
 
-/// Copies bytes until the connections are broken or frozen.
+/// Whether this piece of the server's bytes has to be lost.
+fn is_lost(losses: &watch::Sender<ProxyState>) -> bool {
+    let mut is_lost = false;
+    losses.send_if_modified(|state| {
+        is_lost = state.loses_after == Some(0);
+        state.loses_after = state.loses_after.and_then(|after| after.checked_sub(1));
+        false
+    });
+    is_lost
+}
+
+/// Copies bytes until the connections are broken or frozen, or a reply has to be lost.
 async fn copy(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
     mut state: watch::Receiver<ProxyState>,
+    losses: Option<watch::Sender<ProxyState>>,
 ) {
     let mut buffer = vec![0; 4096];
     let breaks = state.borrow_and_update().breaks;
@@ -84,6 +104,9 @@ async fn copy(
             return;
         };
         let Ok(n @ 1..) = read else { return };
+        if losses.as_ref().is_some_and(is_lost) {
+            return;
+        }
         if to.write_all(&buffer[..n]).await.is_err() {
             return;
         }

@@ -2,6 +2,8 @@
 //! closes, and goes on serving the others.
 
 use futures_util::future::join_all;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -245,6 +247,12 @@ impl RawSocket {
     }
 }
 
+/// How often the long tests go round: `cargo xtask attack` sets more.
+fn rounds() -> usize {
+    let given = std::env::var("LINGUA_ATTACK_ROUNDS").ok().and_then(|text| text.parse().ok());
+    given.unwrap_or(1)
+}
+
 /// Sends a case; says what was wrong.
 async fn attack(s: &Scheduler, path: &str, first: Option<Value>, case: &Case) -> Option<String> {
     let (name, bytes, then) = case;
@@ -263,6 +271,15 @@ async fn attack(s: &Scheduler, path: &str, first: Option<Value>, case: &Case) ->
     socket.has_to(then).await.err().map(|why| format!("{path}: {name}: {why}"))
 }
 
+/// The registration of a node that gets none of the jobs of these tests.
+fn hostile_node(id: &str) -> Value {
+    let mut message = register(id, 1);
+    for list in ["asr_langs", "semantic_langs", "tts_langs"] {
+        message[list] = json!(["fr"]);
+    }
+    message
+}
+
 /// Requirements: SEC-18.
 #[tokio::test]
 async fn frames_that_no_library_sends_end_their_own_socket_only() {
@@ -277,13 +294,7 @@ async fn frames_that_no_library_sends_end_their_own_socket_only() {
         for is_started in [false, true] {
             let attacks = cases.iter().enumerate().map(|(n, case)| {
                 let first = match path {
-                    "/v1/node/ws" => {
-                        let mut message = register(&format!("hostile-{n}"), 1);
-                        message["tts_langs"] = json!(["fr"]);
-                        message["semantic_langs"] = json!(["fr"]);
-                        message["asr_langs"] = json!(["fr"]);
-                        message
-                    }
+                    "/v1/node/ws" => hostile_node(&format!("hostile-{n}")),
                     _ => start.clone(),
                 };
                 attack(&s, path, is_started.then_some(first), case)
@@ -298,4 +309,56 @@ async fn frames_that_no_library_sends_end_their_own_socket_only() {
     assert_eq!(client.outcome().await["type"], "result");
     let errors = s.log_lines(&[("level", "ERROR")]);
     assert!(errors.is_empty(), "{errors:?}");
+}
+
+/// Frames of several cases one after the other, with bytes changed, in parts that arrive apart.
+fn random_bytes(random: &mut StdRng, cases: &[Case]) -> Vec<Vec<u8>> {
+    let some = (0..random.random_range(1..6)).map(|_| random.random_range(0..cases.len()));
+    let mut bytes: Vec<u8> = some.collect::<Vec<_>>().into_iter().fold(vec![], |mut all, case| {
+        all.extend(&cases[case].1);
+        all
+    });
+    bytes.truncate(20_000);
+    for _ in 0..random.random_range(0..4) {
+        let at = random.random_range(0..bytes.len());
+        bytes[at] = random.random();
+    }
+    let part = random.random_range(1..=bytes.len().min(200));
+    bytes.chunks(part).take(50).map(<[u8]>::to_vec).collect()
+}
+
+/// Whatever comes, the socket ends when its peer does, and the others are served.
+#[tokio::test]
+async fn random_frames_end_their_own_socket_only() {
+    let s = Scheduler::start().await;
+    let mut node = RawNode::join(&s, "healthy", 1).await;
+    let mut client = SessionClient::start(&s).await;
+    let cases = [masks_and_bits(), texts(), fragments(), lengths(), closes()].concat();
+    let mut random = StdRng::seed_from_u64(1);
+    let start = json!({"type": "session_start", "src_lang": "zh", "tgt_lang": "en"});
+    let hostile_node = hostile_node("hostile");
+    for round in 0..30 * rounds() {
+        let sockets =
+            ["/v1/node/ws", "/v1/session/ws"].map(|path| (path, random_bytes(&mut random, &cases)));
+        let attacks = sockets.into_iter().map(async |(path, parts)| {
+            let mut socket = RawSocket::open(&s, path).await;
+            let first = if path == "/v1/node/ws" { &hostile_node } else { &start };
+            if round % 3 > 0 {
+                let first = frame(FIN | TEXT, first.to_string().as_bytes());
+                socket.0.write_all(&first).await.expect("sent");
+            }
+            for part in parts {
+                if socket.0.write_all(&part).await.is_err() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            socket.has_to(End).await.expect("it ends");
+        });
+        join_all(attacks).await;
+    }
+    client.send(json!({"type": "text", "text": "hello"})).await;
+    node.work().await;
+    assert_eq!(client.outcome().await["type"], "result");
+    assert_eq!(s.log_lines(&[("level", "ERROR")]), Vec::<Value>::new());
 }

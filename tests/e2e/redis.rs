@@ -1,6 +1,7 @@
 //! A Redis server that belongs to one test.
 
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,12 +10,14 @@ use tokio::process::{Child, Command};
 
 use crate::scheduler::{signal, within};
 
-/// A port that is free now. It lies below the ports of outgoing connections, and each process
-/// starts its search elsewhere, so that nobody takes the port before the server does.
+/// A port that is free now. It lies below the ports of outgoing connections, and each search, in
+/// this process or another, starts elsewhere, so that nobody takes the port before the server does.
 pub(crate) fn free_port() -> u16 {
     const FIRST: u32 = 15_000;
     const COUNT: u32 = 17_000;
-    let from = std::process::id().wrapping_mul(104_729) % COUNT;
+    static SEARCHES: AtomicU32 = AtomicU32::new(0);
+    let search = SEARCHES.fetch_add(1, Ordering::Relaxed).wrapping_mul(7_919);
+    let from = std::process::id().wrapping_mul(104_729).wrapping_add(search) % COUNT;
     let ports = (from..COUNT).chain(0..from).map(|n| (FIRST + n) as u16);
     let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
     ports.into_iter().find(free).expect("a free port")

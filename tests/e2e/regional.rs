@@ -110,6 +110,7 @@ async fn certain_nodes_and_waiting_jobs_know_regional_tags() {
         assert_eq!(waiting.await.expect("a reply").body["node_id"], "plain");
         let bound = plain.expect("job_assign").await;
         plain.done(&bound, "hello").await;
+        s.until_unused().await;
 
         // A key stays on its node, whichever tag the next job has.
         let bound = json!({"bind_key": "k", "wait_ms": 15_000});

@@ -1,6 +1,6 @@
 //! The HTTP routes: what they return, and the errors for bad requests.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::http::Reply;
 use crate::raw_node::{RawNode, register};
@@ -91,6 +91,35 @@ async fn bad_requests_get_a_status_a_code_and_a_detail() {
     }
     let reply = s.get("/v1/jobs?state=BORED").await;
     assert_eq!(reply.error(), (400, "INVALID_REQUEST"));
+}
+
+/// Requirements: NODE-05, NODE-06, NODE-07, NODE-08.
+#[tokio::test]
+async fn an_empty_list_is_refused_like_a_missing_one() {
+    let s = Scheduler::start().await;
+    let nested = json!({"language_capabilities": {
+        "asr_languages": ["zh"], "semantic_languages": ["zh"], "tts_languages": ["en"],
+    }});
+    for (kind, code) in [
+        ("asr", "ASR_LANGUAGES_REQUIRED"),
+        ("semantic", "SEMANTIC_LANGUAGES_REQUIRED"),
+        ("tts", "TTS_LANGUAGES_REQUIRED"),
+    ] {
+        for empty in [json!([]), Value::Null] {
+            let mut in_both = [nested.clone(), register("n1", 1)];
+            in_both[0]["language_capabilities"][format!("{kind}_languages")] = empty.clone();
+            in_both[1][format!("{kind}_langs")] = empty.clone();
+            for (message, is_flat) in in_both.into_iter().zip([false, true]) {
+                // In the flat shape the repair list stands in for one that is missing.
+                if is_flat && kind == "asr" && empty.is_null() {
+                    continue;
+                }
+                let reply = s.post("/v1/node/register", message.clone()).await;
+                assert_eq!(reply.error(), (422, code), "{message}");
+            }
+        }
+    }
+    assert_eq!(s.get("/v1/nodes").await.body["nodes"], json!([]));
 }
 
 #[tokio::test]

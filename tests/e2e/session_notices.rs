@@ -42,7 +42,9 @@ async fn a_resumed_session_says_how_much_of_the_open_turn_had_arrived() {
     let s = Scheduler::with(&[("SESSION__PAUSE_MS", "60000")]).await;
     let mut node = RawNode::join(&s, "n1", 4).await;
     let mut client = SessionClient::start(&s).await;
-    assert_eq!(client.started["received_ms"], Value::Null, "nothing was resumed");
+    for absent in ["received_ms", "turns", "turn_open"] {
+        assert_eq!(client.started[absent], Value::Null, "nothing was resumed");
+    }
     client.send(json!({"type": "turn_start"})).await;
     client.speak(400).await;
     client.expect("job_accepted").await;
@@ -51,7 +53,9 @@ async fn a_resumed_session_says_how_much_of_the_open_turn_had_arrived() {
     client.stream.close(None).await.ok();
     while !client.next().await.is_null() {}
     let mut client = SessionClient::resume(&s.address, &started, 0).await;
+    let received = |started: &Value| json!([started["turns"], started["turn_open"]]);
     assert_eq!(client.started["received_ms"], 400, "{}", client.started);
+    assert_eq!(received(&client.started), json!([1, true]), "{}", client.started);
     client.speak(200).await;
     client.send(json!({"type": "turn_end"})).await;
     let assign = node.expect("job_assign").await;
@@ -63,4 +67,5 @@ async fn a_resumed_session_says_how_much_of_the_open_turn_had_arrived() {
     drop(client);
     let client = SessionClient::resume(&s.address, &started, 1).await;
     assert_eq!(client.started["received_ms"], 0, "no turn is open");
+    assert_eq!(received(&client.started), json!([1, false]), "{}", client.started);
 }

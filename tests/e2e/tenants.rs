@@ -99,6 +99,11 @@ fn walk(route: &str, alice: &Alice) -> Option<(&'static str, String, Value, Expe
         "POST /v1/jobs/{id}/cancel" => ("bob-app", job(&alice.open), none, Status(404)),
         "GET /v1/jobs/{id}" => ("bob-app", job(&alice.done) + "?wait_ms=50", none, Status(404)),
         "GET /v1/jobs" => ("bob-app", plain(), none, NothingOfAlice),
+        "GET /v1/usage" => ("bob-app", plain(), none, NothingOfAlice),
+        "DELETE /v1/jobs/{id}" => ("bob-app", job(&alice.done), none, Status(404)),
+        "DELETE /v1/jobs" => {
+            ("bob-app", path.to_owned() + "?session=alice-room", none, NothingOfAlice)
+        }
         "GET /v1/pools" => ("bob-app", plain(), none, NothingOfAlice),
         "GET /v1/pools/{pair}" => ("bob-app", path.replace("{pair}", "fr:en"), none, Status(404)),
         "POST /v1/explain" => {
@@ -174,6 +179,8 @@ async fn no_route_shows_or_changes_what_another_tenant_has() {
         }
     }
     assert!(walked >= 18, "{walked} routes");
+    let done = own.get(&format!("/v1/jobs/{}", alice.done)).await;
+    assert_eq!(done.body["result"]["text_translated"], "alice's words", "nobody has erased it");
     let open = own.get(&format!("/v1/jobs/{}", alice.open)).await;
     assert_eq!(open.body["state"], "ACKED", "nothing has happened to Alice's job: {}", open.text);
     assert_eq!(own.get("/v1/pools/fr:en").await.status, 200, "her own node is hers to see");

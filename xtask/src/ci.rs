@@ -8,9 +8,16 @@
 //! Invariant: the first step that fails ends the run.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
+
 use crate::{Cargo, setup, tidy};
+
+/// The checks of the SDKs in other languages: format, lints, types, tests with the real program.
+const SDK_CHECKS: [&str; 2] =
+    ["node sdk/typescript/scripts/check.mjs", "python3 sdk/python/tools/check.py"];
 
 /// Runs all steps; whether all of them passed.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
@@ -21,18 +28,41 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     }
     let mut total = Duration::ZERO;
     for step in steps(has_nextest) {
-        let title = step.title();
-        println!("\n==> {title}");
-        let (passed, took) = timed(|| step.run(root));
-        total += took;
-        if !passed? {
-            println!("<== FAILED after {:.0} s: {title}", took.as_secs_f64());
+        if !run_step(&step.title(), &mut total, || step.run(root))? {
             return Ok(false);
         }
-        println!("<== {:.0} s", took.as_secs_f64());
+    }
+    // They use the program that the tests before them have built.
+    for script in SDK_CHECKS {
+        if !run_step(script, &mut total, || run_script(root, script))? {
+            return Ok(false);
+        }
     }
     println!("\nci: passed in {:.0} s", total.as_secs_f64());
     Ok(true)
+}
+
+/// Runs a step and shows how long it took; whether it passed.
+fn run_step(
+    title: &str,
+    total: &mut Duration,
+    step: impl FnOnce() -> anyhow::Result<bool>,
+) -> anyhow::Result<bool> {
+    println!("\n==> {title}");
+    let (passed, took) = timed(step);
+    *total += took;
+    let passed = passed?;
+    let outcome = if passed { "<==" } else { "<== FAILED after" };
+    println!("{outcome} {:.0} s", took.as_secs_f64());
+    Ok(passed)
+}
+
+/// Runs a program with arguments, separated by spaces; whether it succeeded.
+fn run_script(root: &Path, script: &str) -> anyhow::Result<bool> {
+    let mut words = script.split(' ');
+    let program = words.next().unwrap_or_default();
+    let status = Command::new(program).args(words).current_dir(root).status();
+    Ok(status.with_context(|| format!("cannot run {program}"))?.success())
 }
 
 /// The calls of cargo, in order.

@@ -1,14 +1,19 @@
-//! Chores of the workspace: `cargo xtask ci`, `tidy`, `docs`, `sim`, `chaos` and `figures`.
+//! Chores of the workspace: `cargo xtask ci`, `tidy`, `docs`, `sim`, `chaos`, `figures`,
+//! `attack`, `fuzz` and `release`.
 //!
 //! Start at [`ci`] for the steps that a change has to pass, at [`tidy`] for the rules that the
 //! compiler cannot check.
 //!
-//! Invariant: nothing here changes a source file; `docs` writes two pages that the program prints.
+//! Invariant: nothing here changes a source file; `docs` writes two pages that the program prints,
+//! `fuzz` the inputs that it found.
 
 // The lints keep libraries from printing; printing is what a chore is for.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod attack;
 mod ci;
+mod fuzz;
+mod release;
 mod setup;
 mod tidy;
 
@@ -51,6 +56,12 @@ enum Chore {
         /// `jobs`, `load`, `instances`, `nodes`, `cluster`; all of them by default.
         parts: Vec<String>,
     },
+    /// Attack the program at length: Schemathesis in every role, floods, frames, slow peers.
+    Attack(attack::AttackArgs),
+    /// Look for inputs that bring a decoder down, and keep those that reach new code.
+    Fuzz(fuzz::FuzzArgs),
+    /// Check the dependencies, build the program as it is released, and look at what came out.
+    Release(release::ReleaseArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -80,6 +91,9 @@ fn main() -> anyhow::Result<ExitCode> {
             let figures = figures.env("LINGUA_BIN", program);
             build.run(&root)? && bench.run(&root)? && figures.run(&root)?
         }
+        Chore::Attack(args) => attack::run(&root, &args)?,
+        Chore::Fuzz(args) => fuzz::run(&root, &args)?,
+        Chore::Release(args) => release::run(&root, &args)?,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -6,11 +6,15 @@
 //! Invariant: nothing is installed that is already there, and `sudo` is used only by users that are
 //! not root.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-const PROGRAMS: [&str; 6] = ["redis-server", "openssl", "kill", "make", "git", "chromium"];
+use crate::Cargo;
+
+const PROGRAMS: [&str; 9] =
+    ["redis-server", "openssl", "kill", "make", "git", "chromium", "node", "npm", "python3"];
 
 /// Package managers with the commands that install packages.
 const PACKAGE_MANAGERS: [(&str, &[&str]); 5] = [
@@ -21,6 +25,35 @@ const PACKAGE_MANAGERS: [(&str, &[&str]); 5] = [
     ("brew", &["install"]),
 ];
 
+/// Programs of crates.io that chores use, in the versions that they were written for.
+const CARGO_TOOLS: [(&str, &str); 4] = [
+    ("auditable2cdx", "0.1.0"),
+    ("cargo-auditable", "0.7.7"),
+    ("cargo-deny", "0.20.2"),
+    ("cargo-fuzz", "0.13.2"),
+];
+
+/// Installs these programs into `target/tools` if they are missing; gives the folder.
+pub(crate) fn cargo_tools(root: &Path, names: &[&str]) -> anyhow::Result<PathBuf> {
+    let bin = root.join("target/tools/bin");
+    for (name, version) in CARGO_TOOLS.iter().filter(|(name, _)| names.contains(name)) {
+        if bin.join(name).exists() {
+            continue;
+        }
+        println!("setup: {name} is missing");
+        let install = format!("install {name} --version {version} --locked --root target/tools");
+        if !Cargo::new(&install).run(root)? {
+            bail!("{name} cannot be installed");
+        }
+    }
+    Ok(bin)
+}
+
+/// The search path with this folder in front.
+pub(crate) fn path_with(bin: &Path) -> anyhow::Result<String> {
+    Ok(format!("{}:{}", bin.display(), std::env::var("PATH").context("PATH")?))
+}
+
 /// The package that holds a program.
 fn package(manager: &str, program: &'static str) -> &'static str {
     match (manager, program) {
@@ -28,6 +61,11 @@ fn package(manager: &str, program: &'static str) -> &'static str {
         (_, "redis-server") => "redis",
         ("apt-get" | "apk", "kill") => "procps",
         (_, "kill") => "procps-ng",
+        ("brew", "node" | "npm") => "node",
+        (_, "node") => "nodejs",
+        // Debian keeps virtual environments in a package of their own; it needs the interpreter.
+        ("apt-get", "python3") => "python3-venv",
+        ("pacman", "python3") => "python",
         (_, other) => other,
     }
 }

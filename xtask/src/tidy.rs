@@ -18,7 +18,7 @@ use anyhow::{Context, bail};
 
 use crates::Package;
 
-/// The limit for lines in Rust, Lua and Markdown.
+/// The limit for lines in Rust, Lua, TypeScript and Markdown.
 const COLUMNS_MAX: usize = 100;
 
 /// Describes a broken rule.

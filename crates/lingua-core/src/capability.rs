@@ -10,6 +10,7 @@
 
 use std::fmt;
 
+use crate::label::{LabelSet, NodeLabel, RequiredLabels};
 use crate::lang::{Lang, LangPair, Source};
 use crate::named_enum;
 
@@ -167,19 +168,29 @@ pub struct Needs {
     pub tts: bool,
     /// Further services.
     pub extra: ServiceSet,
+    /// Labels that the node must have.
+    pub labels: RequiredLabels,
 }
 
 impl Needs {
     /// Speech in, text out.
-    pub const SPEECH_TO_TEXT: Self = Self { asr: true, tts: false, extra: ServiceSet::EMPTY };
+    pub const SPEECH_TO_TEXT: Self =
+        Self { asr: true, tts: false, extra: ServiceSet::EMPTY, labels: RequiredLabels::NONE };
     /// Speech in, speech out.
-    pub const SPEECH_TO_SPEECH: Self = Self { asr: true, tts: true, extra: ServiceSet::EMPTY };
+    pub const SPEECH_TO_SPEECH: Self = Self { tts: true, ..Self::SPEECH_TO_TEXT };
 
     /// All services that the job needs; repair and translation always.
     pub fn services(self) -> ServiceSet {
         let all = self.extra.with(Service::Semantic).with(Service::Nmt);
         let all = if self.asr { all.with(Service::Asr) } else { all };
         if self.tts { all.with(Service::Tts) } else { all }
+    }
+
+    /// Whether a node that has all of this, in the same languages, has what another job needs.
+    pub fn covers(self, other: Self) -> bool {
+        let has = self.services();
+        other.services().iter().all(|service| has.contains(service))
+            && self.labels.contains_all(&other.labels)
     }
 }
 
@@ -189,6 +200,9 @@ pub enum MissingCapability {
     /// The node does not have the service, or has switched it off.
     #[error("service {0} is off")]
     Service(Service),
+    /// The job requires a label that the node does not have.
+    #[error("label {0} missing")]
+    NodeLabel(NodeLabel),
     /// The node does not recognise the source language.
     #[error("asr({0}) missing")]
     Asr(Lang),
@@ -215,6 +229,7 @@ pub struct Capabilities {
     tts: LangSet,
     nmt: Nmt,
     services: ServiceSet,
+    labels: LabelSet,
 }
 
 /// Why a node's capabilities are refused.
@@ -275,7 +290,7 @@ impl Capabilities {
             }
         }
         let [asr, semantic, tts] = lists;
-        Ok(Self { asr, semantic, tts, nmt, services })
+        Ok(Self { asr, semantic, tts, nmt, services, labels: LabelSet::default() })
     }
 
     /// Other lists for recognition, repair and speech, of a node that is registered. A list may be
@@ -300,7 +315,23 @@ impl Capabilities {
                 all = all.without(service);
             }
         }
-        Self::restored(lists, nmt, all)
+        Ok(Self::restored(lists, nmt, all)?.with_labels(self.labels.clone()))
+    }
+
+    /// The same with these labels.
+    #[must_use]
+    pub fn with_labels(self, labels: LabelSet) -> Self {
+        Self { labels, ..self }
+    }
+
+    /// All but the labels, for comparisons: what pools depend on.
+    pub fn served(&self) -> (&LangSet, &LangSet, &LangSet, &Nmt, ServiceSet) {
+        (&self.asr, &self.semantic, &self.tts, &self.nmt, self.services)
+    }
+
+    /// The labels of the node.
+    pub fn labels(&self) -> &LabelSet {
+        &self.labels
     }
 
     /// Languages that the node recognises.
@@ -351,6 +382,9 @@ impl Capabilities {
     ) -> Option<MissingCapability> {
         if let Some(off) = needs.services().iter().find(|&s| !self.services.contains(s)) {
             return Some(MissingCapability::Service(off));
+        }
+        if let Some(label) = needs.labels.missing_from(&self.labels) {
+            return Some(MissingCapability::NodeLabel(label));
         }
         let tgt = pair.tgt;
         if let Source::Known(src) = pair.src {

@@ -29,7 +29,7 @@ pub enum NameError {
     /// The text is empty.
     #[error("the name is empty; give at least one character")]
     Empty,
-    /// Longer than [`NAME_BYTES_MAX`] or [`TENANT_BYTES_MAX`].
+    /// Longer than [`NAME_BYTES_MAX`], or than a tenant or a label may be.
     #[error("the name has {bytes} bytes; at most {max} are allowed")]
     TooLong { bytes: usize, max: usize },
     /// A character that would need escaping in a URL, a log line or a store key.
@@ -42,7 +42,7 @@ pub enum NameError {
     OnlyDots,
 }
 
-fn check_name(text: &str, max: usize) -> Result<(), NameError> {
+pub(crate) fn check_name(text: &str, max: usize) -> Result<(), NameError> {
     if text.is_empty() {
         return Err(NameError::Empty);
     }
@@ -120,13 +120,31 @@ name!(
     TokenName
 );
 
-/// Who owns jobs, nodes and keys. Held inline, so that it copies like a number: every query has
-/// one.
+/// A text of less than `N` bytes that copies like a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tenant {
-    // Zero-padded, and the length last: comparing the array compares the names.
-    bytes: [u8; TENANT_BYTES_MAX + 1],
+pub(crate) struct InlineText<const N: usize> {
+    // Zero-padded, and the length last: comparing the array compares the texts.
+    bytes: [u8; N],
 }
+
+impl<const N: usize> InlineText<N> {
+    pub(crate) const EMPTY: Self = Self { bytes: [0; N] };
+
+    pub(crate) fn new(text: &str) -> Self {
+        let mut bytes = [0; N];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        bytes[N - 1] = text.len() as u8;
+        Self { bytes }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.bytes[N - 1])]).unwrap_or_default()
+    }
+}
+
+/// Who owns jobs, nodes and keys. Held inline, because every query has one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tenant(InlineText<{ TENANT_BYTES_MAX + 1 }>);
 
 impl Tenant {
     /// The tenant of everybody whose token names none.
@@ -136,26 +154,18 @@ impl Tenant {
     /// nodes.
     pub fn new(text: &str) -> Result<Self, NameError> {
         check_name(text, TENANT_BYTES_MAX)?;
-        Ok(Self::from_checked(text))
+        Ok(Self(InlineText::new(text)))
     }
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
-        let len = usize::from(self.bytes[TENANT_BYTES_MAX]);
-        std::str::from_utf8(&self.bytes[..len]).unwrap_or_default()
-    }
-
-    fn from_checked(text: &str) -> Self {
-        let mut bytes = [0; TENANT_BYTES_MAX + 1];
-        bytes[..text.len()].copy_from_slice(text.as_bytes());
-        bytes[TENANT_BYTES_MAX] = text.len() as u8;
-        Self { bytes }
+        self.0.as_str()
     }
 }
 
 impl Default for Tenant {
     fn default() -> Self {
-        Self::from_checked(Self::DEFAULT)
+        Self(InlineText::new(Self::DEFAULT))
     }
 }
 

@@ -23,6 +23,7 @@ pub mod capability;
 pub mod fair_share;
 pub mod id;
 pub mod job;
+pub mod label;
 pub mod lang;
 mod named;
 pub mod node;
@@ -40,6 +41,7 @@ pub use id::{
     Attempt, CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot,
     Tenant, Term, TokenName,
 };
+pub use label::{LabelSet, NodeLabel, RequiredLabels};
 pub use lang::{Lang, LangError, LangPair, Source};
 pub use node::{Health, Load, NodeState, Profile, Resource, Rules, Thresholds};
 pub use roster::{Choice, Policy, Query, RejectReason, Roster};

@@ -57,12 +57,16 @@ pub enum Bug {
     DeliverTwice,
     /// Segments whose job died with its instance are not reported as missing.
     MissingNotReported,
-    /// A partial text is shown after the final one.
-    PartialAfterResult,
     /// A piece of audio that arrived twice is sent to the node twice.
     AudioTwice,
     /// A session that has ended is never removed.
     SessionNeverRemoved,
+    /// Instances are not told that a node which was silent is back.
+    SilentReturnNotAnnounced,
+    /// The regular look takes private jobs of different tenants for rivals.
+    PrivateJobsCompete,
+    /// An end that the store never had is written over that of another instance.
+    UnwrittenEndKept,
 }
 
 #[cfg(planted_bugs)]

@@ -160,26 +160,29 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 
     /// For people: why no node can do the job. What a node lacks is told only if no node has all
-    /// that is needed.
-    pub(crate) async fn why_nobody(&self, spec: &JobSpec) -> String {
+    /// that is needed. `None` if the store has cells that this instance did not know: ask them.
+    pub(crate) async fn why_nobody(&self, spec: &JobSpec) -> Option<String> {
         let (mut able, mut lacks) = (vec![], BTreeMap::<String, usize>::new());
         let cells = self.store.cells().await.unwrap_or_default();
+        if self.routes.learn(&cells) {
+            return None;
+        }
         for cell in cells.into_iter().take(CELLS_READ_MAX) {
             let Ok(view) = self.store.view(cell).await else { continue };
             self.note_reasons(spec, &view, &mut able, &mut lacks);
         }
         if !able.is_empty() {
             able.truncate(REASONS_MAX);
-            return able.join(", ");
+            return Some(able.join(", "));
         }
         let lacks = lacks.into_iter().take(REASONS_MAX).map(|(lack, nodes)| match nodes {
             1 => lack,
             _ => format!("{lack} on {nodes} nodes"),
         });
-        match lacks.collect::<Vec<_>>() {
+        Some(match lacks.collect::<Vec<_>>() {
             lacks if lacks.is_empty() => "no node is registered".to_owned(),
             lacks => lacks.join(", "),
-        }
+        })
     }
 
     fn note_reasons(

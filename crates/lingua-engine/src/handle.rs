@@ -2,6 +2,7 @@
 //!
 //! Start at [`Engine::submit`] for a job and at [`Engine::register`] for a node.
 
+mod erase;
 mod heartbeats;
 mod job_keys;
 mod job_list;
@@ -20,6 +21,7 @@ use crate::usage_limit::UsageLimiter;
 use crate::{Engine, EngineOptions, Timer};
 
 pub use crate::choice::{JobExplanation, NodeExplanation};
+pub use erase::ErasedJobs;
 pub(crate) use heartbeats::changed_profile;
 pub use heartbeats::{HeartbeatResult, NodeHeartbeat};
 pub(crate) use job_list::label_of;

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use lingua_core::job::{JobSpec, Payload};
-use lingua_core::{Needs, Service, Tenant};
+use lingua_core::{Needs, NodeLabel, RequiredLabels, Service, Tenant};
 use serde::{Deserialize, Serialize};
 
 use crate::versioned::{self, RecordError, malformed};
@@ -19,7 +19,7 @@ use crate::versioned::{self, RecordError, malformed};
 mod tests;
 
 /// Raised with every change of [`SpecRecord`].
-const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 2;
 
 /// A spec as this version writes it. Fields with their default value are left out.
 #[serde_with::apply(_ => #[serde(skip_serializing_if = "is_default")])]
@@ -33,6 +33,7 @@ struct SpecRecord<'a> {
     asr: bool,
     tts: bool,
     services: Vec<Cow<'a, str>>,
+    labels: Vec<Cow<'a, str>>,
     audio_ref: Option<Cow<'a, str>>,
     text: Option<Cow<'a, str>>,
     context: Vec<Cow<'a, str>>,
@@ -67,6 +68,7 @@ pub(crate) fn encode(spec: &JobSpec) -> Vec<u8> {
         asr: spec.needs.asr,
         tts: spec.needs.tts,
         services: spec.needs.extra.iter().map(|service| text(service.as_str())).collect(),
+        labels: spec.needs.labels.iter().map(|label| Cow::Owned(label.to_string())).collect(),
         audio_ref,
         text: said,
         context: spec.context.iter().map(|said| text(said)).collect(),
@@ -90,6 +92,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<JobSpec, RecordError> {
     let record: SpecRecord<'_> = versioned::decode(VERSION, bytes)?;
     let extra = record.services.iter().map(|name| parse::<Service>(name));
     let extra = extra.collect::<Result<_, _>>()?;
+    let labels = record.labels.iter().map(|name| parse::<NodeLabel>(name));
+    let labels = RequiredLabels::new(labels.collect::<Result<Vec<_>, _>>()?).map_err(malformed)?;
     let payload = match (record.audio_ref, record.text) {
         (Some(at), None) => Payload::AudioRef(at.into()),
         (None, Some(said)) => Payload::Text(said.into()),
@@ -101,7 +105,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<JobSpec, RecordError> {
         trace: record.trace.into(),
         pair: parse(&record.pair)?,
         two_way: record.two_way,
-        needs: Needs { asr: record.asr, tts: record.tts, extra },
+        needs: Needs { asr: record.asr, tts: record.tts, extra, labels },
         payload,
         context: record.context.into_iter().map(Into::into).collect(),
         preferred: record.preferred.map(|node| parse(&node)).transpose()?,

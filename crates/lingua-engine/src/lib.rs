@@ -19,6 +19,7 @@
 //! | [`routes`] | which cell is asked for a slot |
 //! | `choice`, `one_way_nodes` | what a job asks of nodes, and which it cannot go to |
 //! | [`cost`] | how long a job takes on a node, learned from its reports |
+//! | `usage_count` | what tenants have used: jobs, audio, characters |
 //! | **nodes** | |
 //! | [`node`] | the nodes that are connected here, and the messages to them |
 //! | `running` | the attempts that a node has |
@@ -52,6 +53,8 @@ mod change_feed;
 mod choice;
 pub mod clock;
 pub mod cost;
+#[cfg(feature = "decoders")]
+pub mod decoders;
 pub mod error;
 pub mod events;
 mod failover_guard;
@@ -81,6 +84,7 @@ pub mod state;
 pub mod table;
 pub mod tenants;
 mod upkeep;
+mod usage_count;
 pub mod usage_limit;
 mod versioned;
 

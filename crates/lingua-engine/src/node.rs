@@ -88,7 +88,7 @@ pub struct RegisteredNode {
     pub heartbeat_ms: u64,
 }
 
-/// Most epochs of a connection that are remembered.
+/// Most epochs of a connection that are remembered: the first, and the latest ones.
 const EPOCHS_MAX: usize = 8;
 
 /// Messages wait here until the node's connection sends them.
@@ -216,7 +216,8 @@ impl LocalNode {
         let mut epochs = self.epochs.lock();
         epochs.push_back(epoch);
         if epochs.len() > EPOCHS_MAX {
-            epochs.pop_front();
+            // Not the first: the connection is known by it until its end.
+            epochs.remove(1);
         }
     }
 

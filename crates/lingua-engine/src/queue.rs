@@ -47,7 +47,15 @@ impl Ask {
     fn covers(&self, other: &Self) -> bool {
         let is_admitted =
             self.public == other.public && (self.public || self.tenant == other.tenant);
-        is_admitted && other.needs.services().iter().all(|it| self.needs.services().contains(it))
+        is_admitted && self.needs.covers(other.needs)
+    }
+
+    /// Whether the same nodes serve both, so that only the tenants' shares decide who goes first.
+    /// Private jobs of different tenants go to different nodes.
+    fn competes_with(&self, other: &Self) -> bool {
+        let is_alike = *self == Self { tenant: self.tenant, ..*other };
+        let is_private = !self.public && !planted::is(Bug::PrivateJobsCompete);
+        is_alike && (!is_private || self.tenant == other.tenant)
     }
 }
 
@@ -296,10 +304,9 @@ impl Queue {
         let mut heads = vec![];
         for (key, queue) in queues.by_pair.iter().filter(|(key, _)| is_for(key)) {
             let mut asks: Vec<Ask> = queue.by_ask.keys().copied().collect();
-            let is_same = |a: &mut Ask, b: &mut Ask| *a == Ask { tenant: a.tenant, ..*b };
-            asks.dedup_by(is_same);
+            asks.dedup_by(|a, b| a.competes_with(b));
             for head in asks {
-                let is_for = |_: &_, ask: &Ask| *ask == Ask { tenant: ask.tenant, ..head };
+                let is_for = |_: &_, ask: &Ask| ask.competes_with(&head);
                 let first = PairQueues::first_asleep([(key, queue)].into_iter(), is_for);
                 heads.extend(queues.choose(first, &self.rules));
             }

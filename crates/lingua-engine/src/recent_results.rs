@@ -7,7 +7,7 @@
 //! Invariant: at most `bytes_max` bytes, of which delivered results have at most an eighth, and
 //! nothing for longer than `keep_ms`. Delivered results go first, then the oldest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::HashMap;
 use lingua_core::JobId;
@@ -20,6 +20,9 @@ use crate::request::ResultJson;
 
 /// Delivered results get this part of the room.
 const DELIVERED_PART: usize = 8;
+
+/// How long a delivered result stays whose text is not to be kept.
+const BRIEF_MS: u64 = 5_000;
 
 /// Bytes that a result counts beside its JSON.
 const ENTRY_BYTES: usize = 256;
@@ -39,6 +42,8 @@ struct Results {
     by_job: HashMap<JobId, Position>,
     /// Delivered ones first, then by age: the first one is dropped first.
     in_order: BTreeMap<Position, RecentResult>,
+    /// Delivered results whose text is not to be kept, and when they go.
+    brief: VecDeque<(u64, JobId)>,
     bytes: usize,
     delivered_bytes: usize,
     next: u64,
@@ -55,6 +60,7 @@ struct RecentResult {
     job: JobId,
     json: ResultJson,
     until_ms: u64,
+    keeps_text: bool,
 }
 
 impl RecentResult {
@@ -93,10 +99,11 @@ impl RecentResults {
         Self { bytes_max, keep_ms, results: Mutex::default(), held, dropped }
     }
 
-    /// Keeps a result for a client that has not got it.
-    pub(crate) fn put(&self, job: JobId, json: ResultJson, now_ms: u64) {
+    /// Keeps a result for a client that has not got it; if its text is not to be kept, until
+    /// shortly after it was delivered.
+    pub(crate) fn put(&self, job: JobId, json: ResultJson, now_ms: u64, keeps_text: bool) {
         let until_ms = now_ms.saturating_add(self.keep_ms);
-        let result = RecentResult { job, json, until_ms };
+        let result = RecentResult { job, json, until_ms, keeps_text };
         let mut results = self.results.lock();
         if let Some(&older) = results.by_job.get(&job) {
             results.remove(older);
@@ -116,19 +123,37 @@ impl RecentResults {
     }
 
     /// The result of a job, for a client: it counts as delivered.
-    pub(crate) fn deliver(&self, job: JobId) -> Option<ResultJson> {
+    pub(crate) fn deliver(&self, job: JobId, now_ms: u64) -> Option<ResultJson> {
         let mut results = self.results.lock();
         let position = results.by_job.get(&job).copied()?;
         let result = results.remove(position)?;
         let json = result.json.clone();
+        if position.is_undelivered && !result.keeps_text {
+            results.brief.push_back((now_ms.saturating_add(BRIEF_MS), job));
+        }
         results.insert(Position { is_undelivered: false, ..position }, result);
         self.shrink(&mut results, 0);
         Some(json)
     }
 
+    /// Drops a result.
+    pub(crate) fn forget(&self, job: JobId) {
+        let mut results = self.results.lock();
+        if let Some(position) = results.by_job.get(&job).copied() {
+            results.remove(position);
+        }
+        self.held.set(results.bytes as i64);
+    }
+
     /// Drops results whose time is up.
     pub(crate) fn expire(&self, now_ms: u64) {
-        self.shrink(&mut self.results.lock(), now_ms);
+        let mut results = self.results.lock();
+        while let Some((_, job)) = results.brief.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {
+            if let Some(position) = results.by_job.get(&job).copied() {
+                results.remove(position);
+            }
+        }
+        self.shrink(&mut results, now_ms);
     }
 
     fn shrink(&self, results: &mut Results, now_ms: u64) {
@@ -174,7 +199,7 @@ mod tests {
     #[test]
     fn the_oldest_undelivered_result_goes_when_there_is_no_room() {
         let results = results(3_000);
-        (1..=4).for_each(|n| results.put(id(n), json(1_000), n as u64));
+        (1..=4).for_each(|n| results.put(id(n), json(1_000), n as u64, true));
         assert_eq!([1, 2, 3, 4].map(|n| results.contains(id(n))), [false, true, true, true]);
         assert_eq!((results.held.get(), results.dropped.get()), (3_000, 1));
     }
@@ -182,20 +207,35 @@ mod tests {
     #[test]
     fn a_delivered_result_stays_while_there_is_room_and_goes_first() {
         let results = results(8_000);
-        (1..=3).for_each(|n| results.put(id(n), json(1_000), 0));
-        assert!(results.deliver(id(2)).is_some() && results.deliver(id(2)).is_some());
-        assert!(results.deliver(id(3)).is_some());
+        (1..=3).for_each(|n| results.put(id(n), json(1_000), 0, true));
+        assert!(results.deliver(id(2), 0).is_some() && results.deliver(id(2), 0).is_some());
+        assert!(results.deliver(id(3), 0).is_some());
         assert!(results.contains(id(3)), "an eighth is for delivered ones");
         assert!(!results.contains(id(2)) && results.contains(id(1)), "the older one goes");
         assert_eq!(results.dropped.get(), 0, "it was delivered");
     }
 
     #[test]
+    fn a_result_whose_text_is_not_kept_goes_soon_after_its_delivery() {
+        let results = RecentResults { keep_ms: 100 * BRIEF_MS, ..results(1 << 20) };
+        results.put(id(1), json(1_000), 0, false);
+        results.put(id(2), json(1_000), 0, true);
+        assert!(results.deliver(id(1), 10).is_some() && results.deliver(id(2), 10).is_some());
+        assert!(results.deliver(id(1), 20).is_some(), "its client may ask again at once");
+        results.expire(BRIEF_MS + 9);
+        assert!(results.contains(id(1)));
+        results.expire(BRIEF_MS + 10);
+        assert!(!results.contains(id(1)) && results.contains(id(2)));
+        results.forget(id(2));
+        assert_eq!((results.contains(id(2)), results.held.get()), (false, 0));
+    }
+
+    #[test]
     fn nothing_is_kept_for_longer_than_the_time() {
         let results = results(100_000);
-        results.put(id(1), json(1_000), 0);
-        results.put(id(2), json(1_000), 500);
-        results.deliver(id(2));
+        results.put(id(1), json(1_000), 0, true);
+        results.put(id(2), json(1_000), 500, true);
+        results.deliver(id(2), 0);
         results.expire(KEEP_MS);
         assert!(!results.contains(id(1)) && results.contains(id(2)));
         results.expire(KEEP_MS + 500);
@@ -205,8 +245,8 @@ mod tests {
     #[test]
     fn a_result_that_is_too_large_displaces_no_others() {
         let results = results(3_000);
-        results.put(id(1), json(1_000), 0);
-        results.put(id(2), json(3_001), 0);
+        results.put(id(1), json(1_000), 0, true);
+        results.put(id(2), json(3_001), 0, true);
         assert!(results.contains(id(1)) && !results.contains(id(2)));
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct WrittenEnd {
     pub(crate) job: NewJob,
     pub(crate) stage: Stage,
     pub(crate) outcome: Bytes,
+    /// What the end replaces the specification with, and how long the record is kept.
+    pub(crate) kept: (Option<Bytes>, Option<u64>),
     pub(crate) token: u64,
     pub(crate) written_ms: u64,
 }
@@ -124,6 +126,9 @@ impl Reconciler {
     /// What the store shows of a job decides about an end of it that the store has not confirmed:
     /// it counts if it is there, and never if another instance has the job or it ended otherwise.
     fn compare(&self, record: &JobRecord) {
+        if planted::is(Bug::UnwrittenEndKept) {
+            return;
+        }
         let mut ends = self.ends.lock();
         let known = ends.oldest_first.iter().position(|end| end.job.id == record.id);
         let Some(at) = known.filter(|at| !ends.oldest_first[*at].is_confirmed) else { return };
@@ -135,6 +140,13 @@ impl Reconciler {
             ends.oldest_first.remove(at);
             ends.bytes -= bytes;
         }
+    }
+
+    /// Forgets the end of a job of which nothing may be kept.
+    pub(crate) fn forget(&self, id: JobId) {
+        let mut ends = self.ends.lock();
+        ends.oldest_first.retain(|end| end.job.id != id);
+        ends.bytes = ends.oldest_first.iter().map(WrittenEnd::bytes).sum();
     }
 
     /// Whether the job ended here a short while ago. A store that has forgotten that shows it open.
@@ -319,7 +331,9 @@ impl<S: Store, T: Timer> Engine<S, T> {
             let Ok(step) = AdvanceRequest::new(id, owner, stage, to, end.token) else {
                 return Ok(());
             };
-            match self.store.advance_job(step.with_outcome(end.outcome.clone())).await? {
+            let (spec, keep_ms) = end.kept.clone();
+            let step = step.with_kept(spec, keep_ms).with_outcome(end.outcome.clone());
+            match self.store.advance_job(step).await? {
                 AdvanceReply::Advanced => {
                     tracing::warn!(job_id = %id, "wrote a lost end again");
                     return Ok(());
@@ -355,7 +369,8 @@ mod tests {
         let spec = Bytes::from_static(b"spec");
         let job = NewJob { id, owner, spec, deadline_ms: None, recoverable: true, label: 0 };
         let outcome = Bytes::from_static(b"ours");
-        let end = WrittenEnd { is_confirmed, job, stage: ENDED, outcome, token: 1, written_ms: 0 };
+        let (kept, stage) = ((None, None), ENDED);
+        let end = WrittenEnd { is_confirmed, job, stage, outcome, kept, token: 1, written_ms: 0 };
         reconciler.remember(end);
         reconciler
     }
@@ -373,6 +388,7 @@ mod tests {
             label: 0,
             created_ms: 0,
             updated_ms: 0,
+            kept_until_ms: None,
         }
     }
 

@@ -236,7 +236,7 @@ pub struct JobEnd {
 
 impl JobEnd {
     /// The first byte of a stored end; raised with every change of its fields.
-    const VERSION: u8 = 2;
+    pub(crate) const VERSION: u8 = 2;
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         versioned::encode(Self::VERSION, self)

@@ -118,6 +118,16 @@ impl Routes {
         *known = KnownCells { cells, resets, ..KnownCells::default() };
     }
 
+    /// The store has these cells; whether any of them was not known.
+    pub fn learn(&self, cells: &[CellId]) -> bool {
+        let mut known = self.0.lock();
+        let count = known.cells.len();
+        known.cells.extend(cells);
+        known.cells.sort_unstable();
+        known.cells.dedup();
+        known.cells.len() > count
+    }
+
     /// Call this before a cell is asked.
     pub fn version(&self, cell: CellId) -> CellVersion {
         self.0.lock().version(cell)
@@ -317,6 +327,15 @@ mod tests {
         routes.incapable(key(), cell(3));
         routes.changed(cell(3));
         assert_eq!(ask_all(false, 0).len(), 10, "its nodes have changed");
+    }
+
+    #[test]
+    fn cells_that_the_store_has_are_learned_and_nothing_else_changes() {
+        let routes = routes(2);
+        routes.incapable(key(), cell(0));
+        assert!(!routes.learn(&[cell(0), cell(1)]));
+        assert!(routes.learn(&[cell(1), cell(3)]));
+        assert_shares(shares(&routes, 4, 0), &[0.0, 0.5, 0.0, 0.5]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 
 use crate::metrics::EngineMetrics;
 use crate::node::ToNode;
+use crate::usage_count::WRITE_EVERY_MS;
 use crate::{Engine, EngineOptions, Handle, Timer};
 
 /// How often an instance that waits for its name asks for it.
@@ -87,6 +88,7 @@ impl<S: Store, T: Timer> EngineService<S, T> {
                 () = self.leading() => {}
                 () = self.repeat(times.look_ms, "looking around", || engine.look_around()) => {}
                 () = engine.subscribe_elsewhere() => {}
+                () = self.repeat(WRITE_EVERY_MS, "counting usage", || engine.write_usage()) => {}
             }
             self.leave().await;
         };
@@ -163,6 +165,9 @@ impl<S: Store, T: Timer> EngineService<S, T> {
             () = engine.timer.sleep(engine.options.times.drain_ms) => {
                 tracing::warn!(open_jobs = engine.live.len(), "stopping with open jobs");
             }
+        }
+        if let Err(error) = engine.write_usage().await {
+            engine.log_store_down(&error, "writing what was used last");
         }
         let instance = &engine.options.instance;
         let term = match engine.store.table().await {

@@ -26,6 +26,8 @@ mod segment;
 mod state;
 mod timers;
 
-pub use connection::{ClientConnection, CloseReason, SegmentOutcome, SessionOutput};
+pub use connection::{ClientConnection, CloseReason, ReceivedInput, SegmentOutcome, SessionOutput};
 pub use options::{SessionOptions, SessionRefusal};
+#[cfg(feature = "decoders")]
+pub(crate) use record::StoredSession;
 pub use registry::{JobIdSource, NewSession, SecretHash, Sessions};

@@ -28,6 +28,7 @@ use crate::recent_results::RecentResults;
 use crate::reconcile::Reconciler;
 use crate::routes::Routes;
 use crate::table::PoolTable;
+use crate::usage_count::UsageCounter;
 use crate::usage_limit::UsageLimiter;
 use crate::{EngineOptions, Handle, NodeError, Timer};
 
@@ -76,6 +77,7 @@ pub struct Engine<S, T> {
     pub(crate) live: LiveJobs,
     pub(crate) queue: Arc<Queue>,
     pub(crate) usage: UsageLimiter,
+    pub(crate) usage_counter: UsageCounter,
     pub(crate) budgets: ByteBudgets,
     /// Results with speech that were not delivered yet.
     pub(crate) recent_results: RecentResults,
@@ -151,6 +153,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             led: Mutex::new(None),
             queue: Queue::new(options.rules.semantic, options.tenants.clone()),
             usage: UsageLimiter::new(options.tenants.clone(), &options.bounds, &metrics),
+            usage_counter: UsageCounter::default(),
             budgets: ByteBudgets::new(&options.bounds, &metrics),
             recent_results: RecentResults::new(
                 options.bounds.speech_bytes_max,

@@ -98,7 +98,7 @@ pub struct PoolTable {
 
 impl PoolTable {
     /// The first byte of a published table; raised with every change of its fields.
-    const VERSION: u8 = 2;
+    pub(crate) const VERSION: u8 = 2;
 
     /// The table as it is published.
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -219,7 +219,7 @@ pub(crate) fn make(
     now_ms: u64,
 ) -> PoolTable {
     let mut kinds: Vec<Kind> = vec![];
-    let mut numbers: HashMap<&Capabilities, usize> = HashMap::new();
+    let mut numbers = HashMap::new();
     let mut private: BTreeMap<Tenant, Vec<Kind>> = BTreeMap::new();
     let mut table = PoolTable::default();
     for (time_ms, node) in cells.iter().flat_map(|c| c.nodes.iter().map(|node| (c.now_ms, node))) {
@@ -242,14 +242,15 @@ pub(crate) fn make(
                 }
             }
         }
-        let number = *numbers.entry(node.profile.capabilities()).or_insert_with(|| {
+        let number = *numbers.entry(node.profile.capabilities().served()).or_insert_with(|| {
             kinds.push((Arc::clone(&node.profile), Pool::default()));
             kinds.len() - 1
         });
         kinds[number].1.add(&count);
         if !node.profile.accepts_public() {
             let kinds = private.entry(node.profile.tenant()).or_default();
-            let is_same = |kind: &&mut Kind| kind.0.capabilities() == node.profile.capabilities();
+            let served = node.profile.capabilities().served();
+            let is_same = |kind: &&mut Kind| kind.0.capabilities().served() == served;
             match kinds.iter_mut().find(is_same) {
                 Some((_, total)) => total.add(&count),
                 None => kinds.push((Arc::clone(&node.profile), count)),

@@ -192,6 +192,20 @@ impl UsageLimiter {
         counts.map_or(0, |counts| counts.of_kind[kind as usize].load(Ordering::Relaxed))
     }
 
+    /// How much of this kind is left for a tenant and its token; `None` without a limit.
+    pub fn left(&self, tenant: Tenant, token: Option<&LimitedToken>, kind: Usage) -> Option<usize> {
+        let left = |owner, limits: &UsageLimits| {
+            let owners = self.owners.lock();
+            let used = owners.get(&owner).map_or(0, |counts: &Arc<Counts>| {
+                counts.of_kind[kind as usize].load(Ordering::Relaxed)
+            });
+            kind.limit(limits).map(|limit| limit.saturating_sub(used))
+        };
+        let of_tenant = left(Owner::Tenant(tenant), &self.limits_of(tenant));
+        let of_token = token.and_then(|token| left(Owner::Token(token.hash), &token.limits));
+        of_tenant.into_iter().chain(of_token).min()
+    }
+
     /// Takes so much of each kind for a tenant and the token, if that has limits.
     pub fn take(
         &self,

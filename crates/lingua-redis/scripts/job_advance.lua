@@ -4,19 +4,20 @@
 -- ARGV     1 now, 2 'owner id', 3 the expected start of the head (stage and owner), 4 the new start
 --          (stage, owner, token), 5 grant or '-', 6 how long an ended job is kept in ms,
 --          7 ended jobs at most, or -1 to leave the old ones alone this time, 8 their bytes at
---          most, 9 outcome, if any
+--          most, 9 how long this job is kept in ms if it ends, 10 what replaces the specification,
+--          or '', 11 outcome, if any
 -- RETURNS  1 if it was moved, 0 if there is no such job, {state, attempt, owner} on a conflict, or
 --          {'drop', id …} if it was moved and these records have to be removed
 -- WHY ATOMIC  no step leads out of an end, so that a job has one end, whatever races
 --
 -- The layout of a head is in prelude/jobs.lua. The expected start ends where the owner ends, so the
 -- other fields are at fixed distances behind it.
-local job, expected, new_start, outcome = KEYS[1], ARGV[3], ARGV[4], ARGV[9]
+local job, expected, new_start, outcome = KEYS[1], ARGV[3], ARGV[4], ARGV[11]
 local head = call('HGET', job, 'h')
 if not head then return 0 end
 local start, owner_at_end = sub(head, 1, #new_start), #expected
 if start == new_start or sub(start, 1, owner_at_end) ~= expected then
-  if is_old(head, tonumber(ARGV[6])) then return 0 end
+  if is_old(head) then return 0 end
   if start == new_start then return 1 end
   local owner = sub(head, OWNER_LENGTH_AT + 1, owner_end(head))
   return { byte(head, 1), (unpack_from('<I4', head, 2)), owner }
@@ -24,8 +25,11 @@ end
 
 local flags = byte(head, owner_at_end + FLAGS_AT)
 local recoverable, had_outcome = flags % HAS_OUTCOME, flags >= HAS_OUTCOME
+local is_end, kept_until = byte(new_start, 1) >= FIRST_END, 0
+if is_end then kept_until = now + tonumber(ARGV[9]) end
 -- Created, deadline and label stay.
-local times = pack('<d', now) .. sub(head, owner_at_end + CREATED_AT, owner_at_end + FLAGS_AT - 1)
+local times = pack('<d', now) .. sub(head, owner_at_end + CREATED_AT, owner_at_end + KEPT_AT - 1)
+  .. pack('<d', kept_until) .. sub(head, owner_at_end + KEPT_AT + 8, owner_at_end + FLAGS_AT - 1)
 if outcome then
   local new_flags = string.char(recoverable + HAS_OUTCOME)
   call('HSET', job, 'h', new_start .. times .. new_flags .. ARGV[5], 'o', outcome)
@@ -33,9 +37,10 @@ else
   call('HSET', job, 'h', new_start .. times .. string.char(recoverable) .. ARGV[5])
   if had_outcome then call('HDEL', job, 'o') end
 end
-if byte(new_start, 1) < FIRST_END then return 1 end
+if ARGV[10] ~= '' then call('HSET', job, 's', ARGV[10]) end
+if not is_end then return 1 end
 local ended = KEYS[4]
-call('PEXPIRE', job, ARGV[6])
+call('PEXPIRE', job, ARGV[9])
 call('ZREM', KEYS[3], ARGV[2])
 local bytes = RECORD_BYTES + call('HSTRLEN', job, 's') + #(outcome or '')
 local before, last = 0, call('LINDEX', ended, -1)

@@ -67,13 +67,13 @@ end
 --
 -- `numbers` is created by one call and reused in place, three numbers for each candidate: its cost
 -- (its maximum if the policy is not balanced), 100 + CONTENTION * used, and its code: slot *
--- CODE_SLOT + CODE_LAST if one of several slots is left + CODE_AT_LIMIT + flexibility. Then the
--- second becomes the score. New tables would cost more than all the arithmetic.
+-- CODE_SLOT + CODE_AT_LIMIT if it is at its limit + flexibility. Then the second becomes the score.
+-- New tables would cost more than all the arithmetic.
 local function rank(data, words)
   if #data <= HOT_HEAD then return nil, 0, 0, 0 end
   local format = '<' .. string.rep('d', (#data - HOT_HEAD) / 8)
   local numbers = { unpack_from(format, data, HOT_HEAD + 1) }
-  local count, free, free_weight, all_weight, base = 0, 0, 0, 0, FLEXIBILITY_BELOW
+  local count, free, free_weight, all_weight, base, most = 0, 0, 0, 0, FLEXIBILITY_BELOW, 0
   for at_word = 1, 4 do
     local word, at = words[at_word], 96 * at_word - 95
     if word < 0 then word = word + WORD_BELOW end
@@ -85,6 +85,7 @@ local function rank(data, words)
         local low = rest % LIMIT_UNIT
         local flexibility = low % FLEXIBILITY_BELOW
         if flexibility < base then base = flexibility end
+        if flexibility > most then most = flexibility end
         local max = (low - flexibility) / MAX_UNIT
         all_weight = all_weight + max * weight
         if room > rest then
@@ -93,7 +94,6 @@ local function rank(data, words)
           free = free + here
           if rest >= LIMIT_UNIT then free_weight = free_weight + here * weight end
           if used * LIMIT_UNIT >= rest - low then code = code + CODE_AT_LIMIT end
-          if here == 1 and max > 1 then code = code + CODE_LAST end
           numbers[count + 1] = policy == BALANCED and numbers[at] or max
           numbers[count + 2] = 100 + CONTENTION * used
           count = count + 3
@@ -107,7 +107,12 @@ local function rank(data, words)
 
   local chance, lowest, equals = random, NEVER, 0
   if policy == BALANCED then
-    score_balanced(numbers, count, 100 - base, keep_last)
+    local spared_from, kept_from = FLEXIBILITY_BELOW, FLEXIBILITY_BELOW
+    if most >= base + FLEXIBLE_FROM then
+      spared_from, kept_from = reserved_from(data, words, base + FLEXIBLE_FROM, most)
+    end
+    if keep_last == 0 then kept_from = FLEXIBILITY_BELOW end
+    score_balanced(numbers, count, 100 - base, spared_from, kept_from)
   else
     count, chance = score_otherwise(numbers, count, chance, policy, sample)
   end

@@ -35,9 +35,9 @@ use crate::store::RedisStore;
 
 use self::query::Sets;
 
-mod profile;
+pub(crate) mod profile;
 mod query;
-mod view;
+pub(crate) mod view;
 
 /// Longest time that is added to the clock, so that sums stay exact in doubles.
 const SPAN_MS_MAX: u64 = 1 << 48;

@@ -116,7 +116,7 @@ pub(crate) fn instance_change(instance: &InstanceId) -> String {
     format!("instance {instance}")
 }
 
-fn read_change(text: &str) -> Result<Change> {
+pub(crate) fn read_change(text: &str) -> Result<Change> {
     let mut words = text.split(' ');
     let mut read = || {
         let kind = words.next()?;

@@ -28,10 +28,15 @@ numbers! {
     CONTENTION = lingua_core::roster::CONTENTION_PERCENT;
     COST_MS_MAX = lingua_core::node::COST_MS_MAX;
     FIRST_END = first_end();
-    KEEP_LAST_FROM = lingua_core::roster::KEEP_LAST_FROM;
+    DAY_MS = lingua_store::contract::DAY_MS;
+    USAGE_COUNTS = lingua_store::contract::USAGE_COUNTS;
+    USAGE_DAYS = lingua_store::contract::USAGE_DAYS;
+    FLEXIBLE_FROM = lingua_core::roster::FLEXIBLE_FROM;
+    KEPT_PERCENT = lingua_core::roster::KEPT_PERCENT;
     CELL_NODES_USUAL = lingua_store::contract::CELL_NODES_USUAL;
     LIMIT_NEW = lingua_core::roster::LIMIT_NEW;
     REAP_BATCH = lingua_store::contract::REAP_BATCH;
+    SPARED_PERCENT = lingua_core::roster::SPARED_PERCENT;
     SPREAD_FROM = lingua_store::contract::SPREAD_FROM;
     WEIGHT_UNIT = lingua_core::roster::WEIGHT_UNIT;
 
@@ -51,8 +56,7 @@ numbers! {
 
     /// A candidate's code while it is scored: see `reserve.lua`.
     CODE_AT_LIMIT = FLEXIBILITY_BELOW;
-    CODE_LAST = 2 * CODE_AT_LIMIT;
-    CODE_SLOT = 2 * CODE_LAST;
+    CODE_SLOT = 2 * CODE_AT_LIMIT;
 
     /// How an attempt ended, for `finish`; the third is [`UNKNOWN`].
     SUCCEEDED = 1;
@@ -87,9 +91,10 @@ numbers! {
     /// Positions in a job's head, see `scripts/prelude/jobs.lua`. Those after the owner count from
     /// the owner's end.
     OWNER_LENGTH_AT = 6;
-    UPDATED_AT = 9;
     CREATED_AT = 17;
-    FLAGS_AT = 41;
+    /// Until when an ended job is kept.
+    KEPT_AT = 25;
+    FLAGS_AT = 49;
     /// The flag of a job with an outcome; the lower one is [`RECOVERABLE`].
     HAS_OUTCOME = 2;
     /// Hexadecimal digits of a job's id.
@@ -125,6 +130,7 @@ pub(crate) const RANDOM: u64 = 3;
 pub(crate) const LEASES_HEAD: &str = "#";
 
 const TEXTS: &[(&str, &str)] = &[
+    ("COUNTS", "'<ddddddd'"),
     ("COLD", "'<ddI2I2I2I4BBBBBI4I2'"),
     ("ENDED", "'<ddI4'"),
     ("LEASE", "'<BBI4d'"),

@@ -11,17 +11,17 @@
 use lingua_core::job::{JobState, Stage};
 use lingua_core::{Attempt, JobId};
 use lingua_store::contract::{
-    AdvanceReply, AdvanceRequest, CreateReply, JOB_BYTES_MAX, JobRecord, NewJob,
+    AdvanceReply, AdvanceRequest, CreateReply, EraseReply, JOB_BYTES_MAX, JobRecord, NewJob,
 };
 use lingua_store::{Result, StoreError};
 use redis::Value;
 
 use crate::keys::{SHARDS, ShardKeys, shard_of};
-use crate::reply::{convert, corrupt, parse, read_job};
-use crate::script::{JOB_ADVANCE, JOB_CREATE};
+use crate::reply::{convert, corrupt, job_text, parse, read_job};
+use crate::script::{JOB_ADVANCE, JOB_CREATE, JOB_ERASE};
 use crate::store::RedisStore;
 
-mod head;
+pub(crate) mod head;
 mod list;
 
 /// The token of a job without a step.
@@ -48,7 +48,6 @@ impl RedisStore {
             head::start(head::NEW, &job.owner, NO_TOKEN),
             head::rest(&job),
             &job.spec[..],
-            limits.job_record_ms,
             per_shard(limits.open_jobs_max),
         );
         match self.call(&JOB_CREATE, &keys, args).await? {
@@ -64,6 +63,9 @@ impl RedisStore {
     pub(crate) async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
         let outcome_bytes = step.outcome.as_ref().map_or(0, |outcome| outcome.len());
         StoreError::check_limit("a job's outcome in bytes", outcome_bytes, JOB_BYTES_MAX)?;
+        let spec = step.spec.as_deref().unwrap_or_default();
+        StoreError::check_limit("a job's specification in bytes", spec.len(), JOB_BYTES_MAX)?;
+        let record_ms = self.options.limits.job_record_ms;
         let (owner, job) = (&step.owner, step.job);
         let (record, shard) = (self.keys.job(job), self.shard(job));
         let [all, open, ended] = [&shard.all, &shard.open, &shard.ended].map(String::as_bytes);
@@ -74,9 +76,11 @@ impl RedisStore {
             expected,
             head::start(step.to, owner, step.token),
             head::grant_text(step.grant.as_ref()),
-            self.options.limits.job_record_ms,
+            record_ms,
             self.ended_jobs_max(&step),
             per_shard(self.options.limits.ended_bytes_max),
+            step.keep_ms.map_or(record_ms, |ms| ms.min(record_ms)),
+            spec,
             step.outcome.as_deref(),
         );
         match self.call(&JOB_ADVANCE, &[&record, all, open, ended], args).await? {
@@ -117,8 +121,18 @@ impl RedisStore {
 
     /// The servers' own clock has removed old records; a clock that a test moves has not.
     fn is_old(&self, record: &JobRecord) -> bool {
-        let kept_until_ms = record.updated_ms.saturating_add(self.options.limits.job_record_ms);
-        record.stage.state.is_terminal() && kept_until_ms < self.script_ms()
+        record.is_old(self.script_ms())
+    }
+
+    /// The list of ended jobs keeps the id until its time is over: it is in the order of ends.
+    pub(crate) async fn erase_job(&self, job: JobId) -> Result<EraseReply> {
+        let (record, shard) = (self.keys.job(job), self.shard(job));
+        let keys = [&record[..], shard.all.as_bytes()];
+        Ok(match self.call(&JOB_ERASE, &keys, job_text(job)).await? {
+            1 => EraseReply::Erased,
+            2 => EraseReply::Open,
+            _ => EraseReply::NotFound,
+        })
     }
 
     /// Removes the records of jobs that were taken off the lists early. They would expire anyway,

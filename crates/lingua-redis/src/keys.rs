@@ -100,6 +100,10 @@ impl Keys {
         format!("{}{{hub}}:{name}", self.prefix)
     }
 
+    pub(crate) fn usage(&self, name: &str) -> String {
+        format!("{}{{usage}}:{name}", self.prefix)
+    }
+
     /// An instance's presence and its inbox.
     pub(crate) fn instance(&self, instance: &InstanceId) -> [String; 2] {
         ["presence", "inbox"].map(|name| format!("{}{{i:{instance}}}:{name}", self.prefix))

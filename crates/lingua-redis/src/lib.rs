@@ -31,6 +31,8 @@ mod cluster;
 mod connect;
 mod connection;
 mod constants;
+#[cfg(feature = "decoders")]
+pub mod decoders;
 mod directory;
 mod error;
 mod format;
@@ -46,6 +48,7 @@ mod script;
 mod sessions;
 mod store;
 mod url;
+mod usage;
 
 pub use error::ConnectError;
 pub use identity::{ServerIdentity, Servers};

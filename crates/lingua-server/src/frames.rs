@@ -21,6 +21,10 @@ const BUFFER_BYTES: usize = 4 << 10;
 /// How long a peer may take to read the last frames and to close its side.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
+/// Most frames that are read while a peer closes its side: one that goes on sending is not worth
+/// the time of the others.
+const CLOSING_FRAMES_MAX: usize = 1_000;
+
 /// Codes of close frames.
 pub(crate) const NORMAL: u16 = 1000;
 pub(crate) const GOING_AWAY: u16 = 1001;
@@ -120,7 +124,9 @@ pub(crate) async fn close(socket: &mut WebSocket, code: u16, reason: &'static st
     let closing = async {
         // Fails if the peer has sent one: then reading sends the answer.
         socket.send(Frame::Close(Some(CloseFrame { code, reason: reason.into() }))).await.ok();
-        while let Some(Ok(_)) = socket.recv().await {}
+        for _ in 0..CLOSING_FRAMES_MAX {
+            let Some(Ok(_)) = socket.recv().await else { break };
+        }
     };
     tokio::time::timeout(CLOSE_LIMIT, closing).await.ok();
 }

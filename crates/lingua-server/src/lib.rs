@@ -38,6 +38,8 @@ pub mod caller_address;
 mod connections;
 mod convert;
 mod cors;
+#[cfg(feature = "decoders")]
+pub mod decoders;
 mod event_streams;
 mod frames;
 mod guard;

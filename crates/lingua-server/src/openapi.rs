@@ -16,13 +16,17 @@ use serde_json::{Map, Value, json};
 
 use crate::route_table::{Content, Parameters, ROUTES, Route};
 
-pub(crate) fn document() -> Value {
+/// The document; a server without tokens (`is_open`) asks for none.
+pub(crate) fn document(is_open: bool) -> Value {
     let mut catalog = Catalog::default();
     let error = catalog.answer::<ErrorBody>();
     let mut paths = Map::new();
     for route in ROUTES {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.method] = operation(route, &error, &mut catalog);
+        if route.access != "open" && !is_open {
+            path[route.method]["security"] = json!([{"token": []}]);
+        }
     }
     paths["/v1/node/ws"]["get"]["x-messages"] = json!({
         "node": messages(NodeMessage::schemas(&mut catalog.read)),
@@ -77,9 +81,6 @@ fn operation(route: &Route, error: &Value, catalog: &mut Catalog) -> Value {
     if let Some(body) = &route.body {
         operation["requestBody"] = json!({"required": true, "content": content(body, catalog)});
     }
-    if route.access != "open" {
-        operation["security"] = json!([{"token": []}]);
-    }
     operation
 }
 
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn every_route_is_described_once_and_has_json_examples() {
-        let document = document();
+        let document = document(false);
         let paths = document["paths"].as_object().unwrap();
         let operations: usize = paths.values().map(|path| path.as_object().unwrap().len()).sum();
         assert_eq!(operations, ROUTES.len());
@@ -133,8 +134,14 @@ mod tests {
     }
 
     #[test]
+    fn a_server_without_tokens_asks_for_none() {
+        let asks = |is_open| document(is_open).to_string().contains("\"security\":");
+        assert!(asks(false) && !asks(true));
+    }
+
+    #[test]
     fn every_json_body_and_response_has_a_schema_and_every_reference_resolves() {
-        let document = document();
+        let document = document(false);
         let mut pending = vec![&document];
         let mut references = 0;
         while let Some(value) = pending.pop() {
@@ -161,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_sockets_have_every_message() {
-        let document = document();
+        let document = document(false);
         let names = |socket: &str, peer: &str| -> Vec<String> {
             let messages = &document["paths"][socket]["get"]["x-messages"][peer];
             let name = |message: &Value| message["allOf"][1]["properties"]["type"]["const"].clone();
@@ -176,7 +183,7 @@ mod tests {
 
     #[test]
     fn parameters_outside_the_path_are_described() {
-        let document = document();
+        let document = document(false);
         let of = |path: &str, method: &str| document["paths"][path][method]["parameters"].clone();
         let wait = of("/v1/jobs/{id}", "get");
         assert_eq!((&wait[0]["name"], &wait[1]["name"]), (&json!("id"), &json!("wait_ms")));

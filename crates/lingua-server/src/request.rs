@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{ConnectInfo, FromRequest, MatchedPath, Request};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
@@ -126,7 +126,7 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
         let elapsed_ms = started.elapsed().as_millis() as u64;
         tracing::debug!(status = response.status().as_u16(), elapsed_ms, "request done");
         app.metrics.count_request(path, &method, response.status());
-        log_refused_job(&app, route, &response);
+        log_refused_job(&app, &method, route, &response);
         if let Some(reason) = refused_rights(&response) {
             let action = format!("{method} {route}");
             app.options.audit.refusal(caller.as_ref(), remote, &action, &object, reason);
@@ -165,10 +165,15 @@ fn refused_rights(response: &Response) -> Option<&'static str> {
 }
 
 /// Logs why a job was not accepted. A job that was accepted and failed has a line of its own.
-fn log_refused_job<S: Store, T: Timer>(app: &App<S, T>, route: &str, response: &Response) {
+fn log_refused_job<S: Store, T: Timer>(
+    app: &App<S, T>,
+    method: &Method,
+    route: &str,
+    response: &Response,
+) {
     const JOB_ROUTES: [&str; 2] = ["/v1/dispatch/f2f", "/v1/translate"];
     let Some(refusal) = response.extensions().get::<RequestRefusal>() else { return };
-    if !JOB_ROUTES.contains(&route) || refusal.has_job {
+    if method != Method::POST || !JOB_ROUTES.contains(&route) || refusal.has_job {
         return;
     }
     let RequestRefusal { reason, detail, .. } = refusal;
@@ -200,7 +205,23 @@ async fn as_json_error(response: Response) -> Response {
         _ => ErrorCode::InvalidRequest,
     };
     let text = to_bytes(response.into_body(), ERROR_BYTES_MAX).await.unwrap_or_default();
-    ApiError::new(code, String::from_utf8_lossy(&text)).with_status(status).into_response()
+    let detail = in_our_words(&String::from_utf8_lossy(&text));
+    ApiError::new(code, detail).with_status(status).into_response()
+}
+
+/// What axum says about a request, for people who do not know axum.
+fn in_our_words(text: &str) -> String {
+    if let Some(query) = text.strip_prefix("Failed to deserialize query string: ") {
+        let value = query.replace("invalid digit found in string", "not a whole number");
+        return format!("the query cannot be read: {value}");
+    }
+    if text.starts_with("Invalid URL") {
+        return "the path is not UTF-8 after its percent signs are decoded".to_owned();
+    }
+    if text.contains(" header did not include ") || text.contains("upgrade") {
+        return "this route is a WebSocket; open it with ws:// or wss://".to_owned();
+    }
+    text.to_owned()
 }
 
 /// Counts a long response against its budget until its client has read it.

@@ -4,7 +4,7 @@
 //! the schemas, and a golden file of the wire for each, which is the example.
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use lingua_engine::Timer;
 use lingua_store::Store;
 use lingua_wire::client::{CancelResponse, Dispatch, DispatchResponse};
@@ -15,7 +15,8 @@ use lingua_wire::node::{
 use lingua_wire::scheduler::NodeJobs;
 use lingua_wire::schema::Catalog;
 use lingua_wire::view::{
-    ClusterView, ExplainResponse, JobList, JobView, MeView, NodeList, NodeView, PoolList, PoolView,
+    ClusterView, EraseResponse, ExplainResponse, JobList, JobView, MeView, NodeList, NodeView,
+    PoolList, PoolView, UsageView,
 };
 use schemars::{Schema, schema_for};
 use serde_json::Value;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use crate::app::App;
 use crate::routes::jobs::{Key, List, Wait};
 use crate::routes::nodes::PollQuery;
+use crate::routes::usage::{Erase, Range};
 use crate::{routes, session, socket};
 
 /// A route as OpenAPI describes it.
@@ -166,6 +168,15 @@ routes! {
         get "/v1/jobs" routes::jobs::list, [query List],
             - => [JobList, "job_list"],
             "List jobs, newest first.";
+        delete "/v1/jobs/{id}" routes::usage::erase, -,
+            - => [EraseResponse, "erase_response"],
+            "Erase everything that is kept of a job; cancels it if it has not ended.";
+        delete "/v1/jobs" routes::usage::erase_many, [query Erase],
+            - => [EraseResponse, "erase_response"],
+            "Erase everything that is kept of the jobs of a session or a tenant.";
+        get "/v1/usage" routes::usage::usage, [query Range],
+            - => [UsageView, "usage_view"],
+            "Show what tenants have used: jobs, seconds of audio, characters.";
         get "/v1/pools" routes::operators::pools, -,
             - => [PoolList, "pool_list"],
             "List the pools of the pool table.";

@@ -44,7 +44,7 @@ use crate::pace::Pace;
 use crate::reply::ApiError;
 use crate::routes::jobs::new_number;
 
-use voice::VoiceDetector;
+pub(crate) use voice::VoiceDetector;
 
 /// Longest message: above the limit for audio frames, so that a frame that is too long gets an
 /// error.
@@ -161,9 +161,18 @@ async fn resume<S: Store, T: Timer>(
     let SessionResume { session_id, resume_token, last_seq } = message;
     let (sessions, secret) = (&app.sessions, TokenHash::of(&resume_token).bytes());
     let session = sessions.resume(&session_id, (&secret, sender.tenant), last_seq).await?;
-    let (resume_ms, received_ms) = (sessions.options().resume_ms, Some(session.received_ms()));
-    let started = SessionStarted { session_id, resume_token, resume_ms, ..Default::default() };
-    Ok((session, SessionStarted { resumed: true, received_ms, ..started }))
+    let (resume_ms, received) = (sessions.options().resume_ms, session.received());
+    let started = SessionStarted {
+        session_id,
+        resume_token,
+        resume_ms,
+        resumed: true,
+        received_ms: Some(received.open_turn_ms),
+        turns: Some(received.turns),
+        turn_open: Some(received.is_turn_open),
+        warning: None,
+    };
+    Ok((session, started))
 }
 
 /// A client's socket with its session.

@@ -268,11 +268,7 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
             return Err(Ending::Gone);
         }
         if !std::mem::take(&mut self.is_renewed) && silent_heartbeats == 1 {
-            match self.app.engine.touch(&self.node).await {
-                // The store is away: the next ping tries again.
-                Ok(()) | Err(NodeError::Store(_)) => {}
-                Err(error) => return Err(Ending::Failed(Box::new(error.into()))),
-            }
+            self.app.engine.touch_later(&self.node);
         }
         Ok(self.send(Frame::Ping(Bytes::new())).await?)
     }

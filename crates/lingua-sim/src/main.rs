@@ -6,13 +6,16 @@
 // The lints keep libraries from printing; printing is what this binary is for.
 #![allow(clippy::print_stdout)]
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use lingua_sim::quality::{self, JOBS_DEFAULT, JOBS_MAX, JOBS_MIN, QualityOptions};
-use lingua_sim::world::{self, WorldBatch, WorldKind, WorldProgress};
+use lingua_sim::world::{
+    self, PlantedBugCase, RunFile, WorldBatch, WorldKind, WorldProgress, WorldTally,
+};
 
 /// Simulations of Lingua.
 #[derive(Debug, Parser)]
@@ -41,7 +44,7 @@ enum Simulation {
         #[arg(long)]
         fleets: bool,
     },
-    /// Run whole worlds under faults and check the rules S1 to S8, with speakers also S9 and S10.
+    /// Run whole worlds under faults and check the rules S1 to S11.
     World(WorldArgs),
 }
 
@@ -53,9 +56,14 @@ struct WorldArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Plant every known bug, one after the other, and say which seed and checker find it.
+    /// Write to this file what is done, and leave out what the same program has done before: a run
+    /// that was stopped goes on.
     #[arg(long)]
-    planted: bool,
+    keep: Option<PathBuf>,
+    /// Plant every known bug (or this one), one after the other, and say which seed and checker
+    /// find it.
+    #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "")]
+    planted: Option<String>,
     /// Only this world, with everything that happens in it.
     #[arg(long)]
     seed: Option<u64>,
@@ -65,14 +73,18 @@ struct WorldArgs {
     /// With a store that fails over every other second.
     #[arg(long, conflicts_with = "speakers")]
     failovers: bool,
+    /// With several tenants, nodes that say little, and small cells.
+    #[arg(long, conflicts_with_all = ["speakers", "failovers"])]
+    fleets: bool,
 }
 
 impl WorldArgs {
     fn kind(&self) -> WorldKind {
-        match (self.speakers, self.failovers) {
-            (true, _) => WorldKind::Speakers,
-            (false, true) => WorldKind::Failovers,
-            (false, false) => WorldKind::Clients,
+        match self {
+            Self { speakers: true, .. } => WorldKind::Speakers,
+            Self { failovers: true, .. } => WorldKind::Failovers,
+            Self { fleets: true, .. } => WorldKind::Fleets,
+            _ => WorldKind::Clients,
         }
     }
 }
@@ -84,8 +96,8 @@ fn main() -> ExitCode {
         }
         Simulation::World(args) => match args {
             WorldArgs { seed: Some(seed), .. } => replay(seed, args.kind()),
-            WorldArgs { seeds, planted: true, .. } => find_planted(seeds),
-            WorldArgs { seeds, from, .. } => search(from, seeds, args.kind()),
+            WorldArgs { seeds, planted: Some(bug), .. } => find_planted(seeds, &bug),
+            args => search(&args),
         },
     };
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -110,16 +122,18 @@ fn replay(seed: u64, kind: WorldKind) -> bool {
     outcome.violation.is_none()
 }
 
-fn find_planted(seeds: u64) -> bool {
+fn find_planted(seeds: u64, name: &str) -> bool {
     if !cfg!(planted_bugs) {
         println!("this build has no planted bugs; build with RUSTFLAGS=\"--cfg planted_bugs\"");
         return false;
     }
     let mut all_found = true;
-    for plant in world::PLANTED_BUGS {
+    let is_meant = |plant: &PlantedBugCase| format!("{:?}", plant.bug).contains(name);
+    for plant in world::PLANTED_BUGS.into_iter().filter(is_meant) {
         match plant.find(seeds) {
             Some((seed, found)) => {
-                let as_expected = plant.found_by.contains(&found.checker) && seed <= plant.within;
+                let as_expected =
+                    plant.found_by.contains(&found.checker) && seed < plant.from + plant.within;
                 all_found &= as_expected;
                 let mark = if as_expected { "ok" } else { "UNEXPECTED" };
                 println!(
@@ -144,31 +158,70 @@ impl WorldProgress for Bar {
     }
 }
 
+/// Seeds of a part of a run. What a part did is printed and kept.
+const PART: u64 = 500;
+
+/// After so many broken seeds a run ends early.
+const BROKEN_MAX: usize = 20;
+
 #[allow(clippy::disallowed_methods, reason = "people want to know how fast it was")]
-fn search(from: u64, seeds: u64, kind: WorldKind) -> bool {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} worlds  {per_sec}  {eta} left");
-    let bar =
-        Bar(ProgressBar::new(seeds)
-            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())));
+fn search(args: &WorldArgs) -> bool {
+    let (kind, end) = (args.kind(), args.from.saturating_add(args.seeds));
+    let kept = args.keep.as_deref().map(RunFile::open).transpose();
+    let Ok(kept) = kept.inspect_err(|error| println!("cannot keep what is done: {error}")) else {
+        return false;
+    };
+    let mut kept = kept.unwrap_or_default();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let started = Instant::now();
-    let batch = WorldBatch::run(from..from.saturating_add(seeds), kind, threads, None, &bar);
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} worlds  {per_sec}  {eta} left");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = Bar(ProgressBar::new(args.seeds).with_style(style));
+    let (mut tally, mut broken) = (WorldTally::default(), vec![]);
+    let (mut run_worlds, started) = (0, Instant::now());
+    for from in (args.from..end).step_by(PART as usize) {
+        let part = from..end.min(from + PART);
+        if let Some((known, known_broken)) = kept.find(kind, &part) {
+            tally.add(known);
+            broken.extend_from_slice(known_broken);
+            bar.0.inc(part.end - part.start);
+            continue;
+        }
+        let batch = WorldBatch::run(part.clone(), kind, threads, None, &bar);
+        bar.0.suspend(|| show_part(&part, &batch));
+        tally.add(&batch.tally);
+        run_worlds += batch.tally.worlds;
+        broken.extend(batch.failures.iter().map(|failure| failure.seed));
+        let is_whole = batch.tally.worlds == part.end - part.start;
+        if is_whole && let Err(error) = kept.add(kind, part, &batch) {
+            println!("cannot keep what is done: {error}");
+        }
+        if broken.len() >= BROKEN_MAX {
+            break;
+        }
+    }
     bar.0.finish_and_clear();
+    let rate = run_worlds as f64 / started.elapsed().as_secs_f64();
+    show_run(&tally, run_worlds, rate, threads);
+    println!("{} of {} seeds broke a rule: {broken:?}", broken.len(), tally.worlds);
+    broken.is_empty()
+}
+
+fn show_part(seeds: &std::ops::Range<u64>, batch: &WorldBatch) {
     for failure in &batch.failures {
         println!("{}", failure.report());
     }
-    let tally = &batch.tally;
-    let took_s = started.elapsed().as_secs_f64();
-    let simulated_s = tally.sim_ms as f64 / 1000.0;
+    let (from, until, broken) = (seeds.start, seeds.end, batch.failures.len());
+    println!("seeds {from} to {}: {broken} broke a rule", until - 1);
+}
+
+fn show_run(tally: &WorldTally, run_worlds: u64, rate: f64, threads: usize) {
     println!("{}", tally.table());
     println!(
-        "{} worlds, {} jobs, {} store operations, {simulated_s:.0} s simulated in {took_s:.1} s \
-         on {threads} threads: {:.0} times real time for each",
+        "{} worlds, {} jobs, {} store operations, {:.0} s simulated; {run_worlds} of them now, \
+         {rate:.1} worlds a second on {threads} threads",
         tally.worlds,
         tally.jobs(),
         tally.operations,
-        simulated_s / took_s / threads as f64,
+        tally.sim_ms as f64 / 1000.0,
     );
-    println!("{} of {} seeds broke a rule", batch.failures.len(), tally.worlds);
-    batch.failures.is_empty()
 }

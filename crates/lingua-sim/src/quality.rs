@@ -10,6 +10,7 @@
 //! | `fleet.rs` | the nodes: speeds, slots, languages |
 //! | `workload.rs` | the jobs: when, which pair, how much work |
 //! | `machine.rs` | a node at work: processor sharing with contention |
+//! | `next_ends.rs` | which node finishes next |
 //! | `cells.rs` | the core's rosters, the engine's routes and costs |
 //! | `baseline.rs` | simpler ways to choose, and one that knows everything |
 //! | `queue.rs` | jobs that wait, first come first served |
@@ -32,6 +33,7 @@ pub mod fleet;
 pub mod fleets;
 pub mod goals;
 pub mod machine;
+mod next_ends;
 pub mod queue;
 pub mod report;
 pub mod scenario;

@@ -7,17 +7,19 @@
 //! | file | holds |
 //! |---|---|
 //! | `plan.rs`, `rng.rs` | what a seed decides in advance; random numbers of each actor |
+//! | `fleet.rs` | tenants, and nodes that say little |
 //! | `instance.rs`, `instance_faults.rs` | runs of instances; their faults |
 //! | `store.rs`, `store_checker.rs` | the store with its faults; the rules of the store |
 //! | `network.rs`, `connection.rs` | delays and losses of messages; connections of nodes |
-//! | `node.rs`, `job_audio.rs` | node processes; the input of their jobs |
+//! | `node.rs`, `node/work.rs`, `job_audio.rs` | node processes; their jobs; the input of those |
 //! | `client.rs`, `client_job.rs` | clients; the jobs that they submit |
 //! | `speaker.rs`, `client_connection.rs` | clients of sessions; their connections |
 //! | `marked_audio.rs`, `segment_echo.rs` | audio with numbered frames; what nodes return for it |
 //! | `fault_injection.rs`, `recovery.rs` | the time of faults; the end without faults |
 //! | `checker.rs`, `session_checker.rs` | the rules S1 to S8; the rules of sessions, S9 and S10 |
 //! | `facts.rs`, `planted.rs` | what is known of each job; planted bugs |
-//! | `batch.rs`, `tally.rs`, `trace.rs` | many seeds; counts; traces |
+//! | `batch.rs`, `run_file.rs` | many seeds; what a long run has done |
+//! | `tally.rs`, `trace.rs` | counts; traces |
 //!
 //! Invariant: the world decides nothing for the engine, and sees only what nodes, clients and
 //! stores see.
@@ -30,6 +32,7 @@ mod client_job;
 mod connection;
 mod facts;
 mod fault_injection;
+mod fleet;
 mod instance;
 mod instance_faults;
 mod job_audio;
@@ -40,6 +43,7 @@ mod plan;
 mod planted;
 mod recovery;
 mod rng;
+mod run_file;
 mod segment_echo;
 mod session_checker;
 mod speaker;
@@ -52,6 +56,7 @@ pub use batch::{WorldBatch, WorldProgress};
 pub use checker::{Checker, Violation};
 pub use plan::{Fault, WorldKind};
 pub use planted::{NodeBug, PLANTED_BUGS, PlantedBug, PlantedBugCase};
+pub use run_file::RunFile;
 pub use tally::WorldTally;
 
 use std::collections::BTreeMap;
@@ -239,6 +244,10 @@ impl World {
     fn new(plan: WorldPlan, bug: Option<PlantedBug>) -> Arc<Self> {
         let clock = TokioTimer::starting_at(START_MS);
         let store = SimStore::new(Default::default(), StoreLimits::default(), clock.clone());
+        let store = match &plan.fleet {
+            Some(fleet) => store.with_cells_of(fleet.cell_nodes),
+            None => store,
+        };
         let instances = (0..plan.instances).map(|_| SimInstance::default()).collect();
         let present = vec![None; plan.nodes.len()];
         Arc::new(Self {

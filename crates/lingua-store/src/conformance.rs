@@ -141,6 +141,7 @@ macro_rules! conformance_rules {
             a_limit_follows_what_the_attempts_said,
             a_failing_node_gets_another_chance_with_its_heartbeat,
             a_reply_tells_what_the_cell_can_do,
+            flexible_nodes_keep_a_few_slots_together,
             what_was_learned_of_a_node_survives_its_reconnect,
             equal_nodes_share_jobs_equally,
         );
@@ -165,6 +166,12 @@ macro_rules! conformance_rules {
             jobs_are_listed_by_state_label_and_node,
             a_list_reads_a_bounded_number_of_records,
             oversized_content_is_refused,
+            nothing_is_kept_of_an_erased_job,
+            a_job_is_kept_only_as_long_as_its_end_says,
+        );
+        $crate::conformance_rules!(@$mode $factory, usage:
+            a_batch_counts_once_however_often_it_comes,
+            counts_are_kept_by_day_for_a_bounded_time,
         );
         $crate::conformance_rules!(@$mode $factory, keys:
             a_key_stands_for_one_job,

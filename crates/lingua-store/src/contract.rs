@@ -11,6 +11,7 @@
 //! | `key.rs` | idempotency keys |
 //! | `session.rs` | session records |
 //! | `binding.rs` | which node the jobs of a bind key go to |
+//! | `usage.rs` | what tenants have used |
 //! | `cluster.rs` | leader, pool table, instances, bus, change feed |
 //!
 //! Every operation may be repeated after a timeout; its doc line says what makes it idempotent.
@@ -23,6 +24,7 @@ mod cluster;
 mod job;
 mod key;
 mod session;
+mod usage;
 
 pub use binding::*;
 /// Opaque content: a store keeps it, returns it, and never reads it.
@@ -32,6 +34,7 @@ pub use cluster::*;
 pub use job::*;
 pub use key::*;
 pub use session::*;
+pub use usage::*;
 
 use std::future::Future;
 
@@ -103,6 +106,15 @@ macro_rules! with_store_operations {
             /// Takes over up to `limit` open jobs whose instances are dead. If the reply is lost,
             /// [`jobs`](Self::jobs) finds them as open jobs of the heir.
             claim_orphans(heir: &InstanceId, limit: usize) -> Vec<JobRecord>;
+
+            /// Removes the record of a job that has ended. The second time there is none.
+            erase_job(job: JobId) -> EraseReply;
+
+            /// Adds what an instance has counted, unless a batch of this incarnation with this
+            /// number or a later one was added before. Batches are numbered from 1.
+            add_usage(batch: UsageBatch) -> bool;
+            /// What was counted, by day, then by tenant: days of [`USAGE_DAYS`] at most.
+            usage(tenant: Option<Tenant>) -> Vec<UsageRecord>;
 
             /// Lets an idempotency key stand for a job, unless it stands for another one that it is
             /// not taken from. A key is kept for as long as an ended job, from its claim on.

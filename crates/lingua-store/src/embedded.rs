@@ -13,6 +13,7 @@
 //! | `keys.rs` | idempotency keys |
 //! | `sessions.rs` | session records |
 //! | `bindings.rs` | which node the jobs of a bind key go to |
+//! | `usage.rs` | what tenants have used |
 //! | `leader.rs` | leader and pool table |
 //! | `instances.rs` | instances and inboxes |
 //! | `feed.rs` | change feed |
@@ -32,7 +33,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::contract::*;
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 
 mod bindings;
 mod cell;
@@ -47,7 +48,10 @@ mod open;
 mod sessions;
 #[cfg(feature = "snapshot")]
 mod snapshot;
+mod usage;
 
+#[cfg(feature = "decoders")]
+pub use journal::decoders::read_journal_rows;
 pub use open::OpenError;
 #[cfg(feature = "snapshot")]
 pub use snapshot::{LostWrites, StoreSnapshot};
@@ -62,6 +66,7 @@ use journal::{ChangeLog, Journal};
 use keys::KeyTable;
 use leader::Leadership;
 use sessions::SessionTable;
+use usage::UsageTable;
 
 with_defaults! {
     /// How much a store keeps at most.
@@ -108,6 +113,7 @@ struct Inner<C> {
     instances: Mutex<Instances>,
     sessions: Mutex<SessionTable>,
     bindings: Mutex<BindingTable>,
+    usage: Mutex<UsageTable>,
     message_sent: Notify,
     feed: Mutex<Feed>,
     change_pushed: Notify,
@@ -136,6 +142,7 @@ impl<C> Inner<C> {
             instances: Mutex::new(Instances::new(limits)),
             sessions: Mutex::new(SessionTable::new(limits)),
             bindings: Mutex::new(BindingTable::new(limits)),
+            usage: Mutex::default(),
             message_sent: Notify::new(),
             feed: Mutex::new(Feed::new(limits.feed_max)),
             change_pushed: Notify::new(),
@@ -358,6 +365,19 @@ impl<C: Clock> Store for Embedded<C> {
         let is_alive = |owner: &InstanceId| alive.contains(owner);
         self.write_durably(&self.inner.jobs, |jobs, _| jobs.claim(heir, limit, is_alive, now_ms))
             .await
+    }
+
+    async fn erase_job(&self, job: JobId) -> Result<EraseReply> {
+        self.write_durably(&self.inner.jobs, |jobs, now| jobs.erase(job, now)).await
+    }
+
+    async fn add_usage(&self, batch: UsageBatch) -> Result<bool> {
+        StoreError::check_limit("tenants of a batch", batch.counts.len(), USAGE_TENANTS_MAX)?;
+        self.write_durably(&self.inner.usage, |usage, now| usage.add(&batch, now)).await
+    }
+
+    async fn usage(&self, tenant: Option<Tenant>) -> Result<Vec<UsageRecord>> {
+        self.read_durably(&self.inner.usage, |usage, now| usage.list(tenant, now)).await
     }
 
     async fn claim_key(&self, request: ClaimKeyRequest) -> Result<ClaimKeyReply> {

@@ -105,14 +105,20 @@ impl<'a> Audio<'a> {
         Ok(audio)
     }
 
+    /// Checks that the format is there.
+    pub(crate) fn check_format(&self, field: &str) -> Result<(), RequestError> {
+        let field = format!("{field}.format");
+        if self.format.is_empty() {
+            let what = "it is empty; name the format, for example 'pcm16'";
+            return Err(RequestError::invalid(&field, what));
+        }
+        at_most(&field, &self.format, AUDIO_FORMAT_BYTES_MAX)
+    }
+
     /// Checks everything but the audio itself.
     pub(crate) fn check(&self, field: &str) -> Result<(), RequestError> {
         let of = |name: &str| format!("{field}.{name}");
-        if self.format.is_empty() {
-            let what = "it is empty; name the format, for example 'pcm16'";
-            return Err(RequestError::invalid(&of("format"), what));
-        }
-        at_most(&of("format"), &self.format, AUDIO_FORMAT_BYTES_MAX)?;
+        self.check_format(field)?;
         match self.sample_rate {
             Some(rate) if !SAMPLE_RATE_RANGE.contains(&rate) => {
                 let (low, high) = SAMPLE_RATE_RANGE.into_inner();

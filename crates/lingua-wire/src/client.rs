@@ -7,10 +7,11 @@
 use std::borrow::Cow;
 
 use lingua_core::job::JobState;
-use lingua_core::{Attempt, JobId, NodeId, Service};
+use lingua_core::{Attempt, JobId, NodeId, NodeLabel, Service};
 
 use crate::audio::Audio;
 use crate::json::BoundedList;
+use crate::labels::LabelList;
 use crate::limits::{CONTEXT_MAX, EXCLUDE_MAX, SERVICES_MAX};
 use crate::wire_types::wire_types;
 
@@ -74,6 +75,10 @@ wire_types! {
         /// Further services that the node must offer.
         #[serde(default, with = "ServicesList")]
         pub services: Option<Vec<Service>>,
+        /// Labels that the node must have; an object such as `{"region": "eu"}` stands for
+        /// `["region:eu"]`.
+        #[serde(default, with = "LabelList")]
+        pub labels: Option<Vec<NodeLabel>>,
     }
 
     /// The response of `POST /v1/dispatch/f2f`.

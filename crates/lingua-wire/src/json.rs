@@ -14,10 +14,11 @@ use std::str::FromStr;
 
 use lingua_core::id::NAME_BYTES_MAX;
 use lingua_core::job::JobState;
+use lingua_core::label::{LABEL_BYTES_MAX, LABELS_MAX};
 use lingua_core::lang::{AUTO, LANG_BYTES_MAX};
 use lingua_core::{
-    Attempt, Epoch, Fence, Health, InstanceId, JobId, Lang, LangPair, NodeId, NodeState, Service,
-    ServiceSet, Source, Term,
+    Attempt, Epoch, Fence, Health, InstanceId, JobId, Lang, LangPair, NodeId, NodeLabel, NodeState,
+    Service, ServiceSet, Source, Term,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
@@ -97,8 +98,30 @@ impl<T: JsonForm> JsonForm for Option<T> {
     }
 }
 
+impl JsonForm for Vec<NodeLabel> {
+    const NAME: Option<&'static str> = None;
+
+    fn write<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(self.iter().map(AsRef))
+    }
+
+    fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(BoundedList::<NodeLabel, LABELS_MAX>::deserialize(from)?.unwrap_or_default())
+    }
+
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        BoundedList::<NodeLabel, LABELS_MAX>::json_schema(generator)
+    }
+}
+
 /// Marks an `Option<Vec<T>>` of at most `MAX` entries. Reading stops at the first one too many.
 pub(crate) struct BoundedList<T, const MAX: usize>(PhantomData<T>);
+
+impl<T, const MAX: usize> Default for BoundedList<T, MAX> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
 
 impl<T: JsonForm, const MAX: usize> BoundedList<T, MAX> {
     pub(crate) fn serialize<S: Serializer>(
@@ -111,7 +134,7 @@ impl<T: JsonForm, const MAX: usize> BoundedList<T, MAX> {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Option<Vec<T>>, D::Error> {
-        from.deserialize_option(Self(PhantomData))
+        from.deserialize_option(Self::default())
     }
 }
 
@@ -268,6 +291,12 @@ texts! {
         "description": "The id of a scheduler process.",
         "pattern": NAME_PATTERN,
         "maxLength": NAME_BYTES_MAX,
+    };
+    NodeLabel, "NodeLabel", "a label", {
+        "type": "string",
+        "description": "A label of a node, such as eu or region:eu.",
+        "pattern": NAME_PATTERN,
+        "maxLength": LABEL_BYTES_MAX,
     };
     Lang, "Language", "a language", {
         "type": "string",

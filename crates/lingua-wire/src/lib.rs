@@ -28,6 +28,7 @@ pub mod audio;
 pub mod client;
 pub mod error;
 mod json;
+mod labels;
 pub mod lang;
 pub mod limits;
 pub mod message;

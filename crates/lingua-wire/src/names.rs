@@ -79,6 +79,8 @@ messages! {
     PoolList = "pool_list";
     ClusterView = "cluster_view";
     MeView = "me_view";
+    UsageView = "usage_view";
+    EraseResponse = "erase_response";
     ExplainResponse = "explain_response";
     NodeUpdate = "node_update";
     JobUpdate = "job_update";

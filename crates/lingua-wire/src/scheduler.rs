@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use lingua_core::{Attempt, Epoch, Fence, JobId, Lang, NodeId, ServiceSet, Source};
+use lingua_core::{Attempt, Epoch, Fence, JobId, Lang, NodeId, NodeLabel, ServiceSet, Source};
 
 use crate::audio::Audio;
 use crate::error::ErrorCode;
@@ -109,7 +109,7 @@ wire_types! {
     }
 
     /// The options of the client that the node has to know.
-    #[derive(Copy, Default)]
+    #[derive(Default)]
     #[serde(default)]
     pub struct AssignOptions {
         /// The result must include speech.
@@ -118,6 +118,9 @@ wire_types! {
         pub services: ServiceSet,
         /// A higher number is more urgent.
         pub priority: i32,
+        /// Labels that the client required.
+        #[serde(with = "crate::json::As::<Vec<NodeLabel>>", skip_serializing_if = "Vec::is_empty")]
+        pub labels: Vec<NodeLabel>,
     }
 
     /// Segments with one key go to one node while that is possible.

@@ -177,9 +177,10 @@ impl TargetArgs {
     }
 }
 
-/// What the server cannot know: the flags of this program that help against an error.
+/// What the server cannot know: what this program offers against an error.
 pub(crate) fn advice(code: &str) -> &'static str {
     match code {
+        "NODE_NOT_REGISTERED" => "; 'lingua nodes' lists the nodes",
         "UNAUTHORIZED" | "FORBIDDEN" => "; give a token with --token or LINGUA_TOKEN",
         _ => "",
     }

@@ -115,6 +115,7 @@ pub(crate) struct SchedulerConfig {
     pub(crate) wait_ms: u64,
     pub(crate) heartbeat_interval_ms: u64,
     pub(crate) heartbeat_stale_ms: u64,
+    pub(crate) node_record_ms: u64,
     pub(crate) reservation_ttl_ms: u64,
     pub(crate) run_lease_ms: u64,
     pub(crate) run_timeout_ms: u64,
@@ -207,7 +208,7 @@ impl Config {
             .add_source(Vec::from_iter(file))
             .add_source(environment)
             .build()
-            .map_err(bad)?;
+            .map_err(|error| BadConfig(error.to_string()))?;
         let unknown = hints::unknown_keys(&merged.cache);
         if !unknown.is_empty() {
             let lines = unknown.join("\n  ");
@@ -234,6 +235,13 @@ impl Config {
                      than scheduler.heartbeat_interval_ms ({interval_ms})"
                 ));
             }
+        }
+        let (stale_ms, record_ms) = (scheduler.heartbeat_stale_ms, scheduler.node_record_ms);
+        if record_ms <= stale_ms {
+            wrong.push(format!(
+                "scheduler.node_record_ms is {record_ms}, so that nodes would be forgotten while \
+                 they may get jobs; give more than scheduler.heartbeat_stale_ms ({stale_ms})"
+            ));
         }
         let listen = &self.server.listen;
         if listen.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {

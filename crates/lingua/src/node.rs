@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use lingua_core::NodeId;
+use lingua_core::{NodeId, NodeLabel};
 use lingua_sdk::{Node, NodeOptions, NodeRunError, Stats};
 use tokio::task::JoinSet;
 
@@ -48,6 +48,9 @@ pub(crate) struct NodeArgs {
     /// Take a job with its first audio, and the rest as it is spoken.
     #[arg(long)]
     streaming: bool,
+    /// Labels that jobs may require, such as `eu,gpu`.
+    #[arg(long, value_delimiter = ',')]
+    labels: Vec<NodeLabel>,
     /// Id of the node; several nodes are PREFIX-1, PREFIX-2, … [default: chosen by the scheduler].
     #[arg(long, value_name = "PREFIX")]
     id: Option<NodeId>,
@@ -69,6 +72,7 @@ impl NodeArgs {
             .languages(&refs(&self.asr), &refs(&self.semantic), &refs(&self.tts))
             .slots(self.slots)
             .streaming(self.streaming)
+            .labels(self.labels.clone())
             .grace(GRACE);
         Ok(match &self.id {
             Some(prefix) => options.node_id(name(prefix, number, self.count)?),

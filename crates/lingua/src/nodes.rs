@@ -74,6 +74,7 @@ fn show(node: &NodeView, now_ms: u64) -> String {
         ("exact pools", node.pairs.to_string()),
         ("pools", words(node.pools.iter().flatten())),
         ("services", services(node.services)),
+        ("labels", words(node.labels.iter())),
         ("public jobs", yes_no(node.accept_public_jobs).to_owned()),
         ("epoch", node.epoch.to_string()),
         ("cell / slot", format!("{} / {}", node.cell, node.slot)),

@@ -265,6 +265,7 @@ fn engine_options(
     options.times = Times {
         heartbeat_ms: scheduler.heartbeat_interval_ms,
         stale_ms: scheduler.heartbeat_stale_ms,
+        node_record_ms: scheduler.node_record_ms,
         ack_ms: scheduler.reservation_ttl_ms,
         run_lease_ms: scheduler.run_lease_ms,
         run_ms: scheduler.run_timeout_ms,

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Workspace, finding};
 
 /// Each crate with the crates of the workspace that it may use outside its tests.
-const MAY_USE: [(&str, &str); 13] = [
+const MAY_USE: [(&str, &str); 14] = [
     ("lingua-core", ""),
     ("lingua-wire", "core"),
     ("lingua-store", "core"),
@@ -25,6 +25,7 @@ const MAY_USE: [(&str, &str); 13] = [
     ("lingua-sim", "core store engine"),
     ("lingua-chaos", "core wire sdk"),
     ("lingua-threads", "core store engine"),
+    ("lingua-fuzz", "core store wire engine server redis"),
     ("xtask", ""),
 ];
 

@@ -1,4 +1,5 @@
-//! Rules for Markdown and Lua: links lead somewhere, lines are short, scripts state their contract.
+//! Rules for Markdown, Lua and TypeScript: links lead somewhere, lines are short, Lua scripts state
+//! their contract.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,6 +8,9 @@ use super::{COLUMNS_MAX, Workspace, finding};
 /// What the leading comment of a script has to say.
 const LUA_HEADER: [&str; 4] = ["KEYS", "ARGV", "RETURNS", "WHY ATOMIC"];
 
+/// Other files with short lines.
+const SCRIPTS: [&str; 3] = ["html", "mjs", "ts"];
+
 pub(super) fn check(workspace: &Workspace) -> Vec<String> {
     let mut findings = vec![];
     for (path, text) in workspace.with_extension("md") {
@@ -14,6 +18,11 @@ pub(super) fn check(workspace: &Workspace) -> Vec<String> {
     }
     for (path, text) in workspace.with_extension("lua") {
         findings.extend(lua(path, text));
+    }
+    for extension in SCRIPTS {
+        for (path, text) in workspace.with_extension(extension) {
+            findings.extend(too_long(path, text));
+        }
     }
     findings
 }
@@ -146,5 +155,6 @@ mod tests {
         assert_eq!(findings("scripts/a.lua", late), ["the leading comment lacks KEYS"]);
         let long = format!("{header}local a = '{}'\n", "x".repeat(100));
         assert_eq!(findings("scripts/a.lua", &long), ["112 columns"]);
+        assert_eq!(findings("sdk/a.ts", &"x".repeat(101)), ["101 columns"]);
     }
 }

@@ -46,7 +46,7 @@ impl Roster {
         let sieved = self.sieve(query, now_ms, |reason, passed| stages.push((reason, passed)));
         let ranking = self.rank(query, sieved.available, random);
         stages.push((RejectReason::Full, self.free));
-        stages.push((RejectReason::LastSlotKept, !ranking.kept));
+        stages.push((RejectReason::KeptForRarerPairs, !ranking.kept));
 
         let base = self.base_flexibility(sieved.available);
         let choice = self.choose(query, now_ms, random);

@@ -13,6 +13,7 @@ use hashbrown::HashMap;
 use super::query::{Query, RejectReason};
 use crate::capability::{MissingCapability as Missing, Nmt, SemanticRule, Service};
 use crate::id::{Slot, Tenant};
+use crate::label::NodeLabel;
 use crate::lang::{Lang, Source};
 use crate::node::Profile;
 use crate::slot_set::SlotSet;
@@ -21,6 +22,7 @@ use crate::slot_set::SlotSet;
 pub(super) struct Index {
     langs: HashMap<Lang, ByLang>,
     services: [SlotSet; Service::ALL.len()],
+    labels: HashMap<NodeLabel, SlotSet>,
     public: SlotSet,
     /// The nodes of each tenant.
     tenants: HashMap<Tenant, SlotSet>,
@@ -56,6 +58,9 @@ impl Index {
         update_entry(&mut self.tenants, profile.tenant(), |set| set.set(slot, member));
         for (set, service) in self.services.iter_mut().zip(Service::ALL) {
             set.set(slot, member && caps.services().contains(service));
+        }
+        for &label in caps.labels().as_slice() {
+            update_entry(&mut self.labels, label, |set| set.set(slot, member));
         }
         for &lang in caps.asr().as_slice() {
             update_entry(&mut self.langs, lang, |sets| sets.asr.set(slot, member));
@@ -104,6 +109,10 @@ impl Index {
                 stage(lacks(Missing::Service(service)), *set);
             }
         }
+        for label in query.needs.labels.iter() {
+            let labelled = self.labels.get(&label).copied().unwrap_or_default();
+            stage(lacks(Missing::NodeLabel(label)), labelled);
+        }
         let tgt = query.pair.tgt;
         let into = self.langs.get(&tgt).copied().unwrap_or_default();
         if let Source::Known(src) = query.pair.src {
@@ -138,6 +147,7 @@ impl Index {
         let sets = [self.public, self.any_to_any, self.auto_any];
         self.langs.is_empty()
             && self.tenants.is_empty()
+            && self.labels.is_empty()
             && self.pairs.is_empty()
             && self.auto_into.is_empty()
             && sets.iter().chain(&self.services).all(|set| set.is_empty())

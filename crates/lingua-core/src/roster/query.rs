@@ -22,8 +22,8 @@ pub struct Query {
     pub exclude: SlotSet,
     /// How to choose among the nodes that may get it.
     pub policy: Policy,
-    /// Whether to leave alone the last slot of a node that serves rarer pairs too. Set while the
-    /// job can still wait for another slot; only [`Policy::Balanced`] heeds it.
+    /// Whether to leave alone the last free slots of nodes that serve rarer pairs too. Set while
+    /// the job can still wait for another slot; only [`Policy::Balanced`] heeds it.
     pub keep_last: bool,
 }
 
@@ -72,9 +72,9 @@ pub enum RejectReason {
     /// All slots of the node are taken.
     #[error("all slots taken")]
     Full,
-    /// The node's last slot is kept for rarer pairs.
-    #[error("last slot kept for rarer pairs")]
-    LastSlotKept,
+    /// The few free slots of this and other flexible nodes are kept for rarer pairs.
+    #[error("the last free slots are kept for rarer pairs")]
+    KeptForRarerPairs,
     /// The pinned node has registered anew since it was pinned.
     #[error("registered anew since it was pinned")]
     Superseded,

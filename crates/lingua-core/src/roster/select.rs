@@ -28,9 +28,16 @@ pub const BAND_PERCENT: u64 = 30;
 /// A free slot counts as much as this divided by the node's cost: see [`Capacity`].
 pub const WEIGHT_UNIT: u32 = u32::MAX;
 
-/// A node keeps its last slot for rarer pairs if it serves at least √2 times as many pairs as the
-/// least flexible node that could do the job (see [`Profile::flexibility`](crate::Profile)).
-pub const KEEP_LAST_FROM: u8 = 5;
+/// A node counts as flexible if it serves at least √2 times as many pairs as the least flexible
+/// node that could do the job (see [`Profile::flexibility`](crate::Profile)).
+pub const FLEXIBLE_FROM: u8 = 5;
+
+/// While flexible nodes have no more free slots than this share of their number, in hundredths,
+/// a job gets one only if no less flexible node is open.
+pub const SPARED_PERCENT: u32 = 75;
+
+/// While they have no more than this, their slots are kept for rarer pairs.
+pub const KEPT_PERCENT: u32 = 20;
 
 /// What a cell answers to a [`Query`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +77,7 @@ pub(super) struct Sieved {
 
 /// The candidates and their scores.
 pub(super) struct Ranking {
-    /// Nodes whose last slot is kept for rarer pairs.
+    /// Nodes whose free slots are kept for rarer pairs.
     pub(super) kept: SlotSet,
     /// Nodes that were scored.
     candidates: SlotSet,
@@ -175,13 +182,17 @@ impl Roster {
     pub(super) fn rank(&self, query: &Query, available: SlotSet, random: u32) -> Ranking {
         let base = self.base_flexibility(available);
         let open = available & self.free;
-        let kept = match query.policy {
-            Policy::Balanced if query.keep_last => self.kept(open, base),
-            _ => SlotSet::EMPTY,
+        let (spared, kept) = match query.policy {
+            Policy::Balanced => self.spared_and_kept(available, base),
+            _ => Default::default(),
         };
+        let kept = if query.keep_last { kept & open } else { SlotSet::EMPTY };
         let (candidates, random) = match query.policy {
             Policy::Sample { k } => sample(open, k, random),
-            Policy::Balanced => (self.below_limit(open & !kept), random),
+            Policy::Balanced => {
+                let below_limit = or_all(open & !kept, !self.at_limit);
+                (or_all(below_limit, !spared), random)
+            }
             Policy::LeastLoaded | Policy::Random => (open, random),
         };
         let usual_cost_ms = match query.policy {
@@ -213,14 +224,6 @@ impl Roster {
         (free, capacity)
     }
 
-    /// The nodes below their limits, or all if there are none: a limit never refuses a job.
-    fn below_limit(&self, candidates: SlotSet) -> SlotSet {
-        match candidates & !self.at_limit {
-            SlotSet::EMPTY => candidates,
-            below => below,
-        }
-    }
-
     /// The cost of the node that would do the job soonest, the first of several.
     fn cost_of_best(&self, candidates: SlotSet, base: u8) -> u32 {
         let mut best = (u64::MAX, 0);
@@ -240,14 +243,32 @@ impl Roster {
         levels.find(|(_, nodes)| !(*nodes & available).is_empty()).map_or(0, |&(level, _)| level)
     }
 
-    /// Nodes that have one slot left and can do much that others cannot. A node with a single slot
-    /// is not among them, or it would never serve a common pair.
-    fn kept(&self, open: SlotSet, base: u8) -> SlotSet {
-        let is_kept = |slot: &Slot| {
-            let r = &self.records[slot.index()];
-            r.used + 1 >= r.max && r.max > 1 && r.flexibility - base >= KEEP_LAST_FROM
-        };
-        open.iter().filter(is_kept).collect()
+    /// Flexible nodes that are spared for rarer pairs, and those whose slots are kept for them. A
+    /// node is among them if few slots are free on the nodes that are at least as flexible as it,
+    /// or as one that is less flexible: a job that takes its slot takes one from all of these.
+    fn spared_and_kept(&self, available: SlotSet, base: u8) -> (SlotSet, SlotSet) {
+        let (mut spared, mut kept, mut as_flexible) = Default::default();
+        let (mut nodes, mut slots, mut free) = (0, 0, 0);
+        for &(level, at_level) in self.by_flexibility.iter().rev() {
+            if level < base.saturating_add(FLEXIBLE_FROM) {
+                break;
+            }
+            let at_level = at_level & available;
+            as_flexible = as_flexible | at_level;
+            for r in at_level.iter().map(|slot| &self.records[slot.index()]) {
+                nodes += 1;
+                slots += u32::from(r.max);
+                free += u32::from(r.max.saturating_sub(r.used));
+            }
+            if is_scarce(free, nodes, SPARED_PERCENT) {
+                spared = as_flexible;
+            }
+            // Nodes that have no more slots than would be kept could never serve a common pair.
+            if is_scarce(free, nodes, KEPT_PERCENT) && !is_scarce(slots, nodes, KEPT_PERCENT) {
+                kept = as_flexible;
+            }
+        }
+        (spared, kept)
     }
 
     /// How bad it is to give the job to this node; less is better. A cost near the usual one counts
@@ -277,6 +298,20 @@ fn delay(cost_ms: u32, used: u16, extra_flexibility: u8) -> u64 {
     u64::from(cost_ms)
         * (100 + CONTENTION_PERCENT * u64::from(used))
         * (100 + u64::from(extra_flexibility))
+}
+
+/// Those of a set that are in another set, too, or all if there are none: a preference never
+/// refuses a job.
+fn or_all(set: SlotSet, preferred: SlotSet) -> SlotSet {
+    match set & preferred {
+        SlotSet::EMPTY => set,
+        both => both,
+    }
+}
+
+/// Whether so few slots, at least one, are at most this share of the number of nodes, rounded up.
+fn is_scarce(slots: u32, nodes: u32, percent: u32) -> bool {
+    100 * slots < percent * nodes + 100
 }
 
 /// A number below `n`, all equally likely up to a bias of n / 2³².

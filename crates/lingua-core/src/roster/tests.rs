@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::capability::{Capabilities, LangSet, Needs, Nmt, SemanticRule, Service, ServiceSet};
 use crate::id::Tenant;
+use crate::label::{LabelSet, NodeLabel, RequiredLabels};
 use crate::lang::{Lang, LangPair, Source};
 
 const NOW: u64 = 1_000_000;
@@ -32,16 +33,19 @@ fn langs(mask: u8) -> LangSet {
 
 fn capabilities() -> impl Strategy<Value = Capabilities> {
     let pairs = prop::option::of(prop::collection::vec((0usize..4, 0usize..4), 0..6));
-    (1u8..16, 1u8..16, 1u8..16, pairs, prop::bits::u8::masked(0b11111), prop::bool::weighted(0.7))
-        .prop_map(|(asr, semantic, tts, pairs, services, all_on)| {
+    let lists = (1u8..16, 1u8..16, 1u8..16);
+    (lists, pairs, prop::bits::u8::masked(0b11111), prop::bool::weighted(0.7), 0u8..4).prop_map(
+        |((asr, semantic, tts), pairs, services, all_on, labelled)| {
             let nmt = match pairs {
                 None => Nmt::AnyToAny,
                 Some(pairs) => Nmt::pairs(pairs.into_iter().map(|(s, t)| (lang(s), lang(t)))),
             };
             let on = |s: &Service| all_on || services >> *s as u8 & 1 == 1;
             let services = Service::ALL.into_iter().filter(on).collect();
-            Capabilities::new(langs(asr), langs(semantic), langs(tts), nmt, services).unwrap()
-        })
+            let caps = Capabilities::new(langs(asr), langs(semantic), langs(tts), nmt, services);
+            caps.unwrap().with_labels(LabelSet::new(labels(labelled)).unwrap())
+        },
+    )
 }
 
 fn node() -> impl Strategy<Value = Plain> {
@@ -73,6 +77,12 @@ fn tenant(other: bool) -> Tenant {
     if other { Tenant::new("other").unwrap() } else { Tenant::default() }
 }
 
+/// Any of `eu` and `gpu`.
+fn labels(bits: u8) -> impl Iterator<Item = NodeLabel> {
+    let all = ["eu", "gpu"].into_iter().enumerate();
+    all.filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, label)| NodeLabel::new(label).unwrap())
+}
+
 fn query() -> impl Strategy<Value = Query> {
     let src = prop_oneof![
         3 => (0usize..4).prop_map(|n| Source::Known(lang(n))),
@@ -85,10 +95,17 @@ fn query() -> impl Strategy<Value = Query> {
         (1u8..5).prop_map(|k| Policy::Sample { k })
     ];
     let exclude = prop::bits::u16::masked(0b1001).prop_map(|m| SlotSet::from_mask(m.into()));
-    (src, 0usize..4, any::<[bool; 5]>(), exclude, policy).prop_map(
-        |(src, tgt, [asr, tts, public, other, keep_last], exclude, policy)| Query {
+    // Mostly no labels.
+    let labelled = prop_oneof![4 => Just(0u8), 1 => 1u8..4];
+    (src, 0usize..4, any::<[bool; 5]>(), exclude, policy, labelled).prop_map(
+        |(src, tgt, [asr, tts, public, other, keep_last], exclude, policy, labelled)| Query {
             pair: LangPair { src, tgt: lang(tgt) },
-            needs: Needs { asr, tts, extra: ServiceSet::EMPTY },
+            needs: Needs {
+                asr,
+                tts,
+                extra: ServiceSet::EMPTY,
+                labels: RequiredLabels::new(labels(labelled)).unwrap(),
+            },
             public,
             tenant: tenant(other),
             exclude,
@@ -171,13 +188,10 @@ proptest! {
         match choice.slot {
             Some(chosen) => prop_assert!(eligible.contains(&chosen.index())),
             None if query.keep_last => {
-                // Only last slots of nodes with several may be left.
-                for i in eligible {
-                    let node = &nodes[&i];
-                    prop_assert_eq!(query.policy, Policy::Balanced);
-                    prop_assert_eq!(node.status.used + 1, node.profile.slots_max());
-                    prop_assert!(node.status.used > 0);
-                }
+                // Only few slots may be left.
+                let most = (KEPT_PERCENT as usize * nodes.len()).div_ceil(100);
+                prop_assert!(free as usize <= most);
+                prop_assert!(free == 0 || query.policy == Policy::Balanced);
             }
             None => prop_assert!(eligible.is_empty()),
         }
@@ -205,7 +219,7 @@ proptest! {
                 NodeVerdict::AsGood { .. } | NodeVerdict::Eligible { .. } => {
                     prop_assert_eq!(admitted, Ok(()));
                 }
-                NodeVerdict::Refused(RejectReason::LastSlotKept) => {
+                NodeVerdict::Refused(RejectReason::KeptForRarerPairs) => {
                     prop_assert_eq!(admitted, Ok(()));
                 }
                 NodeVerdict::Refused(why) => prop_assert_eq!(admitted, Err(why)),
@@ -374,10 +388,43 @@ fn balanced_prefers_the_less_flexible_node_and_keeps_last_slots() {
     let choice = roster.choose(&waiting, NOW, 0);
     assert_eq!((choice.slot, choice.capable, choice.free), (None, 2, 1));
     let explained = roster.explain(&waiting, NOW, 0).verdicts;
-    assert_eq!(explained[1].1, NodeVerdict::Refused(RejectReason::LastSlotKept));
+    assert_eq!(explained[1].1, NodeVerdict::Refused(RejectReason::KeptForRarerPairs));
     assert_eq!(roster.choose(&zh_en(Policy::Balanced), NOW, 0).slot, Some(slot(1)));
     let rare_pair = Query { pair: LangPair::known(lang(2), lang(3)), ..waiting };
     assert_eq!(roster.choose(&rare_pair, NOW, 0).slot, Some(slot(1)));
+}
+
+#[test]
+fn a_few_slots_are_kept_on_all_flexible_nodes_together() {
+    let waiting = Query { keep_last: true, ..zh_en(Policy::Balanced) };
+    let full = zh_en_node(4, 1000, 4);
+    // One of four slots is kept, wherever it is, and no slot of a node that has no other.
+    for (max, free, is_kept) in [(1, 2, false), (1, 1, true), (4, 2, false), (4, 1, true)] {
+        let flexible_nodes = (0..4).map(|n| {
+            let room =
+                u16::from(n == 0) * free.min(max) + u16::from(n == 1) * (free - free.min(max));
+            flexible(zh_en_node(max.into(), 1000, max - room))
+        });
+        let roster = fleet([full.clone()].into_iter().chain(flexible_nodes));
+        let choice = roster.choose(&waiting, NOW, 0);
+        assert_eq!(choice.slot.is_none(), is_kept, "{free} of 4 nodes with {max} slots");
+    }
+    let alone = fleet([full, flexible(zh_en_node(1, 1000, 0))]);
+    assert_eq!(alone.choose(&waiting, NOW, 0).slot, Some(slot(1)));
+}
+
+#[test]
+fn scarce_flexible_nodes_are_used_only_if_no_other_is_open() {
+    let mut slow = zh_en_node(4, 9000, 3);
+    let scarce = flexible(zh_en_node(4, 100, 3));
+    let nodes = |slow: &Plain| fleet([slow.clone(), scarce.clone()]);
+    assert_eq!(nodes(&slow).choose(&zh_en(Policy::Balanced), NOW, 0).slot, Some(slot(0)));
+    slow.status.used = 4;
+    assert_eq!(nodes(&slow).choose(&zh_en(Policy::Balanced), NOW, 0).slot, Some(slot(1)));
+    slow.status.used = 3;
+    let idle = flexible(zh_en_node(4, 100, 0));
+    let roster = fleet([slow, idle]);
+    assert_eq!(roster.choose(&zh_en(Policy::Balanced), NOW, 0).slot, Some(slot(1)));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use super::encoding::AudioEncoding;
 use super::segment::Speaker;
 use crate::id::NodeId;
+use crate::label::RequiredLabels;
 use crate::lang::{Lang, LangPair, Source};
 
 /// Which way a session translates.
@@ -54,9 +55,28 @@ pub struct SessionPlan {
     pub audio: AudioEncoding,
     /// The node that each segment should go to.
     pub preferred: Option<NodeId>,
+    /// Whether nodes of others may run its jobs; `None` means the tenant's setting.
+    pub public: Option<bool>,
+    /// Labels that the nodes must have.
+    pub labels: RequiredLabels,
 }
 
 impl SessionPlan {
+    /// A session without any wishes.
+    pub fn new(direction: Direction, audio: AudioEncoding) -> Self {
+        Self {
+            direction,
+            require_tts: false,
+            partials: false,
+            context: false,
+            vad: None,
+            audio,
+            preferred: None,
+            public: None,
+            labels: RequiredLabels::NONE,
+        }
+    }
+
     /// The direction of a segment; `speaker` is `None` if the client did not name one.
     pub fn direction_of(&self, speaker: Option<Speaker>) -> SegmentDirection {
         let one_way = |src, tgt| SegmentDirection { pair: LangPair { src, tgt }, two_way: false };
@@ -96,9 +116,7 @@ mod tests {
     }
 
     fn plan(direction: Direction) -> SessionPlan {
-        let audio = AudioEncoding::Opus;
-        let (require_tts, partials, context, vad, preferred) = (false, false, false, None, None);
-        SessionPlan { direction, require_tts, partials, context, vad, audio, preferred }
+        SessionPlan::new(direction, AudioEncoding::Opus)
     }
 
     #[test]

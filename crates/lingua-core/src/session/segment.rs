@@ -119,6 +119,11 @@ impl Segmenter {
         self.turn.as_ref().map_or(0, |turn| turn.us / 1000)
     }
 
+    /// Whether a turn is open.
+    pub fn is_turn_open(&self) -> bool {
+        self.turn.is_some()
+    }
+
     /// Takes a frame of audio.
     pub fn audio(&mut self, frame: FrameMeasure, now_ms: u64) -> FrameOutcome {
         let mut outcome =
@@ -265,9 +270,9 @@ mod tests {
         assert_eq!(late.ended_before, id(1, 1));
         let begins = late.begins.unwrap();
         assert_eq!((Some(begins.id), begins.speaker), (id(1, 2), Some(Speaker::B)));
-        assert_eq!(s.received_ms(), 40, "the whole turn");
+        assert_eq!((s.is_turn_open(), s.received_ms()), (true, 40), "the whole turn");
         assert_eq!((s.turn_end(), s.turn_end()), (id(1, 2), None));
-        assert_eq!(s.received_ms(), 0);
+        assert_eq!((s.is_turn_open(), s.received_ms()), (false, 0));
     }
 
     #[test]

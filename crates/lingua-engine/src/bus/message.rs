@@ -53,6 +53,8 @@ pub(crate) enum Head {
     FetchResult { id: u64, job: Text<JobId> },
     /// That result; `None` if it is not in memory any more.
     FullResult { id: u64, result: Option<ResultJson> },
+    /// What is kept of a job was erased.
+    Forget { job: Text<JobId> },
     /// A client cancels a job there.
     CancelJob { job: Text<JobId> },
     /// Asks for job events, for so long.
@@ -300,7 +302,7 @@ impl BusMessage {
 
 /// The first byte of a batch. Raised when instances of two versions would misunderstand each other;
 /// a new kind of message, or a field with a default, does not do that.
-const BATCH_VERSION: u8 = 2;
+pub(crate) const BATCH_VERSION: u8 = 2;
 
 /// Puts messages behind the version and the name of their sender.
 pub(crate) fn encode_batch<'a>(

@@ -122,6 +122,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             Head::Watch { id, job, ended, wait_ms } => {
                 self.on_watch(from, id, job.0, ended, wait_ms);
             }
+            Head::Forget { job } => self.forget(job.0),
             Head::CancelJob { job } => to_job(job.0, JobMessage::Cancel),
             Head::Subscribe { for_ms } => self.on_subscribe(from, for_ms),
             Head::Event(event) => drop(self.events.send(event.into_event())),

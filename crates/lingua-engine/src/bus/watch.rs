@@ -102,7 +102,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
 impl<S: Store, T: Timer> Engine<S, T> {
     /// Sends the full result of a job here to another instance.
     pub(super) fn on_fetch_result(&self, to: &InstanceId, id: u64, job: JobId) {
-        let result = self.recent_results.deliver(job);
+        let result = self.recent_results.deliver(job, self.now_ms());
         self.send(to, Head::FullResult { id, result });
     }
 

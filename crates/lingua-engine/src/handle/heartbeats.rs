@@ -61,6 +61,13 @@ pub struct HeartbeatResult {
 impl<S: Store, T: Timer> Engine<S, T> {
     /// Handles a heartbeat.
     pub async fn heartbeat(&self, heartbeat: NodeHeartbeat) -> Result<HeartbeatResult, NodeError> {
+        tracing::debug!(
+            node_id = %heartbeat.node,
+            health = ?heartbeat.health,
+            load = ?heartbeat.load,
+            running = heartbeat.running.as_ref().map(Vec::len),
+            "heartbeat",
+        );
         let Some(node) = self.nodes.get(&heartbeat.node) else {
             return Box::pin(self.heartbeat_elsewhere(heartbeat)).await;
         };
@@ -106,6 +113,23 @@ impl<S: Store, T: Timer> Engine<S, T> {
             node.cancel(key);
         }
         Ok(())
+    }
+
+    /// The same without waiting: a slow store must not hold up what the node's connection carries.
+    /// The connection of a node that is not registered any more is given up; its outbox ends.
+    pub fn touch_later(&self, node: &NodeId) {
+        let Some(local) = self.nodes.get(node) else { return };
+        let (engine, epoch) = (self.handle(), local.place().epoch);
+        self.spawn_background(async move {
+            match engine.touch(&local.node).await {
+                // The store is away: the next sign of life tries again.
+                Ok(()) | Err(NodeError::Store(_)) => {}
+                Err(error) => {
+                    tracing::debug!(node_id = %local.node, %error, "a node is not registered");
+                    engine.nodes.detach(&local.node, epoch);
+                }
+            }
+        });
     }
 
     /// A node without WebSocket has called: it is alive. The store is told once in a heartbeat

@@ -316,9 +316,15 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
         let full = self.full_result_elsewhere(&status.owner, status.id).await;
         if let Some(full) = full {
-            self.recent_results.put(status.id, full, now_ms);
+            let keeps_text = self.keeps_text(status);
+            self.recent_results.put(status.id, full, now_ms, keeps_text);
         }
         self.recent_results.contains(status.id)
+    }
+
+    fn keeps_text(&self, status: &JobStatus) -> bool {
+        let rules = |tenant| self.options.tenants.rules(tenant);
+        status.spec.as_ref().is_none_or(|spec| rules(spec.tenant).keep_text)
     }
 
     /// Puts the full result into the status, if it is in memory here.
@@ -326,7 +332,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         let Some(ended) = status.progress.ended.as_ref().filter(|ended| ended.had_more) else {
             return;
         };
-        if let Some(full) = self.recent_results.deliver(status.id) {
+        if let Some(full) = self.recent_results.deliver(status.id, self.now_ms()) {
             let ended = JobEnd { result: Some(full), ..JobEnd::clone(ended) };
             status.progress.ended = Some(Arc::new(ended));
         }

@@ -87,10 +87,15 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(found.map(|found| (cell.now_ms, found)))
     }
 
-    /// Whether no registered node can serve this pair for a tenant. A large fleet is not searched
-    /// to its end, so that `false` may mean that nobody knows.
-    pub async fn is_unserved(&self, tenant: Tenant, pair: LangPair, needs: Needs) -> bool {
-        let is_public = self.options.tenants.rules(tenant).public;
+    /// Whether no registered node can serve this pair, for public jobs or for those of a tenant. A
+    /// large fleet is not searched to its end, so that `false` may mean that nobody knows.
+    pub async fn is_unserved(
+        &self,
+        pair: LangPair,
+        needs: Needs,
+        private_to: Option<Tenant>,
+    ) -> bool {
+        let (is_public, tenant) = (private_to.is_none(), private_to.unwrap_or_default());
         let rule = self.options.rules.semantic;
         let serves = |node: &NodeRecord| {
             let caps = node.profile.capabilities();

@@ -38,12 +38,15 @@ prop_compose! {
         payload in payload(),
         (asr, tts, two_way, strict, public) in any::<(bool, bool, bool, bool, bool)>(),
         extra in subsequence(Service::ALL.to_vec(), 0..=Service::ALL.len()),
+        labels in subsequence(vec!["eu", "gpu", "region:eu"], 0..=3),
         context in vec(text(), 0..3),
         (preferred, exclude) in (option::of(node()), vec(node(), 0..3)),
         (wait_ms, deadline_ms) in any::<(Option<u64>, Option<u64>)>(),
         (priority, tenant) in (any::<i32>(), select(vec!["default", "alice"])),
     ) -> JobSpec {
-        let needs = Needs { asr, tts, extra: extra.into_iter().collect() };
+        let labels = RequiredLabels::new(labels.iter().map(|label| label.parse().unwrap()));
+        let (extra, labels) = (extra.into_iter().collect(), labels.unwrap());
+        let needs = Needs { asr, tts, extra, labels };
         JobSpec {
             session, trace, two_way, needs, context, preferred, strict, exclude, bind_key,
             wait_ms, deadline_ms, priority, public,

@@ -219,3 +219,19 @@ fn a_slot_of_a_node_elsewhere_goes_to_a_job_that_asks_for_no_more_than_the_last(
     freed(Ask { public: false, tenant: other, ..ask });
     assert!(is_woken(&private) && is_woken(&spoken), "nobody fits for sure, so each may try");
 }
+
+#[test]
+fn the_regular_look_wakes_private_jobs_of_every_tenant() {
+    let queue = queue();
+    let private_of = |tenant| {
+        let mut want = want_of(tenant, "zh:en");
+        want.ask.public = false;
+        queue.park(want, 0, job()).0
+    };
+    let _held = queue.count(Tenant::new("busy").unwrap());
+    let (busy, idle) = (private_of("busy"), private_of("idle"));
+    busy.found_none(false);
+    idle.found_none(false);
+    queue.wake_heads();
+    assert!(is_woken(&idle) && is_woken(&busy), "they do not compete: each has nodes of its own");
+}

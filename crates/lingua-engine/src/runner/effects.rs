@@ -3,7 +3,8 @@
 //! Start at [`Runner::apply`]. Both matches list every effect, so that a new one does not compile
 //! until it is handled.
 
-use lingua_core::job::{AttemptOutcome, Cause, Effect, JobEvent, RetryPolicy};
+use lingua_core::NodeId;
+use lingua_core::job::{AttemptOutcome, Cause, Effect, JobEvent, JobFailure, RetryPolicy};
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{CommitReply, LeaseKey};
@@ -56,6 +57,9 @@ impl<S: Store, T: Timer> Runner<S, T> {
     fn note(&mut self, effect: &Effect) {
         match effect {
             Effect::Fail(failure) => {
+                if let JobFailure::RetriesExhausted { last } = failure {
+                    self.end_attempt(*last);
+                }
                 let detail = self.end.detail.take();
                 self.end.fail(*failure, detail);
                 self.engine.metrics.jobs_failed.count(failure.code());
@@ -71,16 +75,21 @@ impl<S: Store, T: Timer> Runner<S, T> {
     fn note_retry(&mut self, cause: Cause) {
         self.engine.metrics.retries.count(cause.as_str());
         self.clear_partial();
+        let node = self.end_attempt(cause);
+        let (attempt_id, reason) = (self.machine.stage().attempt.0, cause.as_str());
+        let node_id = node.as_ref().map(|node| node.as_str());
+        tracing::info!(attempt_id, node_id, reason, "retrying");
+    }
+
+    /// Notes why the last attempt failed, unless its node said so; gives the node.
+    fn end_attempt(&self, cause: Cause) -> Option<NodeId> {
         let now_ms = self.engine.now_ms();
-        let node = self.live.edit_attempts(|attempts| {
+        self.live.edit_attempts(|attempts| {
             let last = attempts.last_mut()?;
             last.ended_ms = Some(now_ms);
             last.reason.get_or_insert_with(|| cause.as_str().to_owned());
             Some(last.node.clone())
-        });
-        let (attempt_id, reason) = (self.machine.stage().attempt.0, cause.as_str());
-        let node_id = node.as_ref().map(|node| node.as_str());
-        tracing::info!(attempt_id, node_id, reason, "retrying");
+        })
     }
 
     /// Performs an effect that must not come before the write.

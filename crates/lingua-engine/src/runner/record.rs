@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use lingua_core::Attempt;
-use lingua_core::job::Stage;
+use lingua_core::job::{JobSpec, Payload, Stage};
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
 use lingua_store::contract::{AdvanceReply, AdvanceRequest, Bytes, CreateReply, JOB_BYTES_MAX};
@@ -13,6 +13,7 @@ use lingua_store::contract::{AdvanceReply, AdvanceRequest, Bytes, CreateReply, J
 use super::Runner;
 use crate::clock::Timer;
 use crate::events::EngineEvent;
+use crate::job_spec_codec;
 use crate::reconcile::{FIRST, WrittenEnd};
 use crate::request::JobEnd;
 use crate::state::timed;
@@ -57,6 +58,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
             let reply = timed!(self.engine, "advance_job", store.advance_job(step));
             if let Ok(AdvanceReply::Advanced) = reply {
                 self.written = to;
+                if to.state.is_terminal() {
+                    let result = self.written_end.as_ref().and_then(|end| end.result.as_ref());
+                    let result = self.full_result.as_ref().or(result);
+                    self.engine.count_usage(&self.live.request, to.state, result);
+                }
                 self.remember_end(to, token, outcome, true);
                 return true;
             }
@@ -75,9 +81,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     fn remember_end(&self, to: Stage, token: u64, outcome: Option<Bytes>, is_confirmed: bool) {
         if let Some(outcome) = outcome.filter(|_| self.engine.store.may_forget()) {
-            let job = self.engine.new_job(&self.live.request, self.live.accepted_ms);
+            let mut job = self.engine.new_job(&self.live.request, self.live.accepted_ms);
+            let kept = self.kept();
+            job.spec = kept.0.clone().unwrap_or(job.spec);
             let written_ms = self.written_end.as_ref().map_or(0, |end| end.ended_ms);
-            let end = WrittenEnd { is_confirmed, job, stage: to, outcome, token, written_ms };
+            let end = WrittenEnd { is_confirmed, job, stage: to, outcome, kept, token, written_ms };
             self.engine.reconciler.remember(end);
         }
     }
@@ -126,10 +134,29 @@ impl<S: Store, T: Timer> Runner<S, T> {
         // The record of an ended job names the node of its last attempt.
         let last = self.last_grant.as_ref().filter(|_| to.state.is_terminal());
         let step = step.with_grant(self.machine.grant().or(last).cloned());
+        let step = match to.state.is_terminal() {
+            true => {
+                let (spec, keep_ms) = self.kept();
+                step.with_kept(spec, keep_ms)
+            }
+            false => step,
+        };
         Some(match outcome.or_else(|| self.history(to)) {
             Some(outcome) => step.with_outcome(outcome),
             None => step,
         })
+    }
+
+    /// What the rules of its tenant say about the record of the ended job: what it is kept with
+    /// instead of its specification, if that may not stay, and for how long.
+    fn kept(&self) -> (Option<Bytes>, Option<u64>) {
+        let rules = self.engine.options.tenants.rules(self.spec.tenant);
+        let stripped = (!rules.keep_text).then(|| {
+            let spec =
+                JobSpec { payload: Payload::Absent, context: vec![], ..(*self.spec).clone() };
+            job_spec_codec::encode(&spec).into()
+        });
+        (stripped, rules.retention_ms)
     }
 
     /// The attempts of an open job, for an instance that may take it over. A first attempt follows
@@ -155,8 +182,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    /// How the job ended, as the store keeps it: without audio. A text that is too large to be kept
-    /// goes only to the client that waits for it.
+    /// How the job ended, as the store keeps it: without audio. A text that is too large, or that
+    /// may not be kept, goes only to the client that waits for it.
     fn outcome(&mut self, now_ms: u64) -> Bytes {
         let attempts = self.live.edit_attempts(|attempts| {
             if let Some(last) = attempts.last_mut() {
@@ -164,8 +191,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
             }
             attempts.clone()
         });
-        let end = JobEnd { attempts, ended_ms: now_ms, ..std::mem::take(&mut self.end) };
+        let mut end = JobEnd { attempts, ended_ms: now_ms, ..std::mem::take(&mut self.end) };
         let mut kept = end.encode();
+        if !self.keeps_text() && end.result.is_some() {
+            end.had_more = true;
+            self.full_result = self.full_result.take().or(end.result.clone());
+            kept = JobEnd { result: None, ..end.clone() }.encode();
+        }
         if kept.len() > JOB_BYTES_MAX {
             let bytes = end.result.as_ref().map_or(0, |result| result.as_str().len());
             let detail = Some(format!("the result has {bytes} bytes, too many to be kept"));
@@ -173,6 +205,10 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
         self.written_end = Some(Arc::new(end));
         kept.into()
+    }
+
+    fn keeps_text(&self) -> bool {
+        self.engine.options.tenants.rules(self.spec.tenant).keep_text
     }
 
     /// Publishes the job's stage to everybody who waits for it or watches events.
@@ -187,7 +223,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let end = self.written_end.take();
         // Before the clients that wait are woken: they look for it.
         if let Some(full) = self.full_result.take() {
-            self.engine.recent_results.put(job, full, self.engine.now_ms());
+            let keeps_text = self.keeps_text();
+            self.engine.recent_results.put(job, full, self.engine.now_ms(), keeps_text);
         }
         self.live.set_progress(|progress| {
             (progress.state, progress.attempt, progress.node) = (state, attempt, node);

@@ -187,28 +187,43 @@ impl<S: Store, T: Timer> Runner<S, T> {
         keep_last: bool,
         tried: &[(CellId, Slot)],
     ) -> Result<Search, NoSlot> {
-        let pair = self.spec.pair;
+        let why = loop {
+            if let Some(search) = self.ask_known_cells(keep_last, tried).await? {
+                return Ok(search);
+            }
+            if self.may_nodes_return() {
+                return Ok(Search::Full { untried: true });
+            }
+            if let Some(why) = Box::pin(self.engine.why_nobody(&self.spec)).await {
+                break why;
+            }
+        };
+        self.count_empty_pool();
+        let detail = format!("no registered node can serve {}: {why}", self.spec.pair);
+        Err(NoSlot::Failed(JobFailure::NoCapableNode, Some(detail)))
+    }
+
+    /// Asks the cells that probably have a node, then all that are known; `None` if none has one.
+    async fn ask_known_cells(
+        &mut self,
+        keep_last: bool,
+        tried: &[(CellId, Slot)],
+    ) -> Result<Option<Search>, NoSlot> {
         for everywhere in [false, true] {
             let mut full = None;
-            for served in pair.lookups() {
+            for served in self.spec.pair.lookups() {
                 self.served = served;
                 match self.ask_cells_as_served(keep_last, tried, everywhere).await? {
                     Some(Search::Full { untried }) => full = Some(untried | full.unwrap_or(false)),
-                    Some(found) => return Ok(found),
+                    Some(found) => return Ok(Some(found)),
                     None => {}
                 }
             }
             if let Some(untried) = full {
-                return Ok(Search::Full { untried });
+                return Ok(Some(Search::Full { untried }));
             }
         }
-        if self.may_nodes_return() {
-            return Ok(Search::Full { untried: true });
-        }
-        self.count_empty_pool();
-        let why = Box::pin(self.engine.why_nobody(&self.spec)).await;
-        let detail = format!("no registered node can serve {pair}: {why}");
-        Err(NoSlot::Failed(JobFailure::NoCapableNode, Some(detail)))
+        Ok(None)
     }
 
     /// Asks the cells for nodes that registered the pair as the job is served now; `None` if no

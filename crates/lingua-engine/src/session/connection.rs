@@ -76,6 +76,17 @@ pub enum CloseReason {
     Abandoned,
 }
 
+/// What of a client's input has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceivedInput {
+    /// How many turns the session has had.
+    pub turns: u32,
+    /// Whether the last of them is open.
+    pub is_turn_open: bool,
+    /// How much sound of the open turn has arrived; 0 if no turn is open.
+    pub open_turn_ms: u64,
+}
+
 enum NextOutput {
     Ready(SessionOutput),
     /// A result that has to be read from the store.
@@ -113,9 +124,14 @@ impl<S: Store, T: Timer> ClientConnection<S, T> {
         &self.session.info.plan
     }
 
-    /// How much sound of the open turn has arrived, in milliseconds; 0 if no turn is open.
-    pub fn received_ms(&self) -> u64 {
-        self.session.state.lock().segmenter.received_ms()
+    /// What of the client's input has arrived.
+    pub fn received(&self) -> ReceivedInput {
+        let state = self.session.state.lock();
+        ReceivedInput {
+            turns: state.segmenter.turns(),
+            is_turn_open: state.segmenter.is_turn_open(),
+            open_turn_ms: state.segmenter.received_ms(),
+        }
     }
 
     /// Whether silence ends a segment.
@@ -129,17 +145,20 @@ impl<S: Store, T: Timer> ClientConnection<S, T> {
         let plan = self.plan();
         let (mut unserved, tenant) = (vec![], self.session.info.tenant);
         for pair in plan.direction.pairs() {
-            let needs = Needs { asr: true, tts: plan.require_tts, extra: ServiceSet::EMPTY };
-            if self.session.engine().is_unserved(tenant, pair, needs).await {
+            let (tts, labels) = (plan.require_tts, plan.labels);
+            let needs = Needs { asr: true, tts, extra: ServiceSet::EMPTY, labels };
+            let private_to = (!self.session.is_public()).then_some(tenant);
+            if self.session.engine().is_unserved(pair, needs, private_to).await {
                 unserved.push(pair.to_string());
             }
         }
         (!unserved.is_empty()).then(|| {
             let pairs = unserved.join(" and ");
             let speech = if plan.require_tts { " with speech" } else { "" };
+            let labelled = if plan.labels.is_empty() { "" } else { " with these labels" };
             format!(
-                "no registered node serves {pairs}{speech} now; what is said in that direction \
-                 will be missing until one registers"
+                "no registered node{labelled} serves {pairs}{speech} now; what is said in that \
+                 direction will be missing until one registers"
             )
         })
     }
@@ -216,9 +235,7 @@ impl<S: Store, T: Timer> ClientConnection<S, T> {
         }
         if let Some(Delivery { seq, id, outcome }) = state.queue.deliver() {
             state.jobs.remove(&seq);
-            if !planted::is(Bug::PartialAfterResult) {
-                state.partials.remove(&seq);
-            }
+            state.partials.remove(&seq);
             state.queue.shrink(RESULTS_IN_MEMORY, |kept| {
                 if let QueuedOutcome::Ready(SegmentOutcome::Result { view, .. }) = kept {
                     *kept = QueuedOutcome::InStore(view.id);
@@ -236,7 +253,7 @@ impl<S: Store, T: Timer> ClientConnection<S, T> {
             };
         }
         while let Some((seq, (id, text))) = state.partials.pop_first() {
-            if state.queue.is_open(seq) || planted::is(Bug::PartialAfterResult) {
+            if state.queue.is_open(seq) {
                 return NextOutput::Ready(SessionOutput::Partial(id, text));
             }
         }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use lingua_core::session::{AudioEncoding, Direction, SegmentId, SessionPlan};
-use lingua_core::{JobId, LangPair, NodeId, Source, Tenant};
+use lingua_core::{JobId, LangPair, NodeId, RequiredLabels, Source, Tenant};
 use lingua_store::Store;
 use lingua_store::contract::{Bytes, SaveSessionReply, SaveSessionRequest};
 use serde::{Deserialize, Serialize};
@@ -21,16 +21,13 @@ use super::registry::{NewSession, SecretHash};
 use crate::clock::Timer;
 use crate::versioned;
 
-/// The first byte of a record: the version of what follows, JSON.
-const VERSION: u8 = 3;
-
 /// How often to write a record whose version in the store is not the expected one.
 const WRITE_ATTEMPTS: u32 = 3;
 
 /// A session as it is stored.
 #[serde_as]
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct StoredSession {
+pub(crate) struct StoredSession {
     /// Who wrote it: see [`LiveSession::incarnation`].
     incarnation: u64,
     pub(super) takeovers: u64,
@@ -59,6 +56,8 @@ struct PlanRecord {
     sample_rate: Option<u32>,
     #[serde_as(as = "Option<DisplayFromStr>")]
     preferred: Option<NodeId>,
+    public: Option<bool>,
+    labels: Vec<String>,
 }
 
 /// A segment: its `seq`, turn, number within the turn, and job if it became one.
@@ -90,17 +89,20 @@ impl SegmentRecord {
 }
 
 impl StoredSession {
+    /// The first byte of a record: the version of what follows, JSON.
+    pub(crate) const VERSION: u8 = 4;
+
     /// Reads a record; `None` if another version of Lingua wrote it.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        versioned::decode(VERSION, bytes).ok()
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        versioned::decode(Self::VERSION, bytes).ok()
     }
 
-    fn encode(&self) -> Vec<u8> {
-        versioned::encode(VERSION, self)
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        versioned::encode(Self::VERSION, self)
     }
 
     /// The session as it was started; `None` if the record is damaged.
-    pub(super) fn session(&self, id: &str) -> Option<NewSession> {
+    pub(crate) fn session(&self, id: &str) -> Option<NewSession> {
         let plan = self.plan.to_plan()?;
         let Self { secret, token, tenant, .. } = *self;
         // The limits of its token are known where the session started.
@@ -126,6 +128,8 @@ impl PlanRecord {
                 AudioEncoding::Opus => None,
             },
             preferred: plan.preferred.clone(),
+            public: plan.public,
+            labels: plan.labels.iter().map(|label| label.to_string()).collect(),
         }
     }
 
@@ -140,9 +144,19 @@ impl PlanRecord {
             Some(sample_rate) => AudioEncoding::Pcm16 { sample_rate },
             None => AudioEncoding::Opus,
         };
-        let Self { require_tts, partials, context, vad, .. } = *self;
-        let preferred = self.preferred.clone();
-        Some(SessionPlan { direction, require_tts, partials, context, vad, audio, preferred })
+        let Self { require_tts, partials, context, vad, public, .. } = *self;
+        let labels: Option<Vec<_>> = self.labels.iter().map(|label| label.parse().ok()).collect();
+        Some(SessionPlan {
+            direction,
+            require_tts,
+            partials,
+            context,
+            vad,
+            audio,
+            preferred: self.preferred.clone(),
+            public,
+            labels: RequiredLabels::new(labels?).ok()?,
+        })
     }
 }
 
@@ -248,6 +262,8 @@ mod tests {
                 vad: Some(true),
                 audio,
                 preferred: NodeId::new("n1").ok(),
+                public: Some(false),
+                labels: RequiredLabels::new(["eu".parse().unwrap()]).unwrap(),
             };
             let id = SegmentId { turn: 3, segment: 2 };
             let record = StoredSession {
@@ -266,7 +282,10 @@ mod tests {
             assert_eq!(read.session("s").unwrap().plan, plan);
             assert_eq!((read.segments[0].id(), read.segments[0].job()), (id, Some(JobId::new(5))));
             assert_eq!(StoredSession::decode(&bytes[1..]), None, "without a version");
-            assert_eq!(StoredSession::decode(&[&[VERSION + 1], &bytes[1..]].concat()), None);
+            assert_eq!(
+                StoredSession::decode(&[&[StoredSession::VERSION + 1], &bytes[1..]].concat()),
+                None
+            );
         }
         assert_eq!(StoredSession::decode(b""), None);
     }

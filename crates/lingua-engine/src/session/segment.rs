@@ -72,10 +72,10 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         let spec = JobSpec {
             session: Arc::clone(&self.info.id),
             tenant: self.info.tenant,
-            public: self.engine().options.tenants.rules(self.info.tenant).public,
+            public: self.is_public(),
             trace: String::from_utf8_lossy(&hex(job.number())).into(),
             two_way,
-            needs: Needs { asr, tts, extra: ServiceSet::EMPTY },
+            needs: Needs { asr, tts, extra: ServiceSet::EMPTY, labels: plan.labels },
             context,
             bind_key: Some(format!("{}/{}", self.info.id, start.id.turn).into()),
             preferred: plan.preferred.clone(),
@@ -87,13 +87,25 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         JobRequest { speech, token, ..JobRequest::new(job, spec) }
     }
 
+    /// Whether nodes of others may run the session's jobs.
+    pub(super) fn is_public(&self) -> bool {
+        let own = || self.engine().options.tenants.rules(self.info.tenant).public;
+        self.info.plan.public.unwrap_or_else(own)
+    }
+
     /// Follows a job to its end.
     pub(super) async fn follow(&self, seq: u64, job: JobId) {
         let mut partial: Option<Arc<str>> = None;
         loop {
             match self.engine().news_of(job, partial.as_ref(), FOLLOW_MS).await {
                 Ok(Waited::Reached(view)) if view.progress.ended.is_some() => {
-                    self.engine().load_full_result(&view).await;
+                    let mut view = view;
+                    let is_loaded = self.engine().load_full_result(&view).await;
+                    if is_loaded && view.progress.ended.as_ref().is_some_and(|e| e.result.is_none())
+                    {
+                        // Its text is not kept in the store.
+                        self.engine().deliver_full_result(&mut view);
+                    }
                     return self.end_segment(seq, view);
                 }
                 Ok(Waited::Reached(view)) => {

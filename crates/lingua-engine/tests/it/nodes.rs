@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use lingua_core::node::NodeState;
 use lingua_core::{Health, NodeId};
-use lingua_engine::handle::NodeHeartbeat;
+use lingua_engine::handle::{NodeHeartbeat, NodeRegistration};
 use lingua_engine::node::ToNode;
+use lingua_store::Store as _;
+use lingua_store::contract::NodeCommand;
 use std::sync::Arc;
+use tokio::sync::mpsc;
 
 use crate::world::{Habit, Node, World, done_by, error_of, job, job_with, profile};
 
@@ -209,4 +212,46 @@ async fn a_degraded_node_that_changes_what_it_can_do_stays_degraded() {
     let ready = NodeHeartbeat { health: Some(Health::Ready), ..beat(&node) };
     world.engine.heartbeat(ready).await.unwrap();
     assert_eq!(state().await, NodeState::Ready);
+}
+
+/// A registration on a connection of its own.
+fn connection(name: &str) -> (NodeRegistration, mpsc::Receiver<ToNode>) {
+    let (outbox, inbox) = mpsc::channel(64);
+    let id = NodeId::new(name).expect("a name");
+    (NodeRegistration::new(id, profile("zh en", 1), outbox), inbox)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_ends_by_its_first_epoch_however_often_it_registered() {
+    let world = World::new();
+    let (registration, _inbox) = connection("a");
+    let id = registration.node.clone();
+    let first = world.engine.register(registration.clone()).await.unwrap().place.epoch;
+    for _ in 0..20 {
+        world.engine.register_again(registration.clone()).await.unwrap();
+    }
+    world.engine.disconnect(&id, first).await.expect("it is the same connection");
+    let (_, record) = world.engine.node(&id).await.unwrap().value.unwrap();
+    assert_eq!(record.state, NodeState::Offline, "its jobs go elsewhere at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sign_of_life_waits_for_no_store() {
+    let world = World::new();
+    let (registration, mut inbox) = connection("a");
+    let id = registration.node.clone();
+    let place = world.engine.register(registration).await.unwrap().place;
+    let fresh_ms = async || {
+        let (_, record) = world.engine.node(&id).await.unwrap().value.unwrap();
+        record.fresh_until_ms
+    };
+    let before_ms = fresh_ms().await;
+    world.store.delay_reply("heartbeat", Duration::from_secs(3));
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    world.engine.touch_later(&id);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(fresh_ms().await, before_ms + 10);
+    world.store.set_state(place, NodeCommand::Offline).await.unwrap();
+    world.engine.touch_later(&id);
+    assert!(inbox.recv().await.is_none(), "it is not registered: its connection ends");
 }

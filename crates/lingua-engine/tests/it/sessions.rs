@@ -30,17 +30,14 @@ pub(crate) fn sessions(world: &World, change: impl FnOnce(&mut SessionOptions)) 
 }
 
 pub(crate) async fn start(sessions: &TestSessions, id: &str) -> Client {
+    start_with(sessions, id, false).await
+}
+
+async fn start_with(sessions: &TestSessions, id: &str, partials: bool) -> Client {
     let lang = |tag: &str| tag.parse().expect("a language");
     let (src, tgt) = (Source::Known(lang("zh")), lang("en"));
-    let plan = SessionPlan {
-        direction: Direction::OneWay { src, tgt },
-        require_tts: false,
-        partials: false,
-        context: false,
-        vad: None,
-        audio: AudioEncoding::Pcm16 { sample_rate: 8_000 },
-        preferred: None,
-    };
+    let audio = AudioEncoding::Pcm16 { sample_rate: 8_000 };
+    let plan = SessionPlan { partials, ..SessionPlan::new(Direction::OneWay { src, tgt }, audio) };
     let (id, token, tenant) = (id.into(), Some([1; 32]), Tenant::default());
     let new = NewSession { id, secret: [7; 32], token, tenant, limited: None, plan };
     sessions.start(new).await.expect("a session")
@@ -92,6 +89,24 @@ async fn the_hundredth_turn_is_as_fast_as_the_first_after_minutes_of_silence() {
         assert_eq!(speech_ms, Some(500));
     }
     assert_eq!(world.used().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_partial_text_follows_its_result() {
+    let world = World::new();
+    let mut node = Node::join_patient(&world, "n1", 1, Habit::Hangs).await;
+    let sessions = sessions(&world, |_| {});
+    let client = start_with(&sessions, "s", true).await;
+    speak_turn(&client, 5).await;
+    let id = node.next_job().await.job;
+    // The client reads nothing until both are there.
+    assert!(world.engine.partial(id, node.report(1), "ni"));
+    sleep(Duration::from_millis(1)).await;
+    world.engine.done(id, node.report(1), "{}".to_owned(), true).await.expect("heard");
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(delivery(&client).await.seq, 1);
+    let more = tokio::time::timeout(Duration::from_secs(1), client.next()).await;
+    assert!(more.is_err(), "{more:?}");
 }
 
 #[tokio::test(start_paused = true)]

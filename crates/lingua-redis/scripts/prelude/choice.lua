@@ -82,38 +82,73 @@ local function refusal(hot, cold, fresh, nodes, slot, of_epoch, sets, either, ex
   if used >= max then return 'full' end
 end
 
--- The scores of the balanced policy, in place of the second of the three numbers of a candidate
--- (see reserve.lua). A node that is no candidate gets NEVER. `base` is 100 less the least
--- flexibility.
-local function score_balanced(numbers, count, base, keep_last)
-  local best, usual, best_at_limit, usual_at_limit = NEVER, nil, NEVER, nil
-  for at = 1, count, 3 do
-    local flags = numbers[at + 2] % CODE_SLOT
-    local factor = base + flags % FLEXIBILITY_BELOW
-    if keep_last == 1 and flags >= CODE_LAST and factor >= 100 + KEEP_LAST_FROM then
-      -- The last of several slots is kept for rarer pairs.
-      numbers[at + 1] = NEVER
-    else
-      factor = factor * numbers[at + 1]
-      numbers[at + 1] = factor
-      local delay = numbers[at] * factor
-      if flags % CODE_LAST < CODE_AT_LIMIT then
-        if delay < best then best, usual = delay, numbers[at] end
-      elseif delay < best_at_limit then
-        best_at_limit, usual_at_limit = delay, numbers[at]
+-- From which flexibility on nodes are spared for rarer pairs, and from which their slots are kept
+-- for them. Counts the candidates, full ones too, by flexibility from `least` to `most`.
+local function reserved_from(data, words, least, most)
+  local format = '<' .. string.rep('d', (#data - HOT_HEAD) / 8)
+  local numbers = { unpack_from(format, data, HOT_HEAD + 1) }
+  local nodes_at, slots_at, free_at = {}, {}, {}
+  for at_word = 1, 4 do
+    local word, at = words[at_word], 96 * at_word - 93
+    if word < 0 then word = word + WORD_BELOW end
+    while word > 0 do
+      local odd = word % 2
+      if odd == 1 then
+        local rest = numbers[at] % FREE_UNIT
+        local low = rest % LIMIT_UNIT
+        local flexibility = low % FLEXIBILITY_BELOW
+        if flexibility >= least then
+          nodes_at[flexibility] = (nodes_at[flexibility] or 0) + 1
+          slots_at[flexibility] = (slots_at[flexibility] or 0) + (low - flexibility) / MAX_UNIT
+          free_at[flexibility] = (free_at[flexibility] or 0) + (numbers[at] - rest) / FREE_UNIT
+        end
       end
+      word, at = (word - odd) / 2, at + 3
     end
   end
-  -- Nodes at their limits count only if there are no others.
-  local only_below = usual
-  usual = usual or usual_at_limit
+  local spared_from, kept_from = FLEXIBILITY_BELOW, FLEXIBILITY_BELOW
+  local nodes, slots, free = 0, 0, 0
+  for flexibility = most, least, -1 do
+    if nodes_at[flexibility] then
+      nodes, slots = nodes + nodes_at[flexibility], slots + slots_at[flexibility]
+      free = free + free_at[flexibility]
+      local spared, kept = SPARED_PERCENT * nodes + 100, KEPT_PERCENT * nodes + 100
+      if 100 * free < spared then spared_from = flexibility end
+      if 100 * free < kept and 100 * slots >= kept then kept_from = flexibility end
+    end
+  end
+  return spared_from, kept_from
+end
+
+-- The scores of the balanced policy, in place of the second of the three numbers of a candidate
+-- (see reserve.lua). A node that is no candidate gets NEVER. `base` is 100 less the least
+-- flexibility. Nodes at their limits count only if there are no others, and among the rest those
+-- that are spared: `class` is 0 for the best, 1 if spared, CODE_AT_LIMIT more at the limit.
+local function score_balanced(numbers, count, base, spared_from, kept_from)
+  local best, usual, best_class = NEVER, nil, NEVER
+  for at = 1, count, 3 do
+    local code = numbers[at + 2] % CODE_SLOT
+    local flexibility = code % FLEXIBILITY_BELOW
+    if flexibility >= kept_from then
+      numbers[at + 1] = NEVER
+    else
+      local factor, class = (base + flexibility) * numbers[at + 1], code - flexibility
+      numbers[at + 1] = factor
+      if flexibility >= spared_from then class = class + 1 end
+      if class < best_class then best, best_class = NEVER, class end
+      local delay = numbers[at] * factor
+      if class == best_class and delay < best then best, usual = delay, numbers[at] end
+    end
+  end
   if not usual then return end
   local high, low = usual * (100 + BAND), usual * 100
   for at = 1, count, 3 do
     local factor, cost = numbers[at + 1], numbers[at]
-    if factor == NEVER then
-      -- It is kept.
-    elseif only_below and numbers[at + 2] % CODE_LAST >= CODE_AT_LIMIT then
+    local code = numbers[at + 2] % CODE_SLOT
+    local flexibility = code % FLEXIBILITY_BELOW
+    local class = code - flexibility
+    if flexibility >= spared_from then class = class + 1 end
+    if factor == NEVER or class > best_class then
       numbers[at + 1] = NEVER
     elseif cost * 100 <= high and low <= cost * (100 + BAND) then
       numbers[at + 1] = usual * factor

@@ -1,6 +1,7 @@
 -- How jobs are stored, for the scripts on a shard of them.
 --
---   job    hash: h (head), s (specification), o (outcome); expires an hour after the job's end
+--   job    hash: h (head), s (specification), o (outcome); expires when the job is not kept any
+--          longer: an hour after its end, or earlier
 --   all    sorted set of all job ids of the shard, all with score 0: listed in the order of ids
 --   open   sorted set of 'owner id' of open jobs, all with score 0: listed by owner, then id
 --   ended  list of ended jobs in the order of their ends: time (double), bytes of all jobs that
@@ -10,10 +11,10 @@
 -- A head has these fields, one behind the other. Offsets after the owner count from its end:
 --
 --   state u8 | attempt u32 | owner length u8 | owner | token 8 bytes | updated double
---   1        | 2           | OWNER_LENGTH_AT |       | 1             | UPDATED_AT
+--   1        | 2           | OWNER_LENGTH_AT |       | 1             | 9
 --
---   created double | deadline u64 | label 8 bytes | flags u8 | grant as text
---   CREATED_AT     | 25           | 33            | FLAGS_AT | 42
+--   created double | kept until double | deadline u64 | label 8 bytes | flags u8 | grant as text
+--   CREATED_AT     | KEPT_AT           | 33           | 41            | FLAGS_AT | 50
 --
 -- The head begins with what a step compares, and the caller knows those bytes: a step that is right
 -- parses nothing. Flags: RECOVERABLE, HAS_OUTCOME. States are numbered as in the core; from
@@ -26,7 +27,7 @@ local function owner_end(head)
 end
 
 -- Whether the record is still there only because the server has not expired it yet.
-local function is_old(head, record_ms)
+local function is_old(head)
   return byte(head, 1) >= FIRST_END
-    and unpack_from('<d', head, owner_end(head) + UPDATED_AT) + record_ms < now
+    and unpack_from('<d', head, owner_end(head) + KEPT_AT) < now
 end

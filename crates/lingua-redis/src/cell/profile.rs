@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `n:5` | nodes that repair and translate and have these of public, asr, tts, tone, streaming |
 //! | `o:alice` | nodes of this tenant |
+//! | `l:eu` | nodes with this label |
 //! | `a:zh`, `s:zh`, `t:zh` | nodes that recognise, repair, speak this language |
 //! | `any` | nodes that translate anything to anything |
 //! | `auto` | those of them with a source language that they recognise and repair |
@@ -18,7 +19,8 @@
 use std::collections::BTreeSet;
 
 use lingua_core::{
-    Capabilities, Lang, LangSet, Nmt, Profile, SemanticRule, Service, ServiceSet, Tenant, TokenName,
+    Capabilities, LabelSet, Lang, LangSet, Nmt, NodeLabel, Profile, SemanticRule, Service,
+    ServiceSet, Tenant, TokenName,
 };
 use lingua_store::Result;
 
@@ -63,15 +65,19 @@ pub(super) fn tenant_set(tenant: Tenant) -> String {
     format!("o:{tenant}")
 }
 
+pub(super) fn label_set(label: NodeLabel) -> String {
+    format!("l:{label}")
+}
+
 pub(super) fn pair_set(src: Lang, tgt: Lang) -> String {
     format!("p:{src}:{tgt}")
 }
 
 /// The first byte of the text; raised with every change of its form.
-const VERSION: char = '3';
+pub(crate) const VERSION: char = '3';
 
 /// Facts and the sets that the node is in, separated by spaces; equal profiles give equal texts.
-pub(super) fn encode(profile: &Profile, rule: SemanticRule) -> String {
+pub(crate) fn encode(profile: &Profile, rule: SemanticRule) -> String {
     let (caps, public) = (profile.capabilities(), profile.accepts_public());
     let services = caps.services();
     let mut text = String::from(VERSION);
@@ -98,6 +104,7 @@ pub(super) fn encode(profile: &Profile, rule: SemanticRule) -> String {
             .for_each(|mask| put(&format!("n:{mask}")));
     }
     put(&tenant_set(profile.tenant()));
+    caps.labels().as_slice().iter().for_each(|&label| put(&label_set(label)));
     for (kind, langs) in [('a', caps.asr()), ('s', caps.semantic()), ('t', caps.tts())] {
         langs.as_slice().iter().for_each(|&lang| put(&lang_set(kind, lang)));
     }
@@ -124,11 +131,11 @@ pub(super) fn encode(profile: &Profile, rule: SemanticRule) -> String {
 }
 
 /// The profile of a node that is in these sets.
-pub(super) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
+pub(crate) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
     let wrong = |what: &str| corrupt(&format!("the capabilities of a node: {what}"));
     let lang = |tag: &str| Lang::new(tag).map_err(|error| wrong(&error.to_string()));
     let (mut asr, mut semantic, mut tts) = (vec![], vec![], vec![]);
-    let (mut pairs, mut any) = (vec![], false);
+    let (mut labels, mut pairs, mut any) = (vec![], vec![], false);
     if !text.starts_with(VERSION) {
         return Err(wrong("another version wrote them"));
     }
@@ -140,6 +147,9 @@ pub(super) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
             None => any |= set == ANY,
             Some(("o", name)) => {
                 tenant = Tenant::new(name).map_err(|error| wrong(&error.to_string()))?;
+            }
+            Some(("l", label)) => {
+                labels.push(NodeLabel::new(label).map_err(|error| wrong(&error.to_string()))?);
             }
             Some(("a", tag)) => asr.push(lang(tag)?),
             Some(("s", tag)) => semantic.push(lang(tag)?),
@@ -155,6 +165,8 @@ pub(super) fn decode(text: &str, slots_max: u16) -> Result<Profile> {
     let nmt = if any { Nmt::AnyToAny } else { Nmt::pairs(pairs) };
     let caps = Capabilities::restored([asr, semantic, tts].map(set), nmt, services)
         .map_err(|error| wrong(&error.to_string()))?;
+    let labels = LabelSet::new(labels).map_err(|error| wrong(&error.to_string()))?;
+    let caps = caps.with_labels(labels);
     let token = fact_words(text).find_map(|word| word.strip_prefix(TOKEN)).map(TokenName::new);
     let token = token.transpose().map_err(|error| wrong(&error.to_string()))?;
     let profile = Profile::new(caps, slots_max.into(), public);

@@ -7,7 +7,7 @@ use lingua_core::{NodeState, Query, RejectReason, Resource, SemanticRule, Servic
 use lingua_store::Result;
 use redis::{RedisWrite, ToRedisArgs};
 
-use super::profile::{ANY, AUTO, facts, lang_set, needs_set, pair_set, tenant_set};
+use super::profile::{ANY, AUTO, facts, label_set, lang_set, needs_set, pair_set, tenant_set};
 use crate::reply::corrupt;
 
 /// The sets that a node must be in, each with what it lacks if it is not.
@@ -29,6 +29,9 @@ pub(super) fn sets(query: &Query, rule: SemanticRule) -> Sets {
     }
     // Which part of it is missing follows from the node's facts.
     put(needs_set(query.public, query.needs.services()), RejectReason::PrivateOnly);
+    for label in query.needs.labels.iter() {
+        put(label_set(label), RejectReason::Lacks(MissingCapability::NodeLabel(label)));
+    }
     let tgt = query.pair.tgt;
     if let Source::Known(src) = query.pair.src {
         if query.needs.asr {

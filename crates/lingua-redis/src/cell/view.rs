@@ -106,6 +106,21 @@ fn read_node(
     }))
 }
 
+/// Reads any bytes as a node of slot 0, with this text of its capabilities, and as a lease on it.
+#[cfg(feature = "decoders")]
+pub(crate) fn read_any(bytes: &[u8], text: &[u8]) {
+    let texts = [("0", &b"1 n1 one"[..]), ("0c", text), ("0v", text)];
+    let texts = texts.map(|(field, text)| (field.to_owned(), text.to_vec())).into();
+    if let (Some(cell), Ok(counts)) = (CellId::new(0), read_counts(RecordReader(bytes))) {
+        let cold = bytes.get(HOT_BYTES as usize..).unwrap_or_default();
+        read_node(cell, 0, counts, &mut RecordReader(cold), 0, &texts).ok();
+    }
+    let job = "00000000000000000000000000000001";
+    let due = [(job.to_owned(), 1.0)].into();
+    read_lease(job, bytes, &[(0, Epoch(1))].into(), &due).ok();
+    super::node_entry(&String::from_utf8_lossy(text)).ok();
+}
+
 fn read_lease(
     job: &str,
     lease: &[u8],

@@ -26,7 +26,7 @@ pub(super) fn read(id: JobId, (head, spec, outcome): Fields) -> Result<JobRecord
 }
 
 /// Reads the head alone; specification and outcome stay empty.
-pub(super) fn read_head(id: JobId, head: &[u8]) -> Result<JobRecord> {
+pub(crate) fn read_head(id: JobId, head: &[u8]) -> Result<JobRecord> {
     fields(id, head)
         .map_err(|_| corrupt(&format!("the record of {id} is {:?}", head.escape_ascii())))
 }
@@ -38,7 +38,7 @@ fn fields(id: JobId, head: &[u8]) -> Result<JobRecord> {
     let owner = RecordReader(head.bytes(length)?).text()?;
     let owner = InstanceId::new(owner).map_err(|error| corrupt(&error.to_string()))?;
     let _token = head.number(8)?;
-    let (updated_ms, created_ms) = (head.double()?, head.double()?);
+    let (updated_ms, created_ms, kept_ms) = (head.double()?, head.double()?, head.double()?);
     let (deadline_ms, label, flags) = (head.number(8)?, head.number(8)?, head.number(1)?);
     let grant = head.text()?;
     Ok(JobRecord {
@@ -53,6 +53,7 @@ fn fields(id: JobId, head: &[u8]) -> Result<JobRecord> {
         label,
         created_ms,
         updated_ms,
+        kept_until_ms: state.is_terminal().then_some(kept_ms),
     })
 }
 

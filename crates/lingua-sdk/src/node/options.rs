@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use lingua_core::{Health, NodeId, ServiceSet};
+use lingua_core::{Health, NodeId, NodeLabel, ServiceSet};
 use lingua_wire::limits::SLOTS_DEFAULT;
 use lingua_wire::node::{CapabilityFields, LanguageLists, Register, ServiceFlags};
 
@@ -22,6 +22,7 @@ pub struct NodeOptions {
     pub(super) slots: u16,
     pub(super) accept_public_jobs: bool,
     pub(super) streaming: bool,
+    pub(super) labels: Vec<NodeLabel>,
     pub(super) health: Health,
     pub(super) version: String,
     pub(super) backoff: (Duration, Duration),
@@ -50,6 +51,7 @@ impl NodeOptions {
             slots: SLOTS_DEFAULT as u16,
             accept_public_jobs: true,
             streaming: false,
+            labels: vec![],
             health: Health::Ready,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             backoff: (Duration::from_millis(100), Duration::from_secs(5)),
@@ -69,6 +71,8 @@ impl NodeOptions {
         /// Whether the node gets a job with its first sound and the rest of the audio in
         /// [`Job::stream`](super::Job::stream) (false).
         streaming: bool = streaming,
+        /// Labels that jobs may require, such as `eu` (none).
+        labels: Vec<NodeLabel> = labels,
         /// The health that the node reports while nobody asked it to drain (ready).
         health: Health = health,
         /// How long running jobs may go on after the node was asked to stop (30 s).
@@ -119,6 +123,7 @@ impl NodeOptions {
             max_concurrent_jobs: Some(u64::from(self.slots)),
             accept_public_jobs: Some(self.accept_public_jobs),
             streaming: self.streaming.then_some(true),
+            labels: Some(self.labels.clone()).filter(|labels| !labels.is_empty()),
             ..CapabilityFields::default()
         };
         let version = Some(self.version.clone());

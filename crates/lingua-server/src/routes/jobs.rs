@@ -193,11 +193,11 @@ pub(crate) fn new_number(now_ms: u64) -> u128 {
     uuid::Builder::from_unix_timestamp_millis(tick >> 12, &random).as_uuid().as_u128()
 }
 
-fn no_such_job(id: JobId) -> ApiError {
+pub(super) fn no_such_job(id: JobId) -> ApiError {
     ApiError::new(ErrorCode::JobNotFound, format!("there is no job {id}, or it ended long ago"))
 }
 
-fn parse_id(text: &str) -> Result<JobId, ApiError> {
+pub(super) fn parse_id(text: &str) -> Result<JobId, ApiError> {
     text.parse().map_err(|error| ApiError::new(ErrorCode::JobNotFound, format!("{error}")))
 }
 
@@ -209,7 +209,7 @@ pub(crate) struct Wait {
 }
 
 /// Fails as for an unknown job if it belongs to another tenant.
-async fn check_sees<S: Store, T: Timer>(
+pub(super) async fn check_sees<S: Store, T: Timer>(
     app: &App<S, T>,
     sender: &Sender,
     id: JobId,

@@ -3,6 +3,7 @@
 use axum::Extension;
 use axum::response::Response;
 use lingua_engine::Timer;
+use lingua_engine::usage_limit::Usage;
 use lingua_store::Store;
 use lingua_wire::view::{LeftView, LimitsView, MeView};
 
@@ -18,14 +19,10 @@ pub(crate) async fn me<S: Store, T: Timer>(
     rate: Option<Extension<RateState>>,
 ) -> Response {
     let holder = &sender.holder;
-    let of_tenant = app.engine.options().tenants.rules(sender.tenant).limits;
-    let limits = of_tenant.lowered_by(holder.limits);
-    let sessions = holder.limits.sessions.map(|max| {
-        let used = sender.token.map_or(0, |token| app.sessions.of_token(&token.bytes()));
-        max.saturating_sub(used) as u64
-    });
+    let (limiter, token) = (app.engine.usage_limiter(), sender.limited_token());
+    let limits = limiter.limits_of(sender.tenant).lowered_by(holder.limits);
+    let left = |kind| count(limiter.left(sender.tenant, token.as_ref(), kind));
     let role = if sender.grant.is_some() { "grant" } else { holder.role.as_str() };
-    let count = |limit: Option<usize>| limit.map(|limit| limit as u64);
     json(&MeView {
         name: holder.name.to_string(),
         role: role.to_owned(),
@@ -39,6 +36,16 @@ pub(crate) async fn me<S: Store, T: Timer>(
             event_streams: count(limits.event_streams),
             priority_max: limits.priority_max,
         },
-        left: LeftView { requests: rate.map(|Extension(rate)| rate.remaining), sessions },
+        left: LeftView {
+            requests: rate.map(|Extension(rate)| rate.remaining),
+            open_jobs: left(Usage::OpenJobs),
+            open_bytes: left(Usage::OpenBytes),
+            sessions: left(Usage::Sessions),
+            event_streams: left(Usage::EventStreams),
+        },
     })
+}
+
+fn count(limit: Option<usize>) -> Option<u64> {
+    limit.map(|limit| limit as u64)
 }

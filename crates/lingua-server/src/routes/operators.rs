@@ -143,8 +143,12 @@ pub(crate) async fn pools<S: Store, T: Timer>(
         // How many are left out would tell of private nodes.
         Some(tenant) => (Cow::Owned(table.pools_for(tenant)), 0),
     };
+    // Names of instances are for those who may see the cluster.
+    let generated_by = InstanceId::new(&table.generated_by).ok();
     Ok(json(&PoolList {
         table_version: table.version,
+        generated_by: generated_by.filter(|_| sender.scope().is_none()),
+        generated_ms: Some(table.generated_ms).filter(|&ms| ms > 0),
         pools: pools.iter().filter_map(pool_view).collect(),
         left_out: left_out.into(),
         stale: as_of_ms.is_some(),
@@ -322,11 +326,14 @@ pub(crate) async fn metrics<S: Store, T: Timer>(
     Ok(text(StatusCode::OK, kind, out))
 }
 
-/// `GET /openapi.json`; the document is made once.
-pub(crate) async fn openapi() -> Response {
-    static DOCUMENT: LazyLock<Bytes> =
-        LazyLock::new(|| format!("{}\n", openapi::document()).into());
-    let mut response = text(StatusCode::OK, "application/json", DOCUMENT.clone());
+/// `GET /openapi.json`; the document is made once with tokens, and once without.
+pub(crate) async fn openapi<S: Store, T: Timer>(app: Shared<S, T>) -> Response {
+    static CLOSED: LazyLock<Bytes> =
+        LazyLock::new(|| format!("{}\n", openapi::document(false)).into());
+    static OPEN: LazyLock<Bytes> =
+        LazyLock::new(|| format!("{}\n", openapi::document(true)).into());
+    let document = if app.options.tokens.current().is_open() { &OPEN } else { &CLOSED };
+    let mut response = text(StatusCode::OK, "application/json", Bytes::clone(document));
     response.extensions_mut().insert(SharedBody);
     response
 }

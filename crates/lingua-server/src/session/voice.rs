@@ -15,7 +15,7 @@ const SAMPLES: usize = 256;
 const SPEECH_SCORE: f32 = 0.5;
 
 /// Detects speech in the audio of one session.
-pub(super) struct VoiceDetector {
+pub(crate) struct VoiceDetector {
     model: Box<Detector>,
     sample_rate: u64,
     /// Samples at 16 kHz that wait for the next prediction.
@@ -27,7 +27,7 @@ pub(super) struct VoiceDetector {
 }
 
 impl VoiceDetector {
-    pub(super) fn new(sample_rate: u32) -> Self {
+    pub(crate) fn new(sample_rate: u32) -> Self {
         Self {
             model: Detector::default_boxed(),
             sample_rate: u64::from(sample_rate.max(1)),
@@ -39,7 +39,7 @@ impl VoiceDetector {
     }
 
     /// Whether there was speech before or within this frame of `pcm16`.
-    pub(super) fn is_speech(&mut self, frame: &[u8]) -> bool {
+    pub(crate) fn is_speech(&mut self, frame: &[u8]) -> bool {
         let mut any = self.is_speech;
         for &pair in frame.as_chunks::<2>().0 {
             self.received += 1;

@@ -74,7 +74,7 @@ async fn a_wrong_method_is_told_which_methods_are_accepted() {
     let mut client = RawClient::connect(&server).await;
     for (method, path, accepted) in [
         ("GET", "/v1/translate", "POST"),
-        ("DELETE", "/v1/jobs/job-1", "GET"),
+        ("DELETE", "/v1/pools", "GET"),
         ("PUT", "/healthz", "GET"),
     ] {
         let response = client.request(method, path, "", "").await;

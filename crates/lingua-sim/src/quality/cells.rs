@@ -38,7 +38,7 @@ pub struct CellRequest {
     pub pair: usize,
     /// The instance.
     pub instance: usize,
-    /// Whether to leave the last slots of flexible nodes alone.
+    /// Whether to leave the last free slots of flexible nodes alone.
     pub keep_last: bool,
     /// Ask only the cell of this node, where a slot came free.
     pub beside: Option<usize>,

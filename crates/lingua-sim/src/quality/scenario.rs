@@ -139,10 +139,10 @@ pub enum Costs {
 pub enum Waiting {
     /// It is rejected.
     No {
-        /// Whether it leaves the last slots of flexible nodes alone.
+        /// Whether it leaves the last free slots of flexible nodes alone.
         keep_last: bool,
     },
-    /// It waits, and leaves the last slots of flexible nodes alone until then.
+    /// It waits, and leaves the last free slots of flexible nodes alone until then.
     UpTo {
         /// How long, in milliseconds.
         wait_ms: u64,

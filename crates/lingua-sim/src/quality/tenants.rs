@@ -7,7 +7,7 @@
 //! Invariant: each tenant's jobs depend on the seed and its load only, so that a job can be
 //! compared with itself in a run in which its tenant was alone.
 
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use lingua_core::Policy;
 use lingua_core::fair_share::{self, Shares};
@@ -18,9 +18,9 @@ use super::cells::{CellRequest, Cells};
 use super::fleet::SimFleet;
 use super::fleets::FleetGoal;
 use super::machine::SimMachine;
+use super::next_ends::NextEnds;
 use super::scenario::{Scenario, Shape, WAIT_MS_DEFAULT};
 use super::workload::{Arrival, Workload};
-use super::world::Due;
 
 /// How long a run lasts.
 const RUN_S: f64 = 600.0;
@@ -130,8 +130,7 @@ struct TenantRun {
     machines: Vec<SimMachine>,
     cells: Cells,
     instances: Vec<Instance>,
-    due: BinaryHeap<Due>,
-    versions: Vec<u32>,
+    ends: NextEnds,
     luck: ChaCha8Rng,
     /// Tenant and fate of every job, in order of arrival.
     jobs: Vec<(usize, SimJob)>,
@@ -150,8 +149,7 @@ impl TenantRun {
             machines: fleet.specs.iter().copied().map(SimMachine::new).collect(),
             cells: Cells::new(&fleet, &scenario, Policy::Balanced, instances),
             instances: (0..instances).map(|_| instance()).collect(),
-            due: BinaryHeap::new(),
-            versions: vec![0; fleet.specs.len()],
+            ends: NextEnds::new(fleet.specs.len()),
             luck: ChaCha8Rng::seed_from_u64(seed),
             jobs: vec![],
             scenario,
@@ -196,15 +194,12 @@ impl TenantRun {
         let arrival = Arrival { session: number * self.instances.len() + at, ..arrival };
         self.machines[node].start(arrival, true, now_s);
         self.cells.set_used(node, self.machines[node].used());
-        self.schedule(node);
+        self.ends.set(node, self.machines[node].next_end_s());
     }
 
     fn finish_until(&mut self, until_s: f64) {
-        while let Some(&due) = self.due.peek().filter(|due| due.at_s <= until_s) {
-            self.due.pop();
-            if self.versions[due.node] == due.version {
-                self.finish(due.node, due.at_s);
-            }
+        while let Some((node, at_s)) = self.ends.pop_until(until_s) {
+            self.finish(node, at_s);
         }
     }
 
@@ -216,7 +211,7 @@ impl TenantRun {
         );
         self.cells.set_used(node, self.machines[node].used());
         self.cells.ended(node, &job, at, now_s);
-        self.schedule(node);
+        self.ends.set(node, self.machines[node].next_end_s());
         let (tenant, fate) = &mut self.jobs[number];
         fate.took_s = Some(now_s - fate.at_s);
         self.instances[at].shares.ended(*tenant);
@@ -259,13 +254,5 @@ impl TenantRun {
         let (pair, keep_last, now_ms) = (0, beside.is_none(), (now_s * 1000.0) as u64);
         let request = CellRequest { pair, instance, keep_last, beside, now_ms };
         self.cells.reserve(request, &mut self.luck).node
-    }
-
-    /// Notes when the node's next job ends; what was noted before no longer counts.
-    fn schedule(&mut self, node: usize) {
-        self.versions[node] = self.versions[node].wrapping_add(1);
-        if let Some(at_s) = self.machines[node].next_end_s() {
-            self.due.push(Due { at_s, node, version: self.versions[node] });
-        }
     }
 }

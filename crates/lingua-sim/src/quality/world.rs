@@ -5,9 +5,6 @@
 //!
 //! Invariant: a job never overtakes an older one of its pair, and every job ends once.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -15,6 +12,7 @@ use super::baseline::Baseline;
 use super::cells::{CellRequest, Cells, QualityCellReply};
 use super::fleet::SimFleet;
 use super::machine::SimMachine;
+use super::next_ends::NextEnds;
 use super::queue::{WaitingJob, WaitingQueue};
 use super::scenario::{DispatchRule, Scenario, Waiting};
 use super::tally::{QualityOutcome, QualityTally};
@@ -88,9 +86,7 @@ struct World {
     chooser: Chooser,
     waiting: Waiting,
     line: WaitingQueue,
-    due: BinaryHeap<Due>,
-    /// Which entry of `due` is the node's present one.
-    versions: Vec<u32>,
+    ends: NextEnds,
     luck: ChaCha8Rng,
     tally: QualityTally,
     placed: Vec<Placed>,
@@ -123,8 +119,7 @@ impl World {
             chooser,
             waiting: scenario.waiting,
             line: WaitingQueue::default(),
-            due: BinaryHeap::new(),
-            versions: vec![0; nodes],
+            ends: NextEnds::new(nodes),
             luck,
             tally: QualityTally::new(nodes),
             placed: vec![],
@@ -165,7 +160,7 @@ impl World {
             FleetEvent::Speed(node, factor) => {
                 let speed = factor * self.fleet.specs[node].speed;
                 self.machines[node].set_speed(speed, now_s);
-                self.schedule(node);
+                self.ends.set(node, self.machines[node].next_end_s());
             }
             FleetEvent::Restart => cells.restart(),
         }
@@ -192,11 +187,8 @@ impl World {
 
     /// Ends every job that is due before this time.
     fn finish_until(&mut self, until_s: f64) {
-        while let Some(&due) = self.due.peek().filter(|due| due.at_s <= until_s) {
-            self.due.pop();
-            if self.versions[due.node] == due.version {
-                self.finish(due.node, due.at_s);
-            }
+        while let Some((node, at_s)) = self.ends.pop_until(until_s) {
+            self.finish(node, at_s);
         }
     }
 
@@ -207,7 +199,7 @@ impl World {
             cells.set_used(node, machine.used());
             cells.ended(node, &job, job.arrival.session % *instances, now_s);
         }
-        self.schedule(node);
+        self.ends.set(node, self.machines[node].next_end_s());
         self.tally.done(&job.arrival, job.counted, now_s);
         self.expire(now_s);
         self.wake(node, now_s);
@@ -259,50 +251,13 @@ impl World {
         if let Chooser::Core { cells, .. } = &mut self.chooser {
             cells.set_used(node, machine.used());
         }
-        self.schedule(node);
+        self.ends.set(node, self.machines[node].next_end_s());
         self.tally.placed(&arrival, node, counted, now_s);
         if counted {
             self.placed.push(Placed { at_s: now_s, node });
         }
     }
-
-    /// Notes when the node's next job ends; what was noted before no longer counts.
-    fn schedule(&mut self, node: usize) {
-        self.versions[node] = self.versions[node].wrapping_add(1);
-        if let Some(at_s) = self.machines[node].next_end_s() {
-            self.due.push(Due { at_s, node, version: self.versions[node] });
-        }
-    }
 }
-
-/// A node whose next job ends then.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Due {
-    pub(super) at_s: f64,
-    pub(super) node: usize,
-    pub(super) version: u32,
-}
-
-impl Ord for Due {
-    /// The earliest is the greatest, since the heap gives out the greatest first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.at_s.total_cmp(&self.at_s).then(other.node.cmp(&self.node))
-    }
-}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Due {}
 
 #[cfg(test)]
 mod tests {
@@ -332,13 +287,5 @@ mod tests {
         let outcome = run(&overload);
         assert!((outcome.rejected_share() - 1.0 / 3.0).abs() < 0.05, "{outcome:?}");
         assert!(outcome.wait_p99_s > 1.0 && outcome.wait_p99_s <= 2.0, "{outcome:?}");
-    }
-
-    #[test]
-    fn the_earliest_end_comes_first() {
-        let due = |at_s, node| Due { at_s, node, version: 0 };
-        let mut heap = BinaryHeap::from([due(2.0, 0), due(1.0, 2), due(1.0, 1), due(3.0, 3)]);
-        let order: Vec<usize> = std::iter::from_fn(|| heap.pop()).map(|due| due.node).collect();
-        assert_eq!(order, [1, 2, 0, 3]);
     }
 }

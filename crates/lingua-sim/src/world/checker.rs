@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use lingua_core::job::JobState;
-use lingua_core::{Fence, NodeId};
+use lingua_core::{Fence, NodeId, Tenant};
 use lingua_engine::node::Assignment;
 use lingua_store::contract::BindRequest;
 
@@ -39,6 +39,9 @@ pub enum Checker {
     /// Accepted segments get an outcome in time, whatever crashes, and a session lives as long as
     /// promised.
     S10,
+    /// Nodes and jobs belong to somebody: a node gets no job that it does not take, and its id
+    /// answers to its own token only.
+    S11,
 }
 
 impl fmt::Display for Checker {
@@ -105,7 +108,7 @@ pub(super) struct Observer {
     /// The last fence of each node process.
     fences: BTreeMap<u32, Fence>,
     /// How each instance last bound each key.
-    bound: BTreeMap<(usize, String), LastBinding>,
+    bound: BTreeMap<(usize, Tenant, String), LastBinding>,
     /// The pool table that a run of an instance last showed.
     tables: BTreeMap<(usize, u32), (u64, u64)>,
 }
@@ -129,7 +132,7 @@ impl Observer {
 
     /// The store has bound a key as this instance asked.
     pub(super) fn binds(&mut self, instance: usize, request: &BindRequest, now_ms: u64) {
-        let key = (instance, request.key.to_string());
+        let key = (instance, request.tenant, request.key.to_string());
         let is_recent = |last: &LastBinding| now_ms <= last.at_ms + MOMENT_MS;
         let is_crowded = self.bound.get(&key).is_some_and(is_recent);
         let node = request.to.node.clone();
@@ -145,8 +148,9 @@ impl Observer {
         node: &NodeId,
         assignment: &Assignment,
     ) -> Option<(Checker, String)> {
-        let key = assignment.request.spec.bind_key.as_ref()?;
-        let last = self.bound.get(&(instance, key.to_string()))?;
+        let spec = &assignment.request.spec;
+        let key = spec.bind_key.as_ref()?;
+        let last = self.bound.get(&(instance, spec.tenant, key.to_string()))?;
         let is_wrong = last.node == *node && last.moves && !last.is_crowded && !assignment.moved;
         is_wrong.then(|| (Checker::S4, format!("a turn moved to {node} and nobody was told")))
     }

@@ -60,8 +60,8 @@ pub(super) enum ServerFrame {
 /// The first message of a connection.
 #[derive(Debug, Clone)]
 pub(super) enum OpenRequest {
-    Start(NewSession),
-    Resume { id: Arc<str>, secret: SecretHash, last_seq: u64 },
+    Start(Box<NewSession>),
+    Resume { id: Arc<str>, secret: SecretHash, tenant: Tenant, last_seq: u64 },
 }
 
 /// Why a connection did not open.
@@ -179,9 +179,9 @@ type Session = ClientConnection<FaultyStore, SkewedTimer>;
 
 async fn open_session(life: &InstanceRun, first: OpenRequest) -> Result<Session, SessionRefusal> {
     match first {
-        OpenRequest::Start(new) => life.sessions.start(new).await,
-        OpenRequest::Resume { id, secret, last_seq } => {
-            life.sessions.resume(&id, (&secret, Tenant::default()), last_seq).await
+        OpenRequest::Start(new) => life.sessions.start(*new).await,
+        OpenRequest::Resume { id, secret, tenant, last_seq } => {
+            life.sessions.resume(&id, (&secret, tenant), last_seq).await
         }
     }
 }

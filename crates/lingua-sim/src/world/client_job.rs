@@ -5,11 +5,14 @@
 use std::sync::Arc;
 
 use lingua_core::job::{JobSpec, Payload};
-use lingua_core::{JobId, NodeId};
+use lingua_core::{JobId, NodeId, Tenant};
 use lingua_engine::request::JobRequest;
 
 use super::plan::{Fault, GROUPS, WorldPlan};
 use super::rng::SimRng;
+
+/// Whether a job is public, and whose it is.
+pub(super) type JobOwner = (bool, Tenant);
 
 /// A job and the behaviour of its client.
 #[derive(Debug, Clone)]
@@ -51,6 +54,9 @@ impl ClientJob {
             let node = luck.between(0, plan.nodes.len() as u64 - 1) as usize;
             spec.preferred = Some(node_id(node));
         }
+        if let Some(fleet) = &plan.fleet {
+            fleet.own_job(&mut spec, &mut SimRng::new(plan.seed, &format!("owner {number}")));
+        }
         let request = JobRequest::new(JobId::new(number as u128), spec);
         let cancel_after_ms = Some(luck.between(0, 3_000)).filter(|_| luck.permille(100) && bad);
         let gone_ms = Some(luck.between(100, 5_000)).filter(|_| luck.permille(200) && bad);
@@ -58,15 +64,28 @@ impl ClientJob {
         Self { number, home, request, first_at, cancel_after_ms, hangs_up_ms, gone_ms }
     }
 
-    /// A job of the quiet end: all of these must succeed, wherever they are submitted.
-    pub(super) fn last(number: usize, home: usize, instances: usize) -> Self {
+    /// A job of the quiet end: all of these must succeed, wherever they are submitted. A private
+    /// one belongs to `private_to`.
+    pub(super) fn last(
+        plan: &WorldPlan,
+        number: usize,
+        home: usize,
+        private_to: Option<Tenant>,
+    ) -> Self {
         let mut spec = spec(home, number.is_multiple_of(2));
+        spec.public = private_to.is_none();
+        let some_tenant = plan.fleet.as_ref().map(|fleet| fleet.tenant(number));
+        spec.tenant = private_to.or(some_tenant).unwrap_or_default();
         spec.deadline_ms = Some(LAST_MS);
         spec.wait_ms = Some(LAST_MS);
         let request = JobRequest::new(JobId::new(number as u128), spec);
         let (cancel_after_ms, hangs_up_ms, gone_ms) = (None, None, None);
-        let first_at = number % instances;
+        let first_at = number % plan.instances;
         Self { number, home, request, first_at, cancel_after_ms, hangs_up_ms, gone_ms }
+    }
+
+    pub(super) fn owner(&self) -> JobOwner {
+        (self.request.spec.public, self.request.spec.tenant)
     }
 }
 

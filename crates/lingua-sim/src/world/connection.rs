@@ -1,18 +1,18 @@
 //! The connection of a node process to a run of an instance.
 //!
 //! Start at [`join`]. It does what the server does for a socket, over the simulated network: it
-//! forwards messages, refuses stale results, closes silent connections, and reports the end of the
-//! connection to the engine once.
+//! forwards messages, pings, refuses stale results, closes silent connections, and reports the end
+//! of the connection to the engine once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lingua_core::job::AttemptReport;
 use lingua_core::{Epoch, Fence, Health, Profile};
 use lingua_engine::NodeError;
 use lingua_engine::handle::{HeartbeatResult, NodeHeartbeat, NodeRegistration};
-use lingua_engine::node::ToNode;
+use lingua_engine::node::{Assignment, ToNode};
 use lingua_store::contract::LeaseKey;
 use tokio::sync::{mpsc, watch};
 
@@ -25,6 +25,12 @@ use super::trace::Subject;
 /// A node that sends nothing for this long is disconnected.
 const SILENCE_MS: u64 = 15_000;
 
+/// How often a node is pinged.
+const PING_MS: u64 = 5_000;
+
+/// A node that sends nothing for this many pings, not even a pong, is disconnected.
+const SILENT_PINGS: u32 = 3;
+
 /// How long an assignment may wait behind an earlier message to the same node.
 const QUEUED_MS: u64 = 20;
 
@@ -36,8 +42,12 @@ pub(super) enum ProcessEvent {
     HeartbeatAck(Epoch, Result<HeartbeatResult, NodeError>),
     /// The connection of this epoch was closed.
     Disconnected(Epoch),
+    /// The scheduler asks whether the process is there.
+    Ping(Epoch),
     /// The work with this serial number is finished.
     WorkFinished(LeaseKey, u64),
+    /// The deadline of this work has passed.
+    OutOfTime(LeaseKey, u64),
     /// Pauses the process until this time.
     Pause(u64),
     /// Kills the process; `loudly` if the instance notices the broken connection.
@@ -49,7 +59,11 @@ pub(super) enum ProcessEvent {
 /// A message of a node.
 #[derive(Debug, Clone)]
 pub(super) enum SimNodeMessage {
-    NodeHeartbeat(Vec<LeaseKey>),
+    /// With what the node runs, if it lists that.
+    NodeHeartbeat(Option<Vec<LeaseKey>>),
+    Pong,
+    /// Another registration on a connection that is registered.
+    Register(Arc<Profile>),
     Ack(LeaseKey, Fence),
     Done(LeaseKey, Fence, String),
     Fail(LeaseKey, Fence, &'static str, bool),
@@ -64,6 +78,13 @@ pub(super) struct SimNodeConnection {
     node: usize,
     pub(super) epoch: Epoch,
     received_ms: AtomicU64,
+    /// Whether anything came since the last ping.
+    is_heard: AtomicBool,
+    /// Whether a heartbeat came since the last ping.
+    is_renewed: AtomicBool,
+    /// Where the node is registered again. Not a sender of its own: when the engine drops the node,
+    /// the inbox ends.
+    outbox: mpsc::WeakSender<ToNode>,
     /// When the last audio message arrives; audio keeps its order.
     audio_ms: AtomicU64,
     open: watch::Sender<bool>,
@@ -91,6 +112,7 @@ pub(super) fn join(
             return;
         }
         let (outbox, inbox) = mpsc::channel(run.engine.options().bounds.outbox_max);
+        let weak = outbox.downgrade();
         let registration = NodeRegistration::new(node_id(node), profile, outbox);
         let registered = tokio::select! {
             biased;
@@ -98,10 +120,19 @@ pub(super) fn join(
             registered = run.engine.register(registration) => registered,
         };
         let conn = registered.ok().map(|registered| {
-            let (open, received_ms) = (watch::Sender::new(true), AtomicU64::new(world.now_ms()));
-            let (world, epoch) = (Arc::clone(&world), registered.place.epoch);
-            let (audio_ms, to) = (AtomicU64::new(0), to.clone());
-            Arc::new(SimNodeConnection { world, run, node, epoch, received_ms, audio_ms, open, to })
+            Arc::new(SimNodeConnection {
+                world: Arc::clone(&world),
+                run,
+                node,
+                epoch: registered.place.epoch,
+                received_ms: AtomicU64::new(world.now_ms()),
+                is_heard: AtomicBool::new(false),
+                is_renewed: AtomicBool::new(true),
+                outbox: weak,
+                audio_ms: AtomicU64::new(0),
+                open: watch::Sender::new(true),
+                to: to.clone(),
+            })
         });
         if let Some(conn) = &conn {
             let (i, epoch) = (instance, conn.epoch);
@@ -127,11 +158,18 @@ impl SimNodeConnection {
     /// Forwards messages of the instance until the connection ends.
     async fn serve(self: Arc<Self>, mut inbox: mpsc::Receiver<ToNode>) {
         let mut open = self.open.subscribe();
+        let is_pinged = self.world.plan.habits(self.node).is_pinged;
+        let (mut ping_ms, mut silent_pings) = (self.world.now_ms(), 0);
         loop {
             let received_ms = self.received_ms.load(Ordering::Relaxed);
-            let left_ms = (received_ms + SILENCE_MS).saturating_sub(self.world.now_ms());
+            let due_ms = if is_pinged { ping_ms } else { received_ms + SILENCE_MS };
+            let left_ms = due_ms.saturating_sub(self.world.now_ms());
             if left_ms == 0 {
-                break;
+                ping_ms += PING_MS;
+                if !is_pinged || !self.ping(&mut silent_pings) {
+                    break;
+                }
+                continue;
             }
             tokio::select! {
                 biased;
@@ -157,8 +195,27 @@ impl SimNodeConnection {
         self.run.engine.disconnect(&node_id(self.node), self.epoch).await.ok();
     }
 
-    fn forward(&self, order: ToNode) {
-        if let ToNode::Assign(assignment) = &order {
+    /// Pings the node, as the server does. If it has answered the last ping and sent no heartbeat
+    /// since, that answer is its sign of life. Says whether the connection goes on.
+    fn ping(&self, silent_pings: &mut u32) -> bool {
+        let is_heard = self.is_heard.swap(false, Ordering::Relaxed);
+        *silent_pings = if is_heard { 1 } else { *silent_pings + 1 };
+        if *silent_pings > SILENT_PINGS {
+            return false;
+        }
+        if !self.is_renewed.swap(false, Ordering::Relaxed) && is_heard {
+            self.run.engine.touch_later(&node_id(self.node));
+        }
+        self.send_event(ProcessEvent::Ping(self.epoch));
+        true
+    }
+
+    fn forward(&self, mut order: ToNode) {
+        if let ToNode::Assign(assignment) = &mut order {
+            self.check_owner(assignment);
+            // A node is told how much time is left.
+            let left_ms = assignment.deadline_ms.saturating_sub(self.run.engine.now_ms());
+            assignment.deadline_ms = self.world.now_ms() + left_ms;
             let (run, node) = (&self.run, self.node);
             let job = assignment.job.number() as usize;
             let about = Subject::both(job, node);
@@ -191,6 +248,17 @@ impl SimNodeConnection {
             self.world.delays(NetworkEnd::Instance(self.run.index), NetworkEnd::Node(self.node))
         {
             self.deliver(delay_ms, ProcessEvent::Message(self.epoch, order.clone()));
+        }
+    }
+
+    /// A node gets jobs that its owner takes only.
+    fn check_owner(&self, assignment: &Assignment) {
+        let (spec, profile) = (&assignment.request.spec, self.world.profile(self.node));
+        if !profile.admits(spec.public, spec.tenant) {
+            let about = Subject::both(assignment.job.number() as usize, self.node);
+            let (kind, tenant) = (if spec.public { "public" } else { "private" }, spec.tenant);
+            let text = format!("{about}, {kind} of {tenant}, was sent to n{}", self.node);
+            self.world.fail(super::Checker::S11, about, text);
         }
     }
 
@@ -231,6 +299,7 @@ impl SimNodeConnection {
                 sleep(delay_ms).await;
                 if conn.run.faults.wait_while_paused().await && *conn.open.borrow() {
                     conn.received_ms.store(conn.world.now_ms(), Ordering::Relaxed);
+                    conn.is_heard.store(true, Ordering::Relaxed);
                     conn.handle(message).await;
                 }
             });
@@ -246,13 +315,18 @@ impl SimNodeConnection {
         };
         let (key, handled) = match message {
             SimNodeMessage::NodeHeartbeat(running) => {
-                let (node, epoch) = (node_id(self.node), Some(self.epoch));
-                let (health, running) = (Some(Health::Ready), Some(running));
-                let beat = NodeHeartbeat { epoch, health, running, ..NodeHeartbeat::of(node) };
-                let beaten = engine.heartbeat(beat).await;
+                // Who does not list what it runs says nothing else either.
+                let told = running.as_ref().map(|_| (self.epoch, Health::Ready));
+                let (epoch, health) = told.unzip();
+                let bare = NodeHeartbeat::of(node_id(self.node));
+                let beaten = engine.heartbeat(NodeHeartbeat { epoch, health, running, ..bare });
+                let beaten = beaten.await;
+                self.is_renewed.fetch_or(beaten.is_ok(), Ordering::Relaxed);
                 self.send_event(ProcessEvent::HeartbeatAck(self.epoch, beaten));
                 return;
             }
+            SimNodeMessage::Pong => return,
+            SimNodeMessage::Register(profile) => return self.register_again(profile).await,
             SimNodeMessage::Ack(key, fence) => {
                 engine.acked(key.job, report(key, fence), false).await.ok();
                 return;
@@ -277,6 +351,21 @@ impl SimNodeConnection {
                 self.epoch,
                 ToNode::Confirmed { key, accepted: false },
             ));
+        }
+    }
+
+    async fn register_again(&self, profile: Arc<Profile>) {
+        let Some(outbox) = self.outbox.upgrade() else { return };
+        let registration = NodeRegistration::new(node_id(self.node), profile, outbox);
+        match self.run.engine.register_again(registration).await {
+            Ok(registered) => {
+                self.is_renewed.store(true, Ordering::Relaxed);
+                let (i, n, epoch) = (self.run.index, self.node, registered.place.epoch);
+                let what = format_args!("i{i} registered n{n} again, epoch {epoch}");
+                self.world.note(Subject::node(self.node), what);
+            }
+            Err(NodeError::Store(_)) => {}
+            Err(_) => self.close(),
         }
     }
 }

@@ -9,7 +9,7 @@ use lingua_store::Store;
 use lingua_store::embedded::LostWrites;
 
 use super::checker::{Checker, JobFacts, ObservedEnd};
-use super::client_job::ClientJob;
+use super::client_job::{ClientJob, JobOwner};
 use super::plan::Fault;
 use super::trace::Subject;
 use super::{World, node};
@@ -151,14 +151,19 @@ impl World {
         present.filter_map(|(node, seen)| Some((node, seen.clone()?))).collect()
     }
 
-    pub(super) fn free_slots(&self, home: usize) -> usize {
+    /// The free slots of a language group on nodes that take one of these jobs.
+    pub(super) fn free_slots(&self, home: usize, owners: &[JobOwner]) -> usize {
         let free = |(node, seen): (usize, node::ProcessHandle)| {
             let slots = usize::from(self.plan.nodes[node].slots);
             let is_there = seen.at_home.load(Ordering::Relaxed);
             if is_there { slots.saturating_sub(seen.running.load(Ordering::Relaxed)) } else { 0 }
         };
-        let here =
-            self.present().into_iter().filter(|(node, _)| self.plan.nodes[*node].home == home);
+        let takes_one = |node| {
+            let profile = self.profile(node);
+            owners.iter().any(|&(public, tenant)| profile.admits(public, tenant))
+        };
+        let here = self.present().into_iter();
+        let here = here.filter(|(node, _)| self.plan.nodes[*node].home == home && takes_one(*node));
         here.map(free).sum()
     }
 

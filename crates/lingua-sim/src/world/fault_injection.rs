@@ -5,13 +5,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lingua_core::Profile;
+use lingua_engine::handle::NodeRegistration;
 use lingua_store::embedded::LostWrites;
+use tokio::sync::mpsc;
 
 use super::World;
+use super::checker::Checker;
 use super::client_job::node_id;
 use super::connection::ProcessEvent;
+use super::fleet::intruder;
 use super::network::NetworkEnd;
 use super::plan::{CHAOS_MS, Fault};
+use super::planted::NodeBug;
 use super::rng::SimRng;
 use super::trace::Subject;
 
@@ -57,6 +63,10 @@ fn inject(world: &Arc<World>, fault: Fault, rng: &mut SimRng) {
         }
         Fault::NodeCrash | Fault::NodePause | Fault::Takeover | Fault::Drain => {
             node_fault(world, fault, node, rng);
+        }
+        Fault::Intruder => {
+            world.fault_injected(fault, world.now_ms());
+            tokio::spawn(intrude(Arc::clone(world), node, instance));
         }
         Fault::Partition => {
             let until_ms = world.now_ms() + rng.between(500, 18_000);
@@ -207,6 +217,29 @@ fn node_fault(world: &Arc<World>, fault: Fault, node: usize, rng: &mut SimRng) {
                 world.resume(node).await;
             });
         }
+    }
+}
+
+/// Somebody with another token takes the id of a node for their own.
+async fn intrude(world: Arc<World>, node: usize, at: usize) {
+    let about = Subject::node(node);
+    world.note(about, format_args!("! somebody else says to be n{node} at i{at}"));
+    let (id, profile) = (node_id(node), Profile::clone(&world.profile(node)));
+    let token = match world.has_bug(NodeBug::StolenToken) {
+        true => profile.token().cloned(),
+        false => Some(intruder()),
+    };
+    let profile = Arc::new(profile.registered_by(token.clone()));
+    let tried = world.call_instance(at, |run| async move {
+        // In the name of a node that is forgotten it could speak.
+        let is_caller = run.engine.check_caller(&id, token.as_ref()).await.is_ok();
+        let outbox = mpsc::channel(1).0;
+        let registered = run.engine.register(NodeRegistration::new(id, profile, outbox)).await;
+        is_caller || registered.is_ok()
+    });
+    if tried.await == Some(true) {
+        let text = format!("n{node} answers to a token that is not its own");
+        world.fail(Checker::S11, about, text);
     }
 }
 

@@ -59,6 +59,9 @@ impl World {
         let name = InstanceId::new(&name).expect("a name of an instance");
         let mut options = EngineOptions::new(name, rng.number());
         options.times.drain_ms = 2_000;
+        if let Some(fleet) = &self.plan.fleet {
+            options.tenants = fleet.tenants();
+        }
         let faults = InstanceFaults::new(self.clock.clone());
         let store = FaultyStore {
             world: Arc::clone(self),

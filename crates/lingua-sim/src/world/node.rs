@@ -1,7 +1,8 @@
 //! The process of a node: it does jobs, and misbehaves if the plan says so.
 //!
 //! Start at [`Process::run`]. As the SDK does, it refuses jobs beyond its slots or with an old
-//! fence, keeps each result until it is confirmed, and reconnects.
+//! fence, keeps each result until it is confirmed, and reconnects. What it does with a job is in
+//! `node/work.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,23 +11,30 @@ use std::time::Duration;
 
 use lingua_core::{Capabilities, Fence, Lang, LangSet, Nmt, Profile, Service, ServiceSet};
 use lingua_engine::NodeError;
-use lingua_engine::node::{Assignment, ToNode};
+use lingua_engine::node::ToNode;
 use lingua_store::contract::LeaseKey;
 use tokio::sync::mpsc;
 
 use super::World;
 use super::client_job::node_id;
 use super::connection::{ProcessEvent, SimNodeConnection, SimNodeMessage, join};
+use super::fleet::NodeHabits;
 use super::job_audio::JobAudio;
-use super::plan::{Fault, GROUPS, NodePlan};
-use super::planted::NodeBug;
+use super::plan::{GROUPS, NodePlan};
 use super::rng::SimRng;
 use super::trace::Subject;
+
+mod work;
+
+pub(super) use work::WRONG;
+use work::{JobBehaviour, result};
 
 /// The most events that wait for a process; more are lost.
 const INBOX_MAX: usize = 1024;
 
-const HEARTBEAT_MS: u64 = 5_000;
+/// How long a process waits for any word of the scheduler before it connects anew.
+const REPLY_MS: u64 = 15_000;
+
 const TICK_MS: u64 = 100;
 
 /// How long a process waits for the reply to its registration.
@@ -65,6 +73,7 @@ enum Link {
         conn: Arc<SimNodeConnection>,
         since_ms: u64,
         next_heartbeat_ms: u64,
+        next_register_ms: u64,
         replied_ms: u64,
     },
 }
@@ -77,20 +86,6 @@ struct Work {
     audio: JobAudio,
 }
 
-/// How the node treats a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum JobBehaviour {
-    Well,
-    Twice,
-    WrongAttemptFirst,
-    WrongFenceFirst,
-    LateAck,
-    NoAck,
-    Never,
-    Hangs,
-    Fails { retryable: bool },
-}
-
 #[derive(Debug)]
 struct UnconfirmedResult {
     message: SimNodeMessage,
@@ -101,6 +96,7 @@ pub(super) struct Process {
     world: Arc<World>,
     node: usize,
     plan: NodePlan,
+    habits: NodeHabits,
     handle: ProcessHandle,
     inbox: mpsc::Receiver<ProcessEvent>,
     rng: SimRng,
@@ -137,10 +133,11 @@ impl World {
             world: Arc::clone(self),
             node,
             plan,
+            habits: self.plan.habits(node),
             handle,
             inbox,
             rng: SimRng::new(self.plan.seed, &format!("process {number}")),
-            profile: profile(plan, self.plan.listens(node)),
+            profile: self.profile(node),
             link: Link::Disconnected { retry_ms: 0 },
             fence_highest: Fence(0),
             draining: false,
@@ -150,19 +147,25 @@ impl World {
         };
         tokio::spawn(process.run());
     }
-}
 
-fn profile(plan: NodePlan, listens: bool) -> Arc<Profile> {
-    let langs = || -> LangSet {
-        GROUPS[plan.home].iter().map(|tag| Lang::new(tag).expect("a language")).collect()
-    };
-    let services = match listens {
-        true => ServiceSet::ALL,
-        false => ServiceSet::ALL.without(Service::Streaming),
-    };
-    let caps = Capabilities::new(langs(), langs(), langs(), Nmt::AnyToAny, services);
-    let caps = caps.expect("both ends are spoken");
-    Arc::new(Profile::new(caps, plan.slots.into(), true).expect("a number of slots"))
+    /// What a node says when it registers.
+    pub(super) fn profile(&self, node: usize) -> Arc<Profile> {
+        let NodePlan { home, slots } = self.plan.nodes[node];
+        let langs = || -> LangSet {
+            GROUPS[home].iter().map(|tag| Lang::new(tag).expect("a language")).collect()
+        };
+        let services = match self.plan.listens(node) {
+            true => ServiceSet::ALL,
+            false => ServiceSet::ALL.without(Service::Streaming),
+        };
+        let caps = Capabilities::new(langs(), langs(), langs(), Nmt::AnyToAny, services);
+        let caps = caps.expect("both ends are spoken");
+        let profile = Profile::new(caps, slots.into(), true).expect("a number of slots");
+        Arc::new(match &self.plan.fleet {
+            Some(fleet) => fleet.own(node, profile),
+            None => profile,
+        })
+    }
 }
 
 impl Process {
@@ -209,26 +212,30 @@ impl Process {
             Link::Connecting { until_ms } if now_ms >= *until_ms => {
                 self.link = Link::Disconnected { retry_ms: now_ms };
             }
-            Link::Connected { conn, since_ms, next_heartbeat_ms, replied_ms } => {
+            Link::Connected { conn, since_ms, next_heartbeat_ms, next_register_ms, replied_ms } => {
                 let away = conn.run.index != self.plan.home
+                    && !self.habits.roams
                     && (is_quiet || now_ms > *since_ms + AWAY_MS)
                     && self.world.run(self.plan.home).is_some();
-                if away || now_ms > *replied_ms + 3 * HEARTBEAT_MS {
+                if away || now_ms > *replied_ms + REPLY_MS {
                     conn.close();
                     self.link = Link::Disconnected { retry_ms: now_ms };
                 } else if now_ms >= *next_heartbeat_ms {
-                    *next_heartbeat_ms = now_ms + HEARTBEAT_MS;
-                    conn.send(SimNodeMessage::NodeHeartbeat(
-                        self.running.keys().copied().collect(),
-                    ));
+                    *next_heartbeat_ms = now_ms + next_in(&mut self.rng, self.habits.heartbeat_ms);
+                    let lists = self.habits.lists_running;
+                    let running = lists.then(|| self.running.keys().copied().collect());
+                    conn.send(SimNodeMessage::NodeHeartbeat(running));
                     let conn = Arc::clone(conn);
                     self.resend_results(&conn, now_ms, RESEND_MS);
+                } else if now_ms >= *next_register_ms {
+                    *next_register_ms = next_register(self.habits, now_ms);
+                    conn.send(SimNodeMessage::Register(Arc::clone(&self.profile)));
                 }
             }
             _ => {}
         }
-        let at_home =
-            matches!(&self.link, Link::Connected { conn, .. } if conn.run.index == self.plan.home);
+        let is_home = |at: usize| self.habits.roams || at == self.plan.home;
+        let at_home = matches!(&self.link, Link::Connected { conn, .. } if is_home(conn.run.index));
         self.handle.at_home.store(at_home, Ordering::Relaxed);
     }
 
@@ -237,7 +244,11 @@ impl Process {
         let home = self.plan.home;
         let goes_home = self.world.is_quiet() || self.world.run(home).is_some();
         let instance = if goes_home && !self.rng.permille(100) { home } else { anywhere };
-        let instance = if self.world.is_quiet() { home } else { instance };
+        let instance = match (self.habits.roams, self.world.is_quiet()) {
+            (true, _) => anywhere,
+            (false, true) => home,
+            (false, false) => instance,
+        };
         let (profile, to) = (Arc::clone(&self.profile), self.handle.to.clone());
         join(&self.world, self.node, instance, profile, to);
         self.link = Link::Connecting { until_ms: now_ms + REGISTER_MS };
@@ -269,7 +280,17 @@ impl Process {
             }
             ProcessEvent::Joined(Some(conn)) => self.joined(conn, now_ms),
             ProcessEvent::Message(from, message) if epoch == Some(from) => {
+                self.heard(now_ms);
                 return self.handle_message(message);
+            }
+            ProcessEvent::Ping(from) if epoch == Some(from) => {
+                self.heard(now_ms);
+                self.send(SimNodeMessage::Pong);
+            }
+            ProcessEvent::OutOfTime(key, serial)
+                if self.running.get(&key).is_some_and(|work| work.serial == serial) =>
+            {
+                self.drop_work(key, "has no time left for");
             }
             ProcessEvent::HeartbeatAck(from, reply) if epoch == Some(from) => {
                 return self.on_heartbeat_reply(reply, now_ms);
@@ -305,7 +326,21 @@ impl Process {
         let (since_ms, replied_ms) = (now_ms, now_ms);
         // The first heartbeat reports the running jobs at once: after a failover nobody else knows
         // them.
-        self.link = Link::Connected { conn, since_ms, next_heartbeat_ms: now_ms, replied_ms };
+        let next_heartbeat_ms = match self.habits.lists_running {
+            true => now_ms,
+            false => now_ms + next_in(&mut self.rng, self.habits.heartbeat_ms),
+        };
+        let next_register_ms = next_register(self.habits, now_ms);
+        self.link =
+            Link::Connected { conn, since_ms, next_heartbeat_ms, next_register_ms, replied_ms };
+    }
+
+    /// A node that is pinged takes any word for a sign of life.
+    fn heard(&mut self, now_ms: u64) {
+        if let (true, Link::Connected { replied_ms, .. }) = (self.habits.is_pinged, &mut self.link)
+        {
+            *replied_ms = now_ms;
+        }
     }
 
     fn on_heartbeat_reply(
@@ -348,7 +383,9 @@ impl Process {
             ToNode::Cancel { key, .. } => {
                 let work = self.running.get(&key);
                 let is_deaf = |work: &Work| {
-                    work.behaviour == JobBehaviour::Hangs && work.serial.is_multiple_of(2)
+                    self.habits.lists_running
+                        && work.behaviour == JobBehaviour::Hangs
+                        && work.serial.is_multiple_of(2)
                 };
                 if !work.is_some_and(is_deaf) {
                     self.drop_work(key, "is told to stop");
@@ -411,140 +448,17 @@ impl Process {
             conn.send(message);
         }
     }
+}
 
-    /// The last admission check.
-    fn admit(&mut self, assignment: &Assignment) {
-        let Assignment { job, attempt, fence, .. } = *assignment;
-        let key = LeaseKey { job, attempt };
-        if self.running.get(&key).is_some_and(|work| work.fence == fence) {
-            return self.send(SimNodeMessage::Ack(key, fence));
-        }
-        if let Some(unconfirmed) = self.unconfirmed.get(&key) {
-            return self.send(unconfirmed.message.clone());
-        }
-        let is_stale = fence <= self.fence_highest && !self.world.has_bug(NodeBug::NoFence);
-        let is_full = self.running.len() >= usize::from(self.plan.slots) || self.draining;
-        let is_full = is_full && !self.world.has_bug(NodeBug::NoAdmission);
-        self.fence_highest = self.fence_highest.max(fence);
-        let about = Subject::both(job.number() as usize, self.node);
-        if is_stale || is_full {
-            let reason = if is_stale { "STALE_FENCE" } else { "BUSY" };
-            self.note(about, format_args!("refuses {about} a{attempt}: {reason}"));
-            return self.send(SimNodeMessage::Fail(key, fence, reason, true));
-        }
-        let behaviour = self.choose_behaviour();
-        if behaviour == JobBehaviour::Never {
-            return self.note(about, format_args!("ignores {about} a{attempt}"));
-        }
-        self.begin(key, fence, behaviour, JobAudio::of(assignment));
-    }
-
-    fn choose_behaviour(&mut self) -> JobBehaviour {
-        const BAD: [JobBehaviour; 9] = [
-            JobBehaviour::Twice,
-            JobBehaviour::WrongAttemptFirst,
-            JobBehaviour::WrongFenceFirst,
-            JobBehaviour::LateAck,
-            JobBehaviour::NoAck,
-            JobBehaviour::Never,
-            JobBehaviour::Hangs,
-            JobBehaviour::Fails { retryable: true },
-            JobBehaviour::Fails { retryable: false },
-        ];
-        let (is_bad, bad) = (self.rng.permille(200), *self.rng.pick(&BAD));
-        if !is_bad || self.world.is_quiet() || !self.world.plan.has(Fault::BadNodes) {
-            return JobBehaviour::Well;
-        }
-        self.world.count_fault(Fault::BadNodes);
-        bad
-    }
-
-    fn begin(&mut self, key: LeaseKey, fence: Fence, behaviour: JobBehaviour, audio: JobAudio) {
-        self.serial += 1;
-        let serial = self.serial;
-        let is_open = audio.is_open();
-        self.running.insert(key, Work { fence, serial, behaviour, audio });
-        self.count();
-        let job = key.job.number() as usize;
-        let about = Subject::both(job, self.node);
-        let attempt = key.attempt;
-        self.note(about, format_args!("begins {about} a{attempt} ({behaviour:?})"));
-        self.world.began(job, self.node, self.handle.number, fence, self.running.len());
-        match behaviour {
-            JobBehaviour::NoAck => {}
-            JobBehaviour::LateAck => {
-                if let Link::Connected { conn, .. } = &self.link {
-                    let (conn, ms) = (Arc::clone(conn), self.rng.between(4_000, 8_000));
-                    tokio::spawn(async move {
-                        tokio::time::sleep(Duration::from_millis(ms)).await;
-                        conn.send(SimNodeMessage::Ack(key, fence));
-                    });
-                }
-            }
-            _ => self.send(SimNodeMessage::Ack(key, fence)),
-        }
-        if !is_open {
-            self.work(key, serial, behaviour);
-        }
-    }
-
-    /// Finishes the work after a while.
-    fn work(&mut self, key: LeaseKey, serial: u64, behaviour: JobBehaviour) {
-        let ms = match behaviour {
-            JobBehaviour::Hangs => return,
-            JobBehaviour::LateAck => self.rng.between(5_000, 9_000),
-            _ => self.rng.between(20, 900) * self.rng.between(1, 3),
-        };
-        let to = self.handle.to.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(ms)).await;
-            to.send(ProcessEvent::WorkFinished(key, serial)).await.ok();
-        });
-    }
-
-    fn on_work_finished(&mut self, key: LeaseKey, serial: u64, now_ms: u64) {
-        let Some(work) = self.running.get(&key).filter(|work| work.serial == serial) else {
-            return;
-        };
-        let (fence, behaviour) = (work.fence, work.behaviour);
-        let (is_incomplete, made) =
-            (work.audio.is_incomplete(), work.audio.echo(result(key, fence, self.node)));
-        self.running.remove(&key);
-        self.count();
-        let about = Subject::both(key.job.number() as usize, self.node);
-        self.note(about, format_args!("has worked on {about} a{}", key.attempt));
-        let wrong = || WRONG.to_owned();
-        match behaviour {
-            JobBehaviour::WrongAttemptFirst => {
-                let other =
-                    if self.rng.permille(500) { key.attempt.0 + 1 } else { key.attempt.0 - 1 };
-                let other = LeaseKey { job: key.job, attempt: lingua_core::Attempt(other) };
-                self.send(SimNodeMessage::Done(other, fence, wrong()));
-            }
-            JobBehaviour::WrongFenceFirst => {
-                self.send(SimNodeMessage::Done(key, Fence(fence.0 - 1), wrong()))
-            }
-            _ => {}
-        }
-        let message = match behaviour {
-            JobBehaviour::Fails { retryable } => {
-                SimNodeMessage::Fail(key, fence, "MODEL_LOAD_FAILED", retryable)
-            }
-            _ if is_incomplete => SimNodeMessage::Fail(key, fence, "AUDIO_INCOMPLETE", true),
-            _ => SimNodeMessage::Done(key, fence, made),
-        };
-        if behaviour == JobBehaviour::Twice {
-            self.send(message.clone());
-        }
-        self.send(message.clone());
-        self.unconfirmed.insert(key, UnconfirmedResult { message, sent_ms: now_ms });
+/// How long until the next heartbeat.
+fn next_in(rng: &mut SimRng, (least_ms, most_ms): (u64, u64)) -> u64 {
+    match least_ms == most_ms {
+        true => least_ms,
+        false => rng.between(least_ms, most_ms),
     }
 }
 
-/// The result of a report that must not count.
-pub(super) const WRONG: &str = "wrong";
-
-/// The result of a job, which names its attempt.
-pub(super) fn result(key: LeaseKey, fence: Fence, node: usize) -> String {
-    format!("j{} a{} f{fence} n{node}", key.job.number(), key.attempt)
+/// When the node registers again on its connection.
+fn next_register(habits: NodeHabits, now_ms: u64) -> u64 {
+    habits.registers_every_ms.map_or(u64::MAX, |ms| now_ms + ms)
 }

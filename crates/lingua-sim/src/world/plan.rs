@@ -4,7 +4,9 @@
 
 use lingua_core::session::SegmentRules;
 use lingua_engine::session::SessionOptions;
+use serde::{Deserialize, Serialize};
 
+use super::fleet::{NodeHabits, WorldFleet};
 use super::rng::SimRng;
 
 /// How long faults are injected, in milliseconds.
@@ -14,7 +16,7 @@ pub(super) const CHAOS_MS: u64 = 30_000;
 pub(super) const GROUPS: [[&str; 2]; 3] = [["zh", "en"], ["ja", "fr"], ["de", "es"]];
 
 /// A kind of fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Fault {
     /// An instance is killed and started again later.
     InstanceCrash,
@@ -49,10 +51,15 @@ pub enum Fault {
     BadNodes,
     /// Clients disconnect, come back at another instance, and cancel their jobs.
     BadClients,
+    /// Somebody with another token registers and uses the id of a node.
+    Intruder,
 }
 
 impl Fault {
-    /// All of them.
+    /// Those that only fleets have.
+    pub const OF_FLEETS: [Self; 1] = [Self::Intruder];
+
+    /// Those that every world may have.
     pub const ALL: [Self; 16] = [
         Self::InstanceCrash,
         Self::InstanceStop,
@@ -91,6 +98,7 @@ impl Fault {
             Self::BadBus => "bad bus",
             Self::BadNodes => "bad node answers",
             Self::BadClients => "client hangs up",
+            Self::Intruder => "foreign token",
         }
     }
 
@@ -126,6 +134,8 @@ pub enum WorldKind {
     Speakers,
     /// Only clients, several instances, and a store that fails over every other second.
     Failovers,
+    /// Clients and now and then speakers of several tenants, nodes that say little, small cells.
+    Fleets,
 }
 
 impl WorldKind {
@@ -135,6 +145,7 @@ impl WorldKind {
             Self::Clients => "",
             Self::Speakers => " --speakers",
             Self::Failovers => " --failovers",
+            Self::Fleets => " --fleets",
         }
     }
 }
@@ -178,6 +189,8 @@ pub(super) struct WorldPlan {
     pub(super) kind: WorldKind,
     /// The sessions, if the world has speakers.
     pub(super) speech: Option<SpeechPlan>,
+    /// What the nodes say and whose they are, if the world has a fleet.
+    pub(super) fleet: Option<WorldFleet>,
     pub(super) instances: usize,
     pub(super) nodes: Vec<NodePlan>,
     /// The clock skew of each instance.
@@ -222,8 +235,25 @@ impl WorldPlan {
             fault_every_ms = rng.between(400, 800);
         }
         let job_every_ms = rng.between(60, 400);
-        let speech = (kind == WorldKind::Speakers).then(|| SpeechPlan::of(seed, nodes.len()));
-        Self { seed, kind, speech, instances, nodes, skew_ms, faults, fault_every_ms, job_every_ms }
+        let is_fleet = kind == WorldKind::Fleets;
+        let fleet = is_fleet.then(|| WorldFleet::of(seed, instances, &mut nodes));
+        if is_fleet {
+            faults.extend(WorldFleet::faults(seed));
+        }
+        let has_speakers = kind == WorldKind::Speakers || is_fleet && seed.is_multiple_of(4);
+        let speech = has_speakers.then(|| SpeechPlan::of(seed, nodes.len()));
+        Self {
+            seed,
+            kind,
+            speech,
+            fleet,
+            instances,
+            nodes,
+            skew_ms,
+            faults,
+            fault_every_ms,
+            job_every_ms,
+        }
     }
 
     /// The same world with correct clocks.
@@ -245,6 +275,11 @@ impl WorldPlan {
     /// Whether a node takes streamed audio.
     pub(super) fn listens(&self, node: usize) -> bool {
         self.speech.as_ref().is_none_or(|speech| speech.listeners[node])
+    }
+
+    /// What a node says of itself, and where it connects.
+    pub(super) fn habits(&self, node: usize) -> NodeHabits {
+        self.fleet.as_ref().map_or(NodeHabits::SDK, |fleet| fleet.habits(node))
     }
 
     pub(super) fn has(&self, fault: Fault) -> bool {

@@ -1,20 +1,22 @@
 //! Planted bugs, which the checkers must find.
 //!
-//! Start at [`PLANTED_BUGS`]. Two bugs are in the simulated node. The others are in the code under
-//! test ([`lingua_core::planted`]), which contains them only with `--cfg planted_bugs`.
+//! Start at [`PLANTED_BUGS`]. Three bugs are in the simulated world. The others are in the code
+//! under test ([`lingua_core::planted`]), which contains them only with `--cfg planted_bugs`.
 
 use lingua_core::planted::Bug;
 
 use super::checker::{Checker, Violation};
 use super::plan::WorldKind;
 
-/// A bug of the simulated node.
+/// A bug of the simulated world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeBug {
     /// The node accepts jobs beyond its slots.
     NoAdmission,
     /// The node accepts jobs with an old fence.
     NoFence,
+    /// Somebody else has the node's token.
+    StolenToken,
 }
 
 /// A planted bug, by its place.
@@ -22,7 +24,7 @@ pub enum NodeBug {
 pub enum PlantedBug {
     /// In the code under test.
     Code(Bug),
-    /// In the simulated node.
+    /// In the simulated world.
     Node(NodeBug),
 }
 
@@ -33,6 +35,8 @@ pub struct PlantedBugCase {
     pub bug: PlantedBug,
     /// The kind of world that shows it.
     pub kind: WorldKind,
+    /// The first seed that is tried.
+    pub from: u64,
     /// One of these checkers must be the first to fail.
     pub found_by: &'static [Checker],
     /// The bug must show within this many seeds.
@@ -42,7 +46,7 @@ pub struct PlantedBugCase {
 impl PlantedBugCase {
     /// The first seed that breaks a rule with the bug and none without it.
     pub fn find(&self, seeds: u64) -> Option<(u64, Violation)> {
-        (1..=seeds).find_map(|seed| {
+        (self.from..self.from + seeds).find_map(|seed| {
             let found = super::run(seed, self.kind, Some(self.bug)).violation?;
             let is_cause = super::run(seed, self.kind, None).violation.is_none();
             is_cause.then_some((seed, found))
@@ -50,24 +54,37 @@ impl PlantedBugCase {
     }
 }
 
+const fn case(
+    bug: PlantedBug,
+    kind: WorldKind,
+    found_by: &'static [Checker],
+    within: u64,
+) -> PlantedBugCase {
+    PlantedBugCase { bug, kind, from: 1, found_by, within }
+}
+
 const fn code(bug: Bug, found_by: &'static [Checker], within: u64) -> PlantedBugCase {
-    PlantedBugCase { bug: PlantedBug::Code(bug), kind: WorldKind::Clients, found_by, within }
+    case(PlantedBug::Code(bug), WorldKind::Clients, found_by, within)
 }
 
 const fn node(bug: NodeBug, found_by: &'static [Checker], within: u64) -> PlantedBugCase {
-    PlantedBugCase { bug: PlantedBug::Node(bug), kind: WorldKind::Clients, found_by, within }
+    case(PlantedBug::Node(bug), WorldKind::Clients, found_by, within)
 }
 
 const fn session(bug: Bug, found_by: &'static [Checker], within: u64) -> PlantedBugCase {
-    PlantedBugCase { bug: PlantedBug::Code(bug), kind: WorldKind::Speakers, found_by, within }
+    case(PlantedBug::Code(bug), WorldKind::Speakers, found_by, within)
 }
 
 const fn failover(bug: Bug, found_by: &'static [Checker], within: u64) -> PlantedBugCase {
-    PlantedBugCase { bug: PlantedBug::Code(bug), kind: WorldKind::Failovers, found_by, within }
+    case(PlantedBug::Code(bug), WorldKind::Failovers, found_by, within)
+}
+
+const fn fleet(bug: PlantedBug, found_by: &'static [Checker], within: u64) -> PlantedBugCase {
+    case(bug, WorldKind::Fleets, found_by, within)
 }
 
 /// All of them.
-pub const PLANTED_BUGS: [PlantedBugCase; 28] = [
+pub const PLANTED_BUGS: [PlantedBugCase; 31] = [
     node(NodeBug::NoAdmission, &[Checker::S1], 100),
     node(NodeBug::NoFence, &[Checker::S4], 100),
     code(Bug::ExpiredSlotStaysCounted, &[Checker::S2], 100),
@@ -93,7 +110,10 @@ pub const PLANTED_BUGS: [PlantedBugCase; 28] = [
     session(Bug::DeliverAsItEnds, &[Checker::S9], 100),
     session(Bug::DeliverTwice, &[Checker::S9], 100),
     session(Bug::MissingNotReported, &[Checker::S10], 300),
-    session(Bug::PartialAfterResult, &[Checker::S9], 1500),
     session(Bug::AudioTwice, &[Checker::S9], 1000),
     session(Bug::SessionNeverRemoved, &[Checker::S5], 100),
+    fleet(PlantedBug::Node(NodeBug::StolenToken), &[Checker::S11], 100),
+    fleet(PlantedBug::Code(Bug::SilentReturnNotAnnounced), &[Checker::S5], 1000),
+    fleet(PlantedBug::Code(Bug::PrivateJobsCompete), &[Checker::S5], 1000),
+    PlantedBugCase { from: 101_380, ..code(Bug::UnwrittenEndKept, &[Checker::S3], 1) },
 ];

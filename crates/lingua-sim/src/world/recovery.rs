@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use lingua_core::Tenant;
 use lingua_core::job::JobState;
 use lingua_store::Store;
 use lingua_store::contract::JobFilter;
@@ -14,7 +15,7 @@ use lingua_store::contract::JobFilter;
 use super::World;
 use super::checker::Checker;
 use super::client::run_client;
-use super::client_job::{ClientJob, LAST_MS};
+use super::client_job::{ClientJob, JobOwner, LAST_MS};
 use super::trace::Subject;
 
 /// The longest lease (15 s) and ten seconds more.
@@ -156,29 +157,22 @@ async fn look_for_leaks(world: &World, when: &str) {
 
 /// Sends more jobs than there are slots; all of them must be done.
 async fn all_gets_done(world: &Arc<World>) {
-    let homes = 0..world.plan.instances;
-    let mut waiting: Vec<Vec<usize>> = vec![vec![]; world.plan.instances];
-    for home in homes {
-        let slots: u16 =
-            world.plan.nodes.iter().filter(|node| node.home == home).map(|node| node.slots).sum();
-        for _ in 0..2 * slots + 2 {
-            let number = world.next_job();
-            waiting[home].push(number);
-            tokio::spawn(run_client(
-                Arc::clone(world),
-                ClientJob::last(number, home, world.plan.instances),
-            ));
-        }
+    let mut waiting = vec![];
+    for home in 0..world.plan.instances {
+        let owners = owners_of_last_jobs(world, home);
+        waiting.push(owners.into_iter().map(|owner| send_last(world, home, owner)).collect());
     }
+    let mut waiting: Vec<Vec<(usize, JobOwner)>> = waiting;
     let mut idle_ms = vec![0; waiting.len()];
     for _ in 0..(LAST_MS + 2_000) / STEP_MS {
         sleep(STEP_MS).await;
         for (home, jobs) in waiting.iter_mut().enumerate() {
-            jobs.retain(|&job| !world.has_begun(job));
-            let free = world.free_slots(home);
+            jobs.retain(|&(job, _)| !world.has_begun(job));
+            let owners: Vec<JobOwner> = jobs.iter().map(|&(_, owner)| owner).collect();
+            let free = world.free_slots(home, &owners);
             idle_ms[home] = if free > 0 && !jobs.is_empty() { idle_ms[home] + STEP_MS } else { 0 };
             if idle_ms[home] > IDLE_MS {
-                let (job, count) = (jobs[0], jobs.len());
+                let (job, count) = (jobs[0].0, jobs.len());
                 show_nodes(world).await;
                 let text = format!("{count} jobs of i{home} wait although {free} slots are free");
                 return world.fail(Checker::S5, Subject::job(job), text);
@@ -206,6 +200,26 @@ async fn all_gets_done(world: &Arc<World>) {
             }
         }
     }
+}
+
+/// Whose the jobs of a language group are, `None` for public ones: two for each slot, and two more.
+fn owners_of_last_jobs(world: &World, home: usize) -> Vec<Option<Tenant>> {
+    let nodes = world.plan.nodes.iter().enumerate().filter(|(_, node)| node.home == home);
+    let jobs = nodes.flat_map(|(node, plan)| (0..2 * plan.slots).map(move |number| (node, number)));
+    let owner = |(node, number)| {
+        let fleet = world.plan.fleet.as_ref()?;
+        fleet.private_to(node, usize::from(number))
+    };
+    jobs.map(owner).chain([None; 2]).collect()
+}
+
+/// Sends one of the last jobs.
+fn send_last(world: &Arc<World>, home: usize, private_to: Option<Tenant>) -> (usize, JobOwner) {
+    let number = world.next_job();
+    let job = ClientJob::last(&world.plan, number, home, private_to);
+    let owner = job.owner();
+    tokio::spawn(run_client(Arc::clone(world), job));
+    (number, owner)
 }
 
 /// Writes the store's view of every node into the trace.

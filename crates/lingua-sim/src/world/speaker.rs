@@ -101,9 +101,7 @@ impl SpeakerClient {
             false => Direction::OneWay { src: Source::Known(a), tgt: b },
         };
         let audio = AudioEncoding::Pcm16 { sample_rate: RATE };
-        let (require_tts, partials, context, vad) = (false, false, false, None);
-        let preferred = None;
-        let plan = SessionPlan { direction, require_tts, partials, context, vad, audio, preferred };
+        let plan = SessionPlan::new(direction, audio);
         let number = {
             let mut checkers = world.session_checkers.lock();
             let number = checkers.len();
@@ -169,6 +167,11 @@ impl SpeakerClient {
         self.luck.between(0, self.world.plan.instances as u64 - 1) as usize
     }
 
+    fn tenant(&self, session: usize) -> Tenant {
+        let fleet = self.world.plan.fleet.as_ref();
+        fleet.map(|fleet| fleet.tenant(session)).unwrap_or_default()
+    }
+
     async fn start(&mut self) -> Option<SimConnection> {
         self.plan.partials = self.luck.permille(700);
         self.plan.context = self.luck.permille(400);
@@ -176,12 +179,14 @@ impl SpeakerClient {
             id: format!("s{}", self.number).into(),
             secret: self.secret,
             token: Some(self.token),
-            tenant: Tenant::default(),
+            tenant: self.tenant(self.number),
             limited: None,
             plan: self.plan.clone(),
         };
         let at = self.any_instance();
-        match SimConnection::open(&self.world, at, OpenRequest::Start(new), &mut self.luck).await {
+        match SimConnection::open(&self.world, at, OpenRequest::Start(new.into()), &mut self.luck)
+            .await
+        {
             Ok(connection) => {
                 self.world.count_speech("sessions");
                 Some(connection)
@@ -207,9 +212,9 @@ impl SpeakerClient {
             if self.luck.permille(100) {
                 self.resume_with_wrong_secret(at).await;
             }
-            let id = format!("s{}", self.number).into();
+            let (id, tenant) = (format!("s{}", self.number).into(), self.tenant(self.number));
             let last_seq = self.world.session_checkers.lock()[self.number].last_seq;
-            let first = OpenRequest::Resume { id, secret: self.secret, last_seq };
+            let first = OpenRequest::Resume { id, secret: self.secret, tenant, last_seq };
             let asked_ms = self.world.now_ms();
             let opened = SimConnection::open(&self.world, at, first, &mut self.luck).await;
             let now_ms = self.world.now_ms();
@@ -269,7 +274,8 @@ impl SpeakerClient {
         let other = self.luck.between(0, sessions - 1);
         let mut secret = self.secret;
         secret[31] ^= 1;
-        let first = OpenRequest::Resume { id: format!("s{other}").into(), secret, last_seq: 0 };
+        let (id, tenant) = (format!("s{other}").into(), self.tenant(other as usize));
+        let first = OpenRequest::Resume { id, secret, tenant, last_seq: 0 };
         if SimConnection::open(&self.world, at, first, &mut self.luck).await.is_ok() {
             let text = format!("i{at} resumed s{other} for a client without its secret");
             self.world.fail(Checker::S9, Subject::default(), text);

@@ -16,16 +16,17 @@ use lingua_store::contract::{
     AdvanceReply, AdvanceRequest, AnnounceReply, AnnounceRequest, AssignReply, AssignRequest,
     AttemptOutcome, BindReply, BindRequest, BindingRecord, BusDelivery, Bytes, CellRecord, Changes,
     ClaimKeyReply, ClaimKeyRequest, CommitReply, CreateReply, ElectReply, ElectRequest, Envelope,
-    Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter, JobPage,
-    JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
+    EraseReply, Freed, HeartbeatReply, HeartbeatRequest, Incarnation, InstanceRecord, JobFilter,
+    JobPage, JobRecord, LeaseKey, NewJob, NodeCommand, NodeCommandReply, Place, PublishReply,
     PublishRequest, PublishedTable, ReapReply, RegisterReply, RegisterRequest, ReserveOutcome,
     ReserveReply, ReserveRequest, SaveSessionReply, SaveSessionRequest, SessionRecord,
-    StoreIdentity,
+    StoreIdentity, UsageBatch, UsageRecord,
 };
 use lingua_store::{Embedded, Result, Store, StoreError};
 use parking_lot::Mutex;
 
 use super::World;
+use super::fleet::intruder;
 use super::instance_faults::InstanceFaults;
 use super::rng::SimRng;
 use super::store_checker::CellOp;
@@ -255,7 +256,15 @@ impl Store for FaultyStore {
     }
 
     async fn assign(&self, request: AssignRequest) -> Result<AssignReply> {
-        self.call(|s| async move { s.assign(request).await }).await
+        self.call(|s| async move {
+            // An id that the store has forgotten is anybody's; then its node would be locked out.
+            let is_free = s.locate(&request.node).await?.is_none();
+            match is_free && request.owner == Some(intruder()) {
+                true => Ok(AssignReply::Taken),
+                false => s.assign(request).await,
+            }
+        })
+        .await
     }
 
     async fn locate(&self, node: &NodeId) -> Result<Option<Place>> {
@@ -476,6 +485,18 @@ impl Store for FaultyStore {
     async fn withdraw(&self, instance: &InstanceId, incarnation: Incarnation) -> Result<bool> {
         let instance = instance.clone();
         self.call(|s| async move { s.withdraw(&instance, incarnation).await }).await
+    }
+
+    async fn erase_job(&self, job: JobId) -> Result<EraseReply> {
+        self.call(|s| async move { s.erase_job(job).await }).await
+    }
+
+    async fn add_usage(&self, batch: UsageBatch) -> Result<bool> {
+        self.call(|s| async move { s.add_usage(batch).await }).await
+    }
+
+    async fn usage(&self, tenant: Option<Tenant>) -> Result<Vec<UsageRecord>> {
+        self.call(|s| async move { s.usage(tenant).await }).await
     }
 
     async fn claim_key(&self, request: ClaimKeyRequest) -> Result<ClaimKeyReply> {

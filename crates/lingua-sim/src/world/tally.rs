@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use comfy_table::{Table, presets};
+use serde::{Deserialize, Serialize};
 
 use super::plan::Fault;
 
 /// Counts that are summed over worlds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorldTally {
     /// Worlds.
     pub worlds: u64,
@@ -61,7 +62,7 @@ impl WorldTally {
         let mut faults = Table::new();
         faults.load_style(presets::UTF8_FULL_CONDENSED);
         faults.set_header(["fault", "injected", "all jobs it met ended after", "seed"]);
-        for fault in Fault::ALL {
+        for fault in Fault::ALL.into_iter().chain(Fault::OF_FLEETS) {
             let count = self.faults.get(&fault).copied().unwrap_or(0);
             let (worst_ms, seed) = self.worst_ms.get(&fault).copied().unwrap_or_default();
             // Bad nodes and clients act at no certain time.

@@ -9,8 +9,8 @@ use lingua_sim::world::{Checker, PLANTED_BUGS, PlantedBug, PlantedBugCase};
 
 #[test]
 fn every_checker_has_a_planted_bug_that_only_it_is_trusted_to_find() {
-    use Checker::{S1, S2, S3, S4, S5, S6, S7, S8, S9, S10};
-    for checker in [S1, S2, S3, S4, S5, S6, S7, S8, S9, S10] {
+    use Checker::{S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11};
+    for checker in [S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11] {
         let finds = |plant: &&PlantedBugCase| plant.found_by == [checker];
         assert!(PLANTED_BUGS.iter().find(finds).is_some(), "{checker} has found nothing yet");
     }
@@ -69,7 +69,10 @@ planted! {
     results_told_as_they_end_are_found Code(DeliverAsItEnds),
     a_result_told_again_to_who_comes_back_is_found Code(DeliverTwice),
     a_segment_that_goes_with_its_instance_in_silence_is_found Code(MissingNotReported),
-    a_part_after_the_whole_is_found Code(PartialAfterResult),
     sound_that_is_told_twice_is_found Code(AudioTwice),
     a_session_that_is_never_forgotten_is_found Code(SessionNeverRemoved),
+    a_token_in_the_wrong_hands_is_found Node(StolenToken),
+    a_return_that_is_not_announced_is_found Code(SilentReturnNotAnnounced),
+    private_jobs_that_compete_are_found Code(PrivateJobsCompete),
+    an_end_that_was_never_written_and_counts_is_found Code(UnwrittenEndKept),
 }

@@ -110,7 +110,7 @@ where
 const ENOUGH_STEPS: u64 = 20_000;
 
 /// Every kind of reply that the histories must reach.
-const EVERY_KIND: [&str; 49] = [
+const EVERY_KIND: [&str; 53] = [
     "bind Bound",
     "bind Conflict",
     "assign Placed",
@@ -129,7 +129,6 @@ const EVERY_KIND: [&str; 49] = [
     "reserve Duplicate",
     "reserve Stale",
     "reserve Full",
-    "reserve Full with kept slots",
     "reserve NoneCapable",
     "reserve PinLost",
     "reserve after expired leases",
@@ -147,6 +146,11 @@ const EVERY_KIND: [&str; 49] = [
     "claim Some",
     "claim None",
     "list Some",
+    "erase Erased",
+    "erase Open",
+    "erase NotFound",
+    "count true",
+    "count false",
     "claim key Claimed",
     "claim key Taken",
     "announce Present",
@@ -178,6 +182,9 @@ pub(super) struct History<S> {
     asked: Vec<(CellId, LeaseKey)>,
     jobs_made: u128,
     tokens: u64,
+    batches: u64,
+    /// How often each id was used up: an id that was forgotten is not given again.
+    created: BTreeMap<u128, u128>,
     seen: Seen,
     trace: Trace,
 }
@@ -246,6 +253,8 @@ impl<S: Store> History<S> {
             asked: vec![],
             jobs_made: 0,
             tokens: 0,
+            batches: 1,
+            created: BTreeMap::new(),
             seen: Seen::new(),
             trace: Trace { seed, step: 0, last: VecDeque::new() },
         }

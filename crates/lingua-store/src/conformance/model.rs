@@ -16,6 +16,7 @@ use lingua_core::{
 use crate::contract::{
     BindingRecord, CellRecord, Change, Digest, ExpiredLease, Incarnation, InstanceRecord,
     JobRecord, KeyRecord, LeaseKey, LeaseRecord, NodeClass, NodeRecord, Place, PublishedTable,
+    UsageRecord,
 };
 
 mod bindings;
@@ -24,6 +25,7 @@ mod choice;
 mod cluster;
 mod jobs;
 mod keys;
+mod usage;
 
 /// The whole state of a store.
 #[derive(Debug)]
@@ -48,6 +50,9 @@ pub struct Model {
     pub(super) instances: Vec<InstanceRecord>,
     /// Each with its owner, its key and its end.
     pub(super) bindings: Vec<(Tenant, Arc<str>, BindingRecord, u64)>,
+    /// What was counted, and which batches were.
+    pub(super) usage: Vec<UsageRecord>,
+    pub(super) batches: Vec<(Incarnation, u64)>,
     /// Everything that must be on the feed, in order.
     pub feed: Vec<Change>,
 }
@@ -109,6 +114,8 @@ impl Model {
             keys: vec![],
             instances: vec![],
             bindings: vec![],
+            usage: vec![],
+            batches: vec![],
             feed: vec![],
         }
     }

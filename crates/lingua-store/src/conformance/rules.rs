@@ -10,3 +10,4 @@ pub mod limits;
 pub mod placement;
 pub mod races;
 pub mod sessions;
+pub mod usage;

@@ -63,6 +63,8 @@ pub struct JobRecord {
     pub created_ms: u64,
     /// When it was last moved.
     pub updated_ms: u64,
+    /// Once it has ended: until when the record is kept.
+    pub kept_until_ms: Option<u64>,
 }
 
 impl JobRecord {
@@ -85,6 +87,27 @@ impl JobRecord {
             label: job.label,
             created_ms: now_ms,
             updated_ms: now_ms,
+            kept_until_ms: None,
+        }
+    }
+
+    /// Whether it has ended and is not kept any longer.
+    pub fn is_old(&self, now_ms: u64) -> bool {
+        self.kept_until_ms.is_some_and(|until_ms| until_ms < now_ms)
+    }
+
+    /// Makes a step: all but the comparison with what the caller expects. An ended job is kept for
+    /// `record_ms`, or for less if the step says so.
+    pub fn step(&mut self, step: AdvanceRequest, record_ms: u64, now_ms: u64) {
+        let keep_ms = step.keep_ms.map_or(record_ms, |ms| ms.min(record_ms));
+        let is_end = step.to.state.is_terminal();
+        self.kept_until_ms = is_end.then(|| now_ms.saturating_add(keep_ms));
+        self.stage = step.to;
+        self.grant = step.grant;
+        self.outcome = step.outcome;
+        self.updated_ms = now_ms;
+        if let Some(spec) = step.spec {
+            self.spec = spec;
         }
     }
 }
@@ -115,6 +138,10 @@ pub struct AdvanceRequest {
     pub grant: Option<Grant>,
     /// What the job ended with, at most [`JOB_BYTES_MAX`].
     pub outcome: Option<Bytes>,
+    /// Replaces the specification, if not all of it is to be kept; at most [`JOB_BYTES_MAX`].
+    pub spec: Option<Bytes>,
+    /// How long the record is kept if this step ends the job, if that is less than usual.
+    pub keep_ms: Option<u64>,
     /// Distinguishes a repeated call from a competing one.
     pub token: u64,
 }
@@ -139,7 +166,10 @@ impl AdvanceRequest {
         token: u64,
     ) -> Result<Self, IllegalStep> {
         match from.may_reach(to) {
-            true => Ok(Self { job, owner, from, to, grant: None, outcome: None, token }),
+            true => {
+                let (grant, outcome, spec, keep_ms) = (None, None, None, None);
+                Ok(Self { job, owner, from, to, grant, outcome, spec, keep_ms, token })
+            }
             false => Err(IllegalStep { from, to }),
         }
     }
@@ -148,6 +178,13 @@ impl AdvanceRequest {
     #[must_use]
     pub fn with_grant(mut self, grant: Option<Grant>) -> Self {
         self.grant = grant;
+        self
+    }
+
+    /// Sets what is kept instead of the specification, if anything, and for how long.
+    #[must_use]
+    pub fn with_kept(mut self, spec: Option<Bytes>, keep_ms: Option<u64>) -> Self {
+        (self.spec, self.keep_ms) = (spec, keep_ms);
         self
     }
 
@@ -167,6 +204,17 @@ pub enum AdvanceReply {
     Advanced,
     /// Stage or owner differ from what was expected; nothing was changed.
     Conflict { stage: Stage, owner: InstanceId },
+    /// There is no such job.
+    NotFound,
+}
+
+/// The reply to an erasure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EraseReply {
+    /// Nothing is kept of the job any longer.
+    Erased,
+    /// The job has not ended; nothing was changed.
+    Open,
     /// There is no such job.
     NotFound,
 }

@@ -168,7 +168,8 @@ impl Cell {
             _ => KeptLeases::NONE,
         };
         let load = same.map(|old| old.load).unwrap_or_default();
-        let is_back = old.is_some_and(|old| old.fresh_until_ms < now_ms);
+        let is_back = old.is_some_and(|old| old.fresh_until_ms < now_ms)
+            && !planted::is(Bug::SilentReturnNotAnnounced);
         let before = old.map(|old| (old.place.epoch, old.state, Arc::clone(&old.profile)));
         // What was learned of a node survives its reconnect, at whichever instance.
         let before_it = old.filter(|old| old.node == r.node);
@@ -222,7 +223,7 @@ impl Cell {
         };
         let before = node.state;
         // Instances may have been told that nobody here can do a job.
-        let is_back = node.fresh_until_ms < now_ms;
+        let is_back = node.fresh_until_ms < now_ms && !planted::is(Bug::SilentReturnNotAnnounced);
         node.health = request.health.unwrap_or(node.health);
         node.state = NodeState::of(node.health, node.drain_ordered);
         node.load = request.load.unwrap_or(node.load);

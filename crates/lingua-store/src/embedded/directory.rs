@@ -29,6 +29,8 @@ pub(super) struct Directory {
     owned: HashMap<TokenName, usize>,
     epoch: Epoch,
     changes: ChangeLog,
+    /// Cells have fewer nodes than [`CELL_NODES_MAX`]; in simulations only.
+    pub(super) cell_nodes_max: Option<usize>,
     /// The number of the last drain or resume command to a node, as counted by its cell. Empty in a
     /// store without a disk.
     drain_commands: HashMap<NodeId, u64>,
@@ -183,8 +185,9 @@ impl Directory {
     /// The cell for one more node of this class; perhaps the next new one.
     fn cell_for(&self, class: NodeClass) -> Result<usize> {
         let of_class: usize = self.cells.iter().map(|cell| cell.of_class(class)).sum();
+        let nodes_max = self.cell_nodes_max.unwrap_or(CELL_NODES_MAX);
         let with_room =
-            self.cells.iter().enumerate().filter(|(_, cell)| cell.taken.len() < CELL_NODES_MAX);
+            self.cells.iter().enumerate().filter(|(_, cell)| cell.taken.len() < nodes_max);
         if of_class < SPREAD_FROM
             && let Some((index, cell)) =
                 with_room.clone().max_by_key(|(i, cell)| (cell.of_class(class), Reverse(*i)))

@@ -1,8 +1,8 @@
 //! Job records in memory.
 //!
 //! Start at [`Jobs::advance`]: it compares, then writes. New jobs are refused when too many are
-//! open. Ended jobs are dropped after `job_record_ms`, or earlier, oldest first, when there are too
-//! many of them or they hold too many bytes.
+//! open. Ended jobs are dropped when the time is over for which they are kept, or earlier, oldest
+//! first, when there are too many of them or they hold too many bytes.
 //!
 //! Invariant: a job ends once. A caller that lost the race gets a conflict.
 
@@ -16,8 +16,8 @@ use super::StoreLimits;
 use super::journal::ChangeLog;
 use super::journal::record::{DurableChange, StoredJob};
 use crate::contract::{
-    AdvanceReply, AdvanceRequest, CreateReply, JOB_BYTES_MAX, JOB_RECORD_BYTES, JOBS_PAGE_BYTES,
-    JOBS_PAGE_MAX, JOBS_SCAN_MAX, JobFilter, JobPage, JobRecord, NewJob,
+    AdvanceReply, AdvanceRequest, Bytes, CreateReply, EraseReply, JOB_BYTES_MAX, JOB_RECORD_BYTES,
+    JOBS_PAGE_BYTES, JOBS_PAGE_MAX, JOBS_SCAN_MAX, JobFilter, JobPage, JobRecord, NewJob,
 };
 use crate::error::{Result, StoreError};
 
@@ -31,27 +31,14 @@ pub(super) struct Jobs {
     /// Boxed, because map entries move when neighbours come and go.
     records: BTreeMap<JobId, Box<StoredJob>>,
     open: BTreeMap<InstanceId, BTreeSet<JobId>>,
-    /// Oldest first.
-    ended: VecDeque<EndedJob>,
+    /// Ended jobs by the time of their end, with their bytes: the oldest go first.
+    ended: BTreeMap<(u64, JobId), usize>,
+    /// The same by the time until which they are kept.
+    expiring: BTreeSet<(u64, JobId)>,
     ended_bytes: usize,
     changes: ChangeLog,
     /// Dropped from memory, still on disk.
     on_disk_only: VecDeque<JobId>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct EndedJob {
-    id: JobId,
-    ended_ms: u64,
-    bytes: usize,
-}
-
-impl EndedJob {
-    fn new(record: &JobRecord) -> Self {
-        let outcome_bytes = record.outcome.as_ref().map_or(0, |outcome| outcome.len());
-        let bytes = JOB_RECORD_BYTES + record.spec.len() + outcome_bytes;
-        Self { id: record.id, ended_ms: record.updated_ms, bytes }
-    }
 }
 
 impl AsMut<ChangeLog> for Jobs {
@@ -66,13 +53,11 @@ impl Jobs {
     }
 
     /// Starts with the jobs that were on disk, and logs changes from now on.
-    pub(super) fn restore(limits: StoreLimits, mut jobs: Vec<StoredJob>) -> Self {
+    pub(super) fn restore(limits: StoreLimits, jobs: Vec<StoredJob>) -> Self {
         let mut restored = Self::new(limits);
-        // Ended jobs are dropped in the order in which they ended.
-        jobs.sort_unstable_by_key(|job| (job.record.updated_ms, job.record.id));
         for job in jobs {
             match job.record.stage.state.is_terminal() {
-                true => restored.push_ended(EndedJob::new(&job.record)),
+                true => restored.insert_ended(&job.record),
                 false => restored.insert_open(&job.record.owner, job.record.id),
             }
             restored.records.insert(job.record.id, Box::new(job));
@@ -101,8 +86,13 @@ impl Jobs {
     }
 
     pub(super) fn advance(&mut self, step: AdvanceRequest, now_ms: u64) -> Result<AdvanceReply> {
-        let outcome_bytes = step.outcome.as_ref().map_or(0, |outcome| outcome.len());
-        StoreError::check_limit("a job's outcome in bytes", outcome_bytes, JOB_BYTES_MAX)?;
+        let bytes = |content: &Option<Bytes>| content.as_ref().map_or(0, |content| content.len());
+        StoreError::check_limit("a job's outcome in bytes", bytes(&step.outcome), JOB_BYTES_MAX)?;
+        StoreError::check_limit(
+            "a job's specification in bytes",
+            bytes(&step.spec),
+            JOB_BYTES_MAX,
+        )?;
         self.drop_old(now_ms);
         let Some(job) = self.records.get_mut(&step.job) else {
             return Ok(AdvanceReply::NotFound);
@@ -117,18 +107,35 @@ impl Jobs {
             return Ok(AdvanceReply::Conflict { stage, owner });
         }
         *last_token = Some(step.token);
-        record.stage = step.to;
-        record.grant = step.grant;
-        record.outcome = step.outcome;
-        record.updated_ms = now_ms;
+        let (id, owner, is_rewritten) = (step.job, step.owner.clone(), step.spec.is_some());
+        record.step(step, self.limits.job_record_ms, now_ms);
+        let is_end = record.stage.state.is_terminal();
+        if is_rewritten {
+            // Writes both rows of the job.
+            self.changes.push(|| DurableChange::JobCreated(job.record.clone()));
+        }
         self.changes.push(|| DurableChange::JobMoved(StoredJob::clone(job)));
-        if step.to.state.is_terminal() {
-            let ended = EndedJob::new(&job.record);
-            self.push_ended(ended);
-            self.remove_open(&step.owner, step.job);
+        if is_end {
+            let record = job.record.clone();
+            self.insert_ended(&record);
+            self.remove_open(&owner, id);
             self.drop_old(now_ms);
         }
         Ok(AdvanceReply::Advanced)
+    }
+
+    /// Removes an ended job, from the disk at once.
+    pub(super) fn erase(&mut self, job: JobId, now_ms: u64) -> EraseReply {
+        let Some(record) = self.records.get(&job).map(|known| &known.record) else {
+            return EraseReply::NotFound;
+        };
+        if !record.stage.state.is_terminal() {
+            return EraseReply::Open;
+        }
+        let was_there = !record.is_old(now_ms);
+        self.forget(job);
+        self.changes.push(|| DurableChange::JobDropped(job));
+        if was_there { EraseReply::Erased } else { EraseReply::NotFound }
     }
 
     pub(super) fn ended_bytes(&self) -> usize {
@@ -137,7 +144,7 @@ impl Jobs {
 
     pub(super) fn get(&self, job: JobId, now_ms: u64) -> Option<JobRecord> {
         let record = &self.records.get(&job)?.record;
-        (!self.is_old(record, now_ms)).then(|| record.clone())
+        (!record.is_old(now_ms)).then(|| record.clone())
     }
 
     pub(super) fn list(&self, filter: &JobFilter, now_ms: u64) -> JobPage {
@@ -165,8 +172,7 @@ impl Jobs {
             }
             let Some(id) = next_id() else { return JobPage { jobs, next: None } };
             let record = self.records.get(&id).map(|job| &job.record);
-            let is_wanted =
-                |record: &&JobRecord| filter.admits(record) && !self.is_old(record, now_ms);
+            let is_wanted = |record: &&JobRecord| filter.admits(record) && !record.is_old(now_ms);
             if let Some(record) = record.filter(is_wanted) {
                 bytes += record.bytes();
                 jobs.push(record.clone());
@@ -184,6 +190,8 @@ impl Jobs {
         is_alive: impl Fn(&InstanceId) -> bool,
         now_ms: u64,
     ) -> Vec<JobRecord> {
+        // Instances ask regularly, so that nothing is kept for longer because no job comes.
+        self.drop_old(now_ms);
         let dead = self.open.iter().filter(|(owner, _)| *owner != heir && !is_alive(owner));
         let orphans = dead.flat_map(|(owner, ids)| ids.iter().map(|&id| (owner.clone(), id)));
         let orphans: Vec<(InstanceId, JobId)> = orphans.take(limit).collect();
@@ -215,27 +223,33 @@ impl Jobs {
         }
     }
 
-    fn push_ended(&mut self, job: EndedJob) {
-        self.ended_bytes += job.bytes;
-        self.ended.push_back(job);
+    fn insert_ended(&mut self, record: &JobRecord) {
+        let bytes = JOB_RECORD_BYTES + record.bytes();
+        self.ended_bytes += bytes;
+        self.ended.insert((record.updated_ms, record.id), bytes);
+        self.expiring.insert((record.kept_until_ms.unwrap_or(0), record.id));
     }
 
-    fn is_old(&self, record: &JobRecord, now_ms: u64) -> bool {
-        let kept_until_ms = record.updated_ms.saturating_add(self.limits.job_record_ms);
-        record.stage.state.is_terminal() && kept_until_ms < now_ms
+    /// Removes an ended job from memory.
+    fn forget(&mut self, job: JobId) {
+        let Some(known) = self.records.remove(&job) else { return };
+        let JobRecord { updated_ms, kept_until_ms, .. } = known.record;
+        self.ended_bytes -= self.ended.remove(&(updated_ms, job)).unwrap_or(0);
+        self.expiring.remove(&(kept_until_ms.unwrap_or(0), job));
+    }
+
+    /// An ended job that is old, or that there is no room for.
+    fn next_old(&self, now_ms: u64) -> Option<JobId> {
+        let expired = self.expiring.first().filter(|(until_ms, _)| *until_ms < now_ms);
+        let too_many = self.ended.len() > self.limits.ended_jobs_max
+            || self.ended_bytes > self.limits.ended_bytes_max;
+        let oldest = self.ended.first_key_value().filter(|_| too_many);
+        expired.map(|(_, id)| *id).or(oldest.map(|((_, id), _)| *id))
     }
 
     fn drop_old(&mut self, now_ms: u64) {
-        while let Some(&EndedJob { id, ended_ms, bytes }) = self.ended.front() {
-            let is_old = ended_ms.saturating_add(self.limits.job_record_ms) < now_ms;
-            let too_many = self.ended.len() > self.limits.ended_jobs_max
-                || self.ended_bytes > self.limits.ended_bytes_max;
-            if !is_old && !too_many {
-                break;
-            }
-            self.ended.pop_front();
-            self.ended_bytes -= bytes;
-            self.records.remove(&id);
+        while let Some(id) = self.next_old(now_ms) {
+            self.forget(id);
             if self.changes.is_enabled() {
                 self.on_disk_only.push_back(id);
             }

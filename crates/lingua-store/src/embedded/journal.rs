@@ -25,6 +25,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::{Result, StoreError};
 
 mod crash_only;
+#[cfg(feature = "decoders")]
+pub(super) mod decoders;
 pub(super) mod disk;
 pub(super) mod record;
 #[cfg(test)]

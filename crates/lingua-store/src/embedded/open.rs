@@ -23,6 +23,7 @@ use super::journal::record::DurableChange;
 use super::journal::{CEILING_AHEAD_MS, Journal};
 use super::keys::KeyTable;
 use super::leader::Leadership;
+use super::usage::UsageTable;
 use super::{Embedded, Inner, StoreLimits};
 use crate::clock::Clock;
 use crate::contract::Place;
@@ -108,8 +109,18 @@ impl<C: Clock> Embedded<C> {
         contents: Contents,
     ) -> Result<Self, OpenError> {
         let file = disk.file().to_path_buf();
-        let Contents { jobs, keys, placements, drained, bindings, epoch, term, ceiling_ms, .. } =
-            contents;
+        let Contents {
+            jobs,
+            keys,
+            placements,
+            drained,
+            bindings,
+            usage,
+            epoch,
+            term,
+            ceiling_ms,
+            ..
+        } = contents;
         let next_ceiling_ms = clock.now_ms().max(ceiling_ms).saturating_add(CEILING_AHEAD_MS);
         let written = disk.commit([DurableChange::Ceiling(next_ceiling_ms)].iter());
         let failed = |error: &dyn std::fmt::Display| OpenError::Unreadable {
@@ -141,6 +152,7 @@ impl<C: Clock> Embedded<C> {
         inner.jobs = Mutex::new(Jobs::restore(limits, jobs));
         inner.keys = Mutex::new(KeyTable::restore(limits, keys));
         inner.leadership = Mutex::new(Leadership::restore(term));
+        inner.usage = Mutex::new(UsageTable::restore(usage));
         inner.bindings = Mutex::new(BindingTable::restore(limits, bindings));
         let journal = Journal::start(disk, next_ceiling_ms).map_err(|error| failed(&error))?;
         inner.journal = Some(journal);

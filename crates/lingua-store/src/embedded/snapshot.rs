@@ -1,10 +1,13 @@
-//! Goes back to an earlier state, as a failover of a shared store does when it loses writes.
+//! What only simulations need: going back to an earlier state, as a failover of a shared store does
+//! when it loses writes, and small cells.
 //!
 //! Start at [`Embedded::roll_back`]. The clock does not go back, so the numbers that follow it
 //! (epochs, fences, terms) continue above the lost ones. For simulations only. A store with a
 //! journal cannot be rolled back: its file would keep the lost writes.
 
 use std::sync::atomic::Ordering;
+
+use lingua_core::CELL_NODES_MAX;
 
 use super::bindings::BindingTable;
 use super::cell::Cell;
@@ -15,6 +18,7 @@ use super::jobs::Jobs;
 use super::keys::KeyTable;
 use super::leader::Leadership;
 use super::sessions::SessionTable;
+use super::usage::UsageTable;
 use super::{Clock, Embedded};
 
 /// The store as it was at one moment.
@@ -28,6 +32,7 @@ pub struct StoreSnapshot {
     instances: Instances,
     sessions: SessionTable,
     bindings: BindingTable,
+    usage: UsageTable,
     feed: Feed,
 }
 
@@ -40,11 +45,18 @@ pub enum LostWrites {
     Cells,
     /// Writes to job records and idempotency keys.
     Jobs,
-    /// Writes to places, leadership, instances, sessions, bindings and the feed.
+    /// Writes to places, leadership, instances, sessions, bindings, usage and the feed.
     Cluster,
 }
 
 impl<C: Clock> Embedded<C> {
+    /// The same store with at most this many nodes in a cell, so that few nodes fill several.
+    #[must_use]
+    pub fn with_cells_of(self, nodes_max: usize) -> Self {
+        self.inner.directory.lock().cell_nodes_max = Some(nodes_max.min(CELL_NODES_MAX));
+        self
+    }
+
     /// The store as it is now.
     pub fn snapshot(&self) -> StoreSnapshot {
         let inner = &self.inner;
@@ -58,6 +70,7 @@ impl<C: Clock> Embedded<C> {
             instances: inner.instances.lock().clone(),
             sessions: inner.sessions.lock().clone(),
             bindings: inner.bindings.lock().clone(),
+            usage: inner.usage.lock().clone(),
             feed: inner.feed.lock().clone(),
         }
     }
@@ -81,6 +94,7 @@ impl<C: Clock> Embedded<C> {
             *inner.instances.lock() = to.instances.clone();
             *inner.sessions.lock() = to.sessions.clone();
             *inner.bindings.lock() = to.bindings.clone();
+            *inner.usage.lock() = to.usage.clone();
             *inner.feed.lock() = to.feed.clone();
         }
         inner.identity.fetch_add(1, Ordering::SeqCst);

@@ -13,6 +13,7 @@ use lingua_core::{JobId, Lang, LangPair, Needs, Service, ServiceSet, Source};
 use super::{Dispatch, DispatchOptions};
 use crate::audio::Audio;
 use crate::error::{RequestError, invalid};
+use crate::labels;
 use crate::lang;
 use crate::limits::{
     AUDIO_REF_BYTES_MAX, DEADLINE_MS_MAX, PRIORITY_MAX, TEXT_BYTES_MAX, WAIT_MS_MAX,
@@ -44,6 +45,7 @@ impl Dispatch<'_> {
 
     /// Checks the body of a question about a job, which needs no payload.
     pub fn into_explain_spec(self) -> Result<JobSpec, RequestError> {
+        self.audio.as_ref().map_or(Ok(()), |audio| audio.check_format("audio"))?;
         let is_text = self.text.is_some();
         self.requirements(is_text, Payload::Absent)
     }
@@ -56,13 +58,14 @@ impl Dispatch<'_> {
             None => LangPair { src, tgt },
             Some(langs) => check_two_way(src, tgt, langs)?,
         };
-        let given = self.options.unwrap_or_default();
+        let mut given = self.options.unwrap_or_default();
         let priority = check_options(&given)?;
+        let labels = labels::required("options.labels", given.labels.take())?;
         let extra: ServiceSet = given.services.iter().flatten().copied().collect();
         let tts = given.require_tts.unwrap_or(false) || extra.contains(Service::Tts);
         Ok(JobSpec {
             two_way: self.two_way.is_some(),
-            needs: Needs { asr: !is_text, tts, extra },
+            needs: Needs { asr: !is_text, tts, extra, labels },
             preferred: given.preferred_node_id,
             strict: given.strict.unwrap_or(false),
             exclude: given.exclude_node_ids.unwrap_or_default(),

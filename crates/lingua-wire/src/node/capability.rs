@@ -10,16 +10,17 @@
 
 use lingua_core::capability::{LANGS_MAX, NMT_PAIRS_MAX};
 use lingua_core::{
-    Capabilities, CapabilityError, Epoch, LangSet, Nmt, NodeId, NodeState, Profile, Service,
-    ServiceSet,
+    Capabilities, CapabilityError, Epoch, LabelSet, LangSet, Nmt, NodeId, NodeLabel, NodeState,
+    Profile, Service, ServiceSet,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::{JobRef, LoadFields};
-use crate::error::RequestError;
+use crate::error::{RequestError, invalid};
 use crate::json::{As, BoundedList};
+use crate::labels::LabelList;
 use crate::lang;
 use crate::limits::{RUNNING_MAX, SLOTS_DEFAULT};
 use crate::wire_types::wire_types;
@@ -128,6 +129,10 @@ capability_fields! {
     pub streaming: Option<bool>,
     /// Whether the node accepts jobs of all tenants.
     pub accept_public_jobs: Option<bool>,
+    /// Labels that jobs may require, such as `["eu", "region:eu"]`; an object such as
+    /// `{"region": "eu"}` stands for `["region:eu"]`.
+    #[serde(default, with = "LabelList")]
+    pub labels: Option<Vec<NodeLabel>>,
 }
 
 impl CapabilityFields {
@@ -179,6 +184,12 @@ impl CapabilityFields {
             Some(had) => had.changed(lists, nmt, |before| self.services(before)),
         };
         let capabilities = capabilities.map_err(|why| self.required(why))?;
+        let capabilities = match &self.labels {
+            None => capabilities,
+            Some(labels) => capabilities.with_labels(
+                LabelSet::new(labels.iter().copied()).map_err(|why| invalid!("labels", "{why}"))?,
+            ),
+        };
         let slots = current.map_or(SLOTS_DEFAULT, |current| current.slots_max().into());
         let slots = self.max_concurrent_jobs.unwrap_or(slots);
         let public = self.accept_public_jobs.or(current.map(Profile::accepts_public));

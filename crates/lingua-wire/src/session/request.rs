@@ -6,10 +6,11 @@
 
 use std::borrow::Cow;
 
-use lingua_core::NodeId;
 use lingua_core::session::{AudioEncoding, Direction, PCM_RATES, SessionPlan, Speaker};
+use lingua_core::{NodeId, NodeLabel};
 
 use crate::error::{RequestError, invalid, shown};
+use crate::labels::{self, LabelList};
 use crate::lang;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::message::{at_most, check_label, frames, missing_field};
@@ -59,6 +60,13 @@ wire_types! {
         pub audio: Option<AudioFormat>,
         /// The node that should run the jobs of this session.
         pub preferred_node_id: Option<NodeId>,
+        /// Whether nodes that accept public jobs may run the jobs of this session; if false, only
+        /// nodes of the caller's own tenant. The tenant's setting by default.
+        pub public: Option<bool>,
+        /// Labels that the nodes must have; an object such as `{"region": "eu"}` stands for
+        /// `["region:eu"]`.
+        #[serde(default, with = "LabelList")]
+        pub labels: Option<Vec<NodeLabel>>,
     }
 
     /// How the binary frames of a session are encoded.
@@ -144,6 +152,8 @@ impl SessionStart {
             context: self.context.unwrap_or(false),
             audio: self.audio.map_or(Ok(AudioFormat::DEFAULT), |audio| audio.encoding())?,
             preferred: self.preferred_node_id,
+            public: self.public,
+            labels: labels::required("labels", self.labels)?,
         })
     }
 }

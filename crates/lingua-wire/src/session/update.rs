@@ -45,6 +45,10 @@ wire_types! {
         /// After a resume: how much sound of the open turn had arrived, in milliseconds. 0 if no
         /// turn is open, because it ended, or because another instance has taken the session over.
         pub received_ms: Option<u64>,
+        /// After a resume: how many turns the session has had. Later ones have not arrived.
+        pub turns: Option<u32>,
+        /// After a resume: whether the last of these turns is still open.
+        pub turn_open: Option<bool>,
         /// What will not work as things are, for people: nobody serves the languages.
         pub warning: Option<String>,
     }

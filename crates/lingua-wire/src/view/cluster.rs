@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use lingua_core::roster::NodeVerdict;
 use lingua_core::{
-    CELL_NODES_MAX, CELLS_MAX, Epoch, InstanceId, Lang, LangPair, Load, NodeId, NodeState,
-    Resource, Source, Term,
+    CELL_NODES_MAX, CELLS_MAX, Epoch, InstanceId, Lang, LangPair, Load, NodeId, NodeLabel,
+    NodeState, Resource, Source, Term,
 };
 
 use crate::json::BoundedList;
@@ -128,6 +128,10 @@ wire_types! {
     pub struct PoolList {
         /// Version of the pool table that the list comes from.
         pub table_version: u64,
+        /// The instance that made the table.
+        pub generated_by: Option<InstanceId>,
+        /// When it made the table.
+        pub generated_ms: Option<u64>,
         /// All pools that a node serves.
         pub pools: Vec<PoolView>,
         /// How many exact pools are left out because they are too small or too many.
@@ -212,6 +216,13 @@ wire_types! {
         pub pairs: u64,
         /// Whether it accepts jobs of all tenants.
         pub accept_public_jobs: bool,
+        /// Its labels, which jobs may require.
+        #[serde(
+            default,
+            with = "crate::json::As::<Vec<NodeLabel>>",
+            skip_serializing_if = "Vec::is_empty"
+        )]
+        pub labels: Vec<NodeLabel>,
         /// Whether an operator ordered it to drain.
         pub drain_ordered: bool,
         /// Version of the node's software.

@@ -41,7 +41,13 @@ wire_types! {
     pub struct LeftView {
         /// Requests that it may send at once.
         pub requests: Option<u32>,
+        /// Jobs that run or wait.
+        pub open_jobs: Option<u64>,
+        /// Bytes of those jobs.
+        pub open_bytes: Option<u64>,
         /// Sessions at a time.
         pub sessions: Option<u64>,
+        /// Streams of `/v1/events`.
+        pub event_streams: Option<u64>,
     }
 }

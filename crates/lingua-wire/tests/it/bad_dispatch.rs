@@ -27,7 +27,7 @@ fn fields_that_are_left_out_get_their_defaults() {
     let expected = JobSpec {
         session: "none".into(),
         trace: "000000000000000000000000000000ab".into(),
-        needs: Needs { asr: false, tts: false, extra: ServiceSet::EMPTY },
+        needs: Needs { asr: false, ..Needs::SPEECH_TO_TEXT },
         ..JobSpec::new("auto:zh-CN".parse().unwrap(), Payload::Text("你好".into()))
     };
     assert_eq!(spec(&body).unwrap(), expected);
@@ -54,8 +54,13 @@ fn a_question_about_a_job_needs_no_payload() {
     let text =
         json!({"src_lang": "zh", "tgt_lang": "en", "text": "", "options": {"services": ["tts"]}});
     let extra = ServiceSet::EMPTY.with(Service::Tts);
-    assert_eq!(explain(text).unwrap().needs, Needs { asr: false, tts: true, extra });
+    assert_eq!(
+        explain(text).unwrap().needs,
+        Needs { asr: false, extra, ..Needs::SPEECH_TO_SPEECH }
+    );
     assert_eq!(explain(json!({"tgt_lang": "en"})).unwrap_err().field, "src_lang");
+    let formless = json!({"src_lang": "zh", "tgt_lang": "en", "audio": {}});
+    assert_eq!(explain(formless).unwrap_err().field, "audio.format");
 }
 
 #[test]

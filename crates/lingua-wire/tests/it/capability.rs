@@ -203,6 +203,7 @@ fn fields() -> impl Strategy<Value = CapabilityFields> {
                 nmt_pairs,
                 max_concurrent_jobs,
                 accept_public_jobs: public,
+                labels: public.map(|_| vec!["eu".parse().expect("a label")]),
                 ..CapabilityFields::default()
             }
         },
@@ -217,6 +218,7 @@ fn all_fields(profile: &Profile) -> CapabilityFields {
         streaming: Some(services.contains(Service::Streaming)),
         max_concurrent_jobs: Some(u64::from(profile.slots_max())),
         accept_public_jobs: Some(profile.accepts_public()),
+        labels: Some(profile.capabilities().labels().as_slice().to_vec()),
         ..CapabilityFields::default()
     }
 }

@@ -73,6 +73,9 @@ impl Check<'_> {
                 "maxItems" => {
                     value.as_array().is_none_or(|list| list.len() as u64 <= count(wanted))
                 }
+                "maxProperties" => {
+                    value.as_object().is_none_or(|map| map.len() as u64 <= count(wanted))
+                }
                 "maxLength" => {
                     value.as_str().is_none_or(|text| text.chars().count() as u64 <= count(wanted))
                 }

@@ -129,6 +129,8 @@ keys! {
         "How often nodes send a heartbeat. They are told a longer interval in a large fleet.";
     "scheduler.heartbeat_stale_ms", ms(11),
         "A node without a sign of life for this long gets no jobs. Above `heartbeat_interval_ms`.";
+    "scheduler.node_record_ms", ms(12),
+        "A node without a sign of life for this long is forgotten. Above `heartbeat_stale_ms`.";
     "scheduler.reservation_ttl_ms", ms(10), "How long a node has to confirm a job.";
     "scheduler.run_lease_ms", ms(10),
         "How long a running job keeps its slot without a sign of life of its node. Above \

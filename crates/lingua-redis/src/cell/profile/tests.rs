@@ -17,7 +17,10 @@ fn a_profile_reads_back_as_it_was_written() {
     let no_tone = ServiceSet::ALL.without(Service::Tone).without(Service::Streaming);
     for nmt in [Nmt::AnyToAny, listed, Nmt::pairs([])] {
         for (services, public) in [(ServiceSet::ALL, true), (no_tone, false)] {
-            let written = profile(nmt.clone(), services, public);
+            let plain = profile(nmt.clone(), services, public);
+            let labels = ["region:eu", "gpu"].map(|label| NodeLabel::new(label).unwrap());
+            let caps = plain.capabilities().clone().with_labels(LabelSet::new(labels).unwrap());
+            let written = Profile::new(caps, 4, public).unwrap();
             let text = encode(&written, SemanticRule::Source);
             assert_eq!(decode(&text, 4).unwrap(), written, "{text}");
         }

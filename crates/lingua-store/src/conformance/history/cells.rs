@@ -5,9 +5,9 @@ use std::sync::Arc;
 use lingua_core::job::AttemptOutcome;
 use lingua_core::node::COST_MS_MAX;
 use lingua_core::{
-    Attempt, CELL_NODES_MAX, Capabilities, CellId, Epoch, Health, JobId, Lang, LangPair, LangSet,
-    Load, Needs, Nmt, Policy, Profile, Query, Service, ServiceSet, Slot, SlotSet, Source, Tenant,
-    TokenName,
+    Attempt, CELL_NODES_MAX, Capabilities, CellId, Epoch, Health, JobId, LabelSet, Lang, LangPair,
+    LangSet, Load, Needs, Nmt, NodeLabel, Policy, Profile, Query, RequiredLabels, Service,
+    ServiceSet, Slot, SlotSet, Source, Tenant, TokenName,
 };
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -231,9 +231,6 @@ impl<S: Store> History<S> {
         if !reply.expired.is_empty() {
             self.count("reserve", "after expired leases");
         }
-        if let ReserveOutcome::Full { free: 1.., .. } = reply.outcome {
-            self.count("reserve", "Full with kept slots");
-        }
     }
 
     /// A new job, mostly; or another attempt of one that was there before, earlier or later.
@@ -347,9 +344,28 @@ fn random_profile(rng: &mut ChaCha8Rng) -> Arc<Profile> {
     };
     let caps = Capabilities::new(some_langs(rng), some_langs(rng), some_langs(rng), nmt, services);
     let slots = pick(rng, &[1, 1, 2, 2, 4, 20]);
-    let profile = Profile::new(caps.expect("languages"), slots, rng.random_bool(0.85));
+    let caps = caps.expect("languages").with_labels(LabelSet::new(some_labels(rng)).expect("few"));
+    let profile = Profile::new(caps, slots, rng.random_bool(0.85));
     let profile = profile.expect("slots").owned_by(some_tenant(rng));
     Arc::new(profile.registered_by(some_token(rng)))
+}
+
+/// Mostly two of three. They are drawn from a copy, so that a history without them stays the same.
+fn some_labels(rng: &ChaCha8Rng) -> Vec<NodeLabel> {
+    let mut rng = rng.clone();
+    let all = ["eu", "gpu", "region:eu"].into_iter().filter(|_| rng.random_bool(0.7));
+    all.map(|label| NodeLabel::new(label).expect("a label")).collect()
+}
+
+/// Mostly none.
+fn required_labels(rng: &ChaCha8Rng) -> RequiredLabels {
+    let mut rng = rng.clone();
+    // What comes next decides other things.
+    let luck: [u64; 8] = rng.random();
+    match luck[7].is_multiple_of(8) {
+        true => RequiredLabels::new(some_labels(&rng)).expect("few"),
+        false => RequiredLabels::NONE,
+    }
 }
 
 /// Mostly one token, so that nodes are refused and also placed.
@@ -404,11 +420,12 @@ fn random_query(rng: &mut ChaCha8Rng) -> Query {
             asr: rng.random_bool(0.8),
             tts: rng.random_bool(0.4),
             extra: if rng.random_bool(0.1) { rare } else { ServiceSet::EMPTY },
+            labels: required_labels(rng),
         },
         public: rng.random_bool(0.7),
         tenant: some_tenant(rng),
         exclude: random_exclusion(rng),
         policy,
-        keep_last: rng.random_bool(0.75),
+        keep_last: rng.random_bool(0.9),
     }
 }

@@ -1,13 +1,14 @@
 //! Random steps on job records: races, repeats, rivals, orphans.
 
 use lingua_core::job::{JobState, Stage};
-use lingua_core::{Attempt, JobId};
+use lingua_core::{Attempt, JobId, Tenant};
 use rand::RngExt;
 
 use super::{History, pick};
 use crate::conformance::fixture::{grant, instance, node};
 use crate::contract::{
-    AdvanceRequest, Bytes, JobFilter, JobRecord, JobStates, LabelMask, NewJob, Store,
+    AdvanceRequest, Bytes, Incarnation, JobFilter, JobRecord, JobStates, LabelMask, NewJob, Store,
+    UsageBatch, UsageCounts,
 };
 
 /// Few jobs, so that steps meet.
@@ -30,17 +31,29 @@ impl<S: Store> History<S> {
             _ => {
                 self.claim_key().await;
                 self.look_at_jobs().await;
+                self.erase_job().await;
+                self.count_usage().await;
             }
         }
     }
 
     fn some_job(&mut self) -> JobId {
-        JobId::new(1 << 100 | self.rng.random_range(0..JOBS))
+        let n = self.rng.random_range(0..JOBS);
+        self.job_id(n)
+    }
+
+    fn job_id(&self, n: u128) -> JobId {
+        let used_up = self.created.get(&n).map_or(0, |created| created.saturating_sub(1));
+        JobId::new(1 << 100 | used_up << 8 | n)
     }
 
     async fn create_job(&mut self) {
+        let n = self.rng.random_range(0..JOBS);
+        if self.model.expect_job(self.job_id(n)).is_none() {
+            *self.created.entry(n).or_default() += 1;
+        }
         let job = NewJob {
-            id: self.some_job(),
+            id: self.job_id(n),
             owner: instance(self.rng.random_range(0..4)),
             spec: Bytes::from_static(b"what is to be done"),
             deadline_ms: pick(&mut self.rng, &[None, Some(self.model.now_ms + 5_000)]),
@@ -88,11 +101,49 @@ impl<S: Store> History<S> {
             AdvanceRequest::new(id, owner, from, Stage { state, attempt }, self.tokens).ok()?;
         let step =
             step.with_grant(pick(&mut self.side_rng, &[None, Some(grant(1)), Some(grant(2))]));
+        let short = pick(&mut self.side_rng, &[None, None, Some(600), Some(u64::MAX)]);
+        let stripped = pick(&mut self.side_rng, &[None, Some(Bytes::from_static(b"no text"))]);
+        let step = match state.is_terminal() {
+            true => step.with_kept(stripped, short),
+            false => step,
+        };
         // An open job may have something there, too.
         Some(match state.is_terminal() || self.rng.random_bool(0.2) {
             true => step.with_outcome(&b"what came of it"[..]),
             false => step,
         })
+    }
+
+    async fn erase_job(&mut self) {
+        let n = self.side_rng.random_range(0..JOBS);
+        let ended = self.model.jobs.iter().map(|(job, _)| job);
+        let ended = ended.filter(|job| job.stage.state.is_terminal()).map(|job| job.id).next();
+        let id = ended.filter(|_| n % 2 == 0).unwrap_or_else(|| self.job_id(n));
+        let reply = self.world.store.erase_job(id).await.expect("a reply");
+        self.note_reply("erase", &id, &reply);
+        assert_eq!(reply, self.model.expect_erase(id));
+    }
+
+    /// Adds a batch: the next one of an instance, or an earlier one again.
+    async fn count_usage(&mut self) {
+        let some_tenant = |name: &str| Tenant::new(name).expect("a name");
+        let rng = &mut self.side_rng;
+        let incarnation = Incarnation(rng.random_range(1..4));
+        self.batches += u64::from(rng.random_bool(0.7));
+        let counts =
+            ["alice", "bob"].into_iter().filter(|_| rng.random_bool(0.7)).collect::<Vec<_>>();
+        let counts = counts.into_iter().map(|name| {
+            let numbers = std::array::from_fn(|_| rng.random_range(0..1000));
+            (some_tenant(name), UsageCounts::of(numbers))
+        });
+        let counts = counts.collect();
+        let batch = UsageBatch { incarnation, sequence: self.batches, counts };
+        let added = self.world.store.add_usage(batch.clone()).await.expect("a reply");
+        self.note_reply("count", &batch, &added);
+        assert_eq!(added, self.model.expect_add_usage(&batch));
+        let of = pick(&mut self.side_rng, &[None, Some(some_tenant("alice"))]);
+        let usage = self.world.store.usage(of).await.expect("a reply");
+        assert_eq!(usage, self.model.expect_usage(of));
     }
 
     async fn claim(&mut self) {

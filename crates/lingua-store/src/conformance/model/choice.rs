@@ -61,21 +61,18 @@ impl Model {
             Policy::Balanced => {
                 let flexibility =
                     |n: &ModelNode| u64::from(n.view.profile.flexibility(self.rules.semantic));
-                let takers = self.nodes_of(cell).filter(|n| self.may_take(n, request));
-                let least = takers.map(flexibility).min().unwrap_or(0);
+                let takers: Vec<&ModelNode> =
+                    self.nodes_of(cell).filter(|n| self.may_take(n, request)).collect();
+                let least = takers.iter().map(|n| flexibility(n)).min().unwrap_or(0);
                 let extra = |n: &ModelNode| flexibility(n) - least;
-                let kept = |n: &ModelNode| {
-                    let last = self.free_of(n) == 1 && n.view.profile.slots_max() > 1;
-                    request.query.keep_last && last && extra(n) >= 5
-                };
-                let offered: Vec<&ModelNode> = open.iter().copied().filter(|n| !kept(n)).collect();
-                // A node at its limit gets jobs only if no other node is left.
+                let mut offered = open.clone();
+                let is_kept =
+                    |n: &ModelNode| request.query.keep_last && self.is_scarce(&takers, n, 20, true);
+                offered.retain(|n| !is_kept(n));
+                // A node at its limit gets jobs only if no other node is left, then a spared one.
                 let is_below = |n: &&ModelNode| used(n) < u64::from(n.view.limit);
-                let mut offered: Vec<&ModelNode> =
-                    match offered.iter().copied().any(|n| is_below(&n)) {
-                        true => offered.into_iter().filter(is_below).collect(),
-                        false => offered,
-                    };
+                prefer(&mut offered, is_below);
+                prefer(&mut offered, |n| !self.is_scarce(&takers, n, 75, false));
                 offered.sort_by_key(|n| n.view.place.slot);
                 let delay =
                     |n: &ModelNode, cost_ms: u64| cost_ms * (100 + 15 * used(n)) * (100 + extra(n));
@@ -92,6 +89,27 @@ impl Model {
                 good.map(|n| n.view.place.slot).collect()
             }
         }
+    }
+
+    /// Whether a node is in a group with few free slots: at most this share of its nodes, rounded
+    /// up, and perhaps more slots than that in all. A group is all takers from some flexibility on.
+    fn is_scarce(
+        &self,
+        takers: &[&ModelNode],
+        node: &ModelNode,
+        percent: usize,
+        has_more: bool,
+    ) -> bool {
+        let flexibility = |n: &ModelNode| n.view.profile.flexibility(self.rules.semantic);
+        let least = takers.iter().map(|n| flexibility(n)).min().unwrap_or(0);
+        let levels = takers.iter().map(|n| flexibility(n));
+        levels.filter(|level| (least + 5..=flexibility(node)).contains(level)).any(|level| {
+            let group: Vec<_> = takers.iter().filter(|n| flexibility(n) >= level).collect();
+            let most = (percent * group.len()).div_ceil(100) as u32;
+            let free: u32 = group.iter().map(|n| self.free_of(n)).sum();
+            let slots: u32 = group.iter().map(|n| u32::from(n.view.profile.slots_max())).sum();
+            free <= most && (!has_more || slots > most)
+        })
     }
 
     /// What the nodes that take jobs now can do: a slot counts by the speed of its node.
@@ -158,7 +176,7 @@ impl Model {
                     panic!("pin lost, got {outcome:?}")
                 };
                 assert!(why.is_none_or(|why| why == *said), "{why:?} is not {said:?}");
-                assert_ne!(*said, RejectReason::LastSlotKept);
+                assert_ne!(*said, RejectReason::KeptForRarerPairs);
                 return;
             }
             _ => self.allowed(cell, request),
@@ -193,6 +211,13 @@ impl Model {
             ReserveOutcome::NoneCapable => assert_eq!(capable, 0, "somebody can do it"),
             other => panic!("{request:?} cannot get {other:?}"),
         }
+    }
+}
+
+/// Leaves the nodes that are preferred, or all if there are none.
+fn prefer(nodes: &mut Vec<&ModelNode>, is_preferred: impl Fn(&&ModelNode) -> bool) {
+    if nodes.iter().any(&is_preferred) {
+        nodes.retain(is_preferred);
     }
 }
 

@@ -4,7 +4,7 @@ use lingua_core::{InstanceId, JobId};
 
 use super::Model;
 use crate::contract::{
-    AdvanceReply, AdvanceRequest, CreateReply, JobFilter, JobPage, JobRecord, NewJob,
+    AdvanceReply, AdvanceRequest, CreateReply, EraseReply, JobFilter, JobPage, JobRecord, NewJob,
 };
 
 /// How long an ended job is remembered.
@@ -13,9 +13,7 @@ pub(super) const JOB_RECORD_MS: u64 = 3_600_000;
 impl Model {
     fn forget_old_jobs(&mut self) {
         let now_ms = self.now_ms;
-        self.jobs.retain(|(job, _)| {
-            !job.stage.state.is_terminal() || job.updated_ms + JOB_RECORD_MS >= now_ms
-        });
+        self.jobs.retain(|(job, _)| job.kept_until_ms.is_none_or(|until_ms| until_ms >= now_ms));
     }
 
     /// What writing down a job must answer.
@@ -45,8 +43,26 @@ impl Model {
         job.stage = step.to;
         job.grant = step.grant.clone();
         job.outcome = step.outcome.clone();
+        job.spec = step.spec.clone().unwrap_or_else(|| job.spec.clone());
         job.updated_ms = now_ms;
+        if step.to.state.is_terminal() {
+            let keep_ms = step.keep_ms.unwrap_or(JOB_RECORD_MS).min(JOB_RECORD_MS);
+            job.kept_until_ms = Some(now_ms + keep_ms);
+        }
         AdvanceReply::Advanced
+    }
+
+    /// What erasing a job must answer.
+    pub fn expect_erase(&mut self, id: JobId) -> EraseReply {
+        self.forget_old_jobs();
+        match self.jobs.iter().position(|(job, _)| job.id == id) {
+            None => EraseReply::NotFound,
+            Some(at) if !self.jobs[at].0.stage.state.is_terminal() => EraseReply::Open,
+            Some(at) => {
+                self.jobs.remove(at);
+                EraseReply::Erased
+            }
+        }
     }
 
     /// What asking for a job must answer.

@@ -132,6 +132,27 @@ pub async fn a_reply_tells_what_the_cell_can_do<S: Store>(w: World<S>) {
     assert_eq!(capacity, Capacity { free: 0, all }, "slots of a node that fails do not count");
 }
 
+/// Nodes that serve rarer pairs keep one slot for five of them, wherever it is, from jobs that
+/// leave such slots alone.
+pub async fn flexible_nodes_keep_a_few_slots_together<S: Store>(w: World<S>) {
+    let cell = w.join(0, "zh en", 2).await.cell;
+    for n in 1..=6 {
+        assert_eq!(w.join(n, "zh en ja fr", 1).await.cell, cell);
+    }
+    let keeping = Query { keep_last: true, ..Query::new(pair("zh:en")) };
+    for n in 0..6 {
+        let request = ReserveRequest { query: keeping, ..reserve(key(n)) };
+        let granted = w.try_reserve(cell, request).await;
+        assert!(matches!(granted, ReserveOutcome::Granted { .. }), "{n}: {granted:?}");
+    }
+    let kept = ReserveRequest { query: keeping, ..reserve(key(6)) };
+    assert_eq!(full_with(&w.try_reserve(cell, kept).await), Some((7, 2)));
+    w.take(cell, key(7)).await;
+    let rare = ReserveRequest { query: Query::new(pair("ja:fr")), ..reserve(key(8)) };
+    let granted = w.try_reserve(cell, rare).await;
+    assert!(matches!(granted, ReserveOutcome::Granted { .. }), "{granted:?}");
+}
+
 /// An instance that knows nothing of a node gets what another has learned.
 pub async fn what_was_learned_of_a_node_survives_its_reconnect<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 4).await;

@@ -6,8 +6,8 @@ use lingua_core::{Attempt, InstanceId, JobId};
 use crate::conformance::World;
 use crate::conformance::fixture::{grant, instance, node};
 use crate::contract::{
-    AdvanceReply, AdvanceRequest, AnnounceRequest, Bytes, CreateReply, Incarnation, JOB_BYTES_MAX,
-    JOBS_SCAN_MAX, JobFilter, JobStates, LabelMask, NewJob, Store,
+    AdvanceReply, AdvanceRequest, AnnounceRequest, Bytes, CreateReply, EraseReply, Incarnation,
+    JOB_BYTES_MAX, JOBS_SCAN_MAX, JobFilter, JobStates, LabelMask, NewJob, Store,
 };
 use crate::error::StoreError;
 
@@ -224,6 +224,46 @@ pub async fn a_list_reads_a_bounded_number_of_records<S: Store>(w: World<S>) {
     let rest = JobFilter { after: first.next, ..rare };
     let second = w.store.jobs(rest).await.expect("a reply");
     assert_eq!((second.jobs.len(), second.next), (1, None));
+}
+
+/// An ended job can be erased, an open one not; its id is free again.
+pub async fn nothing_is_kept_of_an_erased_job<S: Store>(w: World<S>) {
+    let owner = instance(0);
+    let erase = async || w.store.erase_job(JOB).await.expect("a reply");
+    assert_eq!(erase().await, EraseReply::NotFound);
+    w.create(new_job(JOB, owner.clone())).await;
+    assert_eq!(erase().await, EraseReply::Open);
+    w.step(&owner, stage(JobState::New, 1), stage(JobState::Cancelled, 1), 1).await;
+    assert_eq!((erase().await, erase().await), (EraseReply::Erased, EraseReply::NotFound));
+    assert_eq!(w.store.job(JOB).await.expect("a reply"), None);
+    let all = JobFilter { limit: 10, ..JobFilter::default() };
+    assert!(w.store.jobs(all).await.expect("a page").jobs.is_empty());
+    assert_eq!(w.create(new_job(JOB, owner)).await, CreateReply::Created);
+}
+
+/// The step that ends a job may replace its specification and shorten its time.
+pub async fn a_job_is_kept_only_as_long_as_its_end_says<S: Store>(w: World<S>) {
+    let end = async |n: u128, spec: Option<Bytes>, keep_ms: Option<u64>| {
+        let (id, owner) = (JobId::new(n), instance(0));
+        w.create(new_job(id, owner.clone())).await;
+        let (from, to) = (stage(JobState::New, 1), stage(JobState::Failed, 1));
+        let step = AdvanceRequest::new(id, owner, from, to, 1).expect("a legal step");
+        w.store.advance_job(step.with_kept(spec, keep_ms)).await.expect("a reply");
+    };
+    end(1, Some(bytes("stripped")), Some(1_000)).await;
+    end(2, None, Some(u64::MAX)).await;
+    end(3, None, None).await;
+    let kept = async || {
+        let all = JobFilter { limit: 10, ..JobFilter::default() };
+        let jobs = w.store.jobs(all).await.expect("a page").jobs;
+        jobs.iter().map(|job| job.id.number()).collect::<Vec<_>>()
+    };
+    let first = w.store.job(JobId::new(1)).await.expect("a reply").expect("a record");
+    assert_eq!((first.spec, kept().await), (bytes("stripped"), vec![1, 2, 3]));
+    w.clock.advance(1_001);
+    assert_eq!((w.store.job(JobId::new(1)).await, kept().await), (Ok(None), vec![2, 3]));
+    w.clock.advance(3_600_000);
+    assert!(kept().await.is_empty(), "never longer than the others");
 }
 
 /// Oversized content is refused and changes nothing.

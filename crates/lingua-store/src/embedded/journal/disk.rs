@@ -26,14 +26,14 @@ use redb::{
 
 use super::crash_only::CrashOnly;
 use super::record::{self, DurableChange, StoredJob};
-use crate::contract::KeyRecord;
+use crate::contract::{KeyRecord, USAGE_COUNTS, UsageCounts, UsageRecord};
 use crate::embedded::bindings::{KeptBinding, OwnedKey};
 use crate::embedded::directory::Placement;
 use crate::embedded::keys::StoredKey;
 use crate::embedded::open::OpenError;
 
 /// The layout of the tables and their rows. A file of another version is refused.
-pub(super) const VERSION: u64 = 5;
+pub(super) const VERSION: u64 = 6;
 
 const FILE: &str = "store.redb";
 /// A new database; it is renamed when it is complete.
@@ -66,6 +66,9 @@ const NODES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("nodes");
 /// Nodes that an operator has ordered to drain.
 const DRAINED: TableDefinition<'_, &str, ()> = TableDefinition::new("drained");
 
+/// What tenants have used: day and tenant, and the counts.
+const USAGE: TableDefinition<'_, (u64, &str), [u64; USAGE_COUNTS]> = TableDefinition::new("usage");
+
 const BINDINGS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("bindings");
 
 const META_VERSION: &str = "version";
@@ -92,6 +95,7 @@ pub(in super::super) struct Contents {
     pub(in super::super) placements: Vec<(NodeId, Placement)>,
     pub(in super::super) drained: HashSet<NodeId>,
     pub(in super::super) bindings: Vec<(OwnedKey, KeptBinding)>,
+    pub(in super::super) usage: Vec<UsageRecord>,
     /// The highest epoch that was assigned.
     pub(in super::super) epoch: Epoch,
     /// The highest term that was given.
@@ -177,6 +181,7 @@ impl Disk {
         transaction.open_table(NODES)?;
         transaction.open_table(DRAINED)?;
         transaction.open_table(BINDINGS)?;
+        transaction.open_table(USAGE)?;
         Ok(transaction.commit()?)
     }
 
@@ -238,6 +243,14 @@ impl Disk {
             let binding = record::read_binding(key.value(), binding.value());
             contents.bindings.push(binding.ok_or_else(unreadable)?);
         }
+        for row in transaction.open_table(USAGE)?.iter()? {
+            let (key, counts) = row?;
+            let (day, name) = key.value();
+            let no_name = |_| damaged(format!("{name:?} is not the name of a tenant"));
+            let (tenant, counts) =
+                (name.parse().map_err(no_name)?, UsageCounts::of(counts.value()));
+            contents.usage.push(UsageRecord { day, tenant, counts });
+        }
         Ok(contents)
     }
 
@@ -284,6 +297,7 @@ fn write<'c>(
     let mut nodes = transaction.open_table(NODES)?;
     let mut drained = transaction.open_table(DRAINED)?;
     let mut bindings = transaction.open_table(BINDINGS)?;
+    let mut usage = transaction.open_table(USAGE)?;
     for change in changes {
         match change {
             DurableChange::JobCreated(job) => {
@@ -315,6 +329,12 @@ fn write<'c>(
                 bindings.insert(&*record::binding_key(key), &*record::write_binding(kept))?;
             }
             DurableChange::Unbound(key) => drop(bindings.remove(&*record::binding_key(key))?),
+            DurableChange::Used(UsageRecord { day, tenant, counts }) => {
+                usage.insert((*day, tenant.as_str()), counts.numbers())?;
+            }
+            DurableChange::DayDropped(day) => {
+                usage.retain_in((*day, "")..(*day + 1, ""), |_, _| false)?;
+            }
             DurableChange::Term(term) => drop(meta.insert(META_TERM, term.0)?),
             DurableChange::Ceiling(next_ms) => {
                 ceiling_ms = ceiling_ms.max(*next_ms);

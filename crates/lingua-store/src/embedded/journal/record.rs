@@ -12,19 +12,25 @@ use lingua_core::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::contract::{BindingRecord, Bytes, Digest, Incarnation, JobRecord, NodeClass, Place};
+use crate::contract::{
+    BindingRecord, Bytes, Digest, Incarnation, JobRecord, NodeClass, Place, UsageRecord,
+};
 use crate::embedded::bindings::{KeptBinding, OwnedKey};
 use crate::embedded::directory::Placement;
 use crate::embedded::keys::StoredKey;
 
 /// The first byte of every record.
-const RECORD_VERSION: u8 = 4;
+pub(super) const RECORD_VERSION: u8 = 5;
 
 /// A change that must survive a restart.
 #[derive(Debug, Clone)]
 pub(in super::super) enum DurableChange {
     JobCreated(JobRecord),
     JobMoved(StoredJob),
+    /// What a tenant has used on a day, all in all.
+    Used(UsageRecord),
+    /// The counts of this day are not kept any longer.
+    DayDropped(u64),
     /// The job is not kept any longer.
     JobDropped(JobId),
     /// An idempotency key stands for a job.
@@ -69,6 +75,7 @@ struct StepHeader {
     state: String,
     attempt: u32,
     updated_ms: u64,
+    kept_until_ms: Option<u64>,
     token: Option<u64>,
     owner: String,
     grant: Option<GrantHeader>,
@@ -125,6 +132,7 @@ pub(super) fn write_step(job: &JobRecord, token: Option<u64>) -> Vec<u8> {
         state: job.stage.state.as_str().to_owned(),
         attempt: job.stage.attempt.0,
         updated_ms: job.updated_ms,
+        kept_until_ms: job.kept_until_ms,
         token,
         owner: job.owner.to_string(),
         grant,
@@ -186,6 +194,7 @@ pub(super) fn read_job(id: JobId, spec: &[u8], step: &[u8]) -> Option<StoredJob>
         label,
         created_ms,
         updated_ms: step.updated_ms,
+        kept_until_ms: step.kept_until_ms,
     };
     Some(StoredJob { record, last_token: step.token })
 }

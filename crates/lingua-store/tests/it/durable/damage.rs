@@ -131,7 +131,7 @@ async fn an_unknown_version_is_refused_with_both_numbers() {
     transaction.commit().unwrap();
     drop(database);
     let error = try_open(dir.path()).unwrap_err();
-    assert!(matches!(error, OpenError::UnknownVersion { found: 99, known: 5, .. }), "{error}");
+    assert!(matches!(error, OpenError::UnknownVersion { found: 99, known: 6, .. }), "{error}");
     assert_eq!(error.code(), "DATA_VERSION_UNKNOWN");
 }
 

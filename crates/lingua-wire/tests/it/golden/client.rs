@@ -54,6 +54,7 @@ pub(super) fn all(golden: &mut Golden) {
                 priority: Some(-5),
                 public: Some(false),
                 services: Some(vec![Service::Tone]),
+                labels: Some(vec!["eu".parse().expect("a label")]),
             }),
             ..contract
         },

@@ -63,6 +63,7 @@ fn assign(golden: &mut Golden) {
             require_tts: true,
             services: ServiceSet::EMPTY.with(Service::Tone),
             priority: 5,
+            labels: vec!["eu".parse().expect("a label")],
         },
         deadline_ms: Some(28_500),
         bind: Some(Bind { bind_key: Cow::Borrowed("turn-7"), moved: true }),

@@ -30,6 +30,8 @@ pub(super) fn all(golden: &mut Golden) {
         vad: Some(true),
         audio: Some(audio),
         preferred_node_id: Some(node("node-123")),
+        public: Some(false),
+        labels: Some(vec!["eu".parse().expect("a label")]),
         ..SessionStart::default()
     };
     golden.both("two_way", &two_way);
@@ -52,11 +54,15 @@ fn updates(golden: &mut Golden) {
         resume_ms: 60_000,
         resumed: false,
         received_ms: None,
+        turns: None,
+        turn_open: None,
         warning: None,
     };
     golden.both("", &started);
     let (received_ms, warning) = (Some(1_240), Some("no registered node serves zh:ko".to_owned()));
-    golden.both("full", &SessionStarted { resumed: true, received_ms, warning, ..started });
+    let (turns, turn_open) = (Some(3), Some(true));
+    let resumed = SessionStarted { resumed: true, received_ms, turns, turn_open, ..started };
+    golden.both("full", &SessionStarted { warning, ..resumed });
     golden.both("", &JobAccepted { turn: 1, segment: 2, job_id: JOB });
     golden.both("", &SessionPartial { turn: 1, segment: 2, text: "hola a".into() });
     let short = SegmentResult {

@@ -8,9 +8,10 @@ use lingua_core::{
 };
 use lingua_wire::ErrorCode;
 use lingua_wire::view::{
-    AttemptView, ClusterView, ExplainResponse, ExplainedNode, InstanceView, JobList, JobUpdate,
-    JobUpdateKind, JobView, LeaderUpdate, LeftView, LimitsView, MeView, NodeList, NodeUpdate,
-    NodeView, PoolCell, PoolList, PoolUpdate, PoolView, StoreView, Timings,
+    AttemptView, ClusterView, DayUsage, EraseResponse, ExplainResponse, ExplainedNode,
+    InstanceView, JobCounts, JobList, JobUpdate, JobUpdateKind, JobView, LeaderUpdate, LeftView,
+    LimitsView, MeView, NodeList, NodeUpdate, NodeView, PoolCell, PoolList, PoolUpdate, PoolView,
+    StoreView, TenantUsage, Timings, UsageTotals, UsageView,
 };
 
 use super::Golden;
@@ -127,6 +128,7 @@ fn nodes(golden: &mut Golden) {
         streaming: false,
         pairs: 2,
         accept_public_jobs: true,
+        labels: vec!["region:eu".parse().expect("a label")],
         drain_ordered: true,
         version: Some("3.0".to_owned()),
         last_heartbeat_ms: NOW_MS + 4000,
@@ -153,8 +155,14 @@ fn nodes(golden: &mut Golden) {
     let cell = PoolCell { cell: 7, nodes: 3, ready: 2, free: 5, slots: 8 };
     let (node_ids, cells) = (Some(vec![node("node-123")]), Some(vec![cell]));
     golden.both("", &PoolView { node_ids, cells, ..exact.clone() });
-    let pools = vec![exact, mixed];
-    golden.both("", &PoolList { table_version: 17, pools, ..PoolList::default() });
+    let list = PoolList {
+        table_version: 17,
+        generated_by: Some(InstanceId::new("scheduler-1").expect("an id")),
+        generated_ms: Some(NOW_MS),
+        pools: vec![exact, mixed],
+        ..PoolList::default()
+    };
+    golden.both("", &list);
 }
 
 fn me(golden: &mut Golden) {
@@ -172,11 +180,29 @@ fn me(golden: &mut Golden) {
         tenant: "alice".to_owned(),
         expires_ms: Some(NOW_MS),
         limits,
-        left: LeftView { requests: Some(99), sessions: Some(198) },
+        left: LeftView {
+            requests: Some(99),
+            open_jobs: Some(997),
+            open_bytes: Some(64_000_000),
+            sessions: Some(198),
+            event_streams: Some(10),
+        },
     };
     golden.both("", &me);
     let (limits, left) = (LimitsView::default(), LeftView::default());
     golden.both("minimal", &MeView { expires_ms: None, limits, left, ..me });
+    let total = UsageTotals {
+        jobs: JobCounts { done: 812, failed: 3, cancelled: 9 },
+        audio_in_seconds: 2_431.5,
+        audio_out_seconds: 1_984.25,
+        chars_source: 30_112,
+        chars_translated: 51_870,
+    };
+    let days = vec![DayUsage { day: "2026-11-18".to_owned(), total }];
+    let tenants = vec![TenantUsage { tenant: "alice".to_owned(), total, days }];
+    let (since, until) = ("2026-11-01".to_owned(), "2026-11-18".to_owned());
+    golden.both("", &UsageView { since, until, tenants });
+    golden.both("", &EraseResponse { ok: true, erased: 17, more: false });
 }
 
 fn cluster(golden: &mut Golden) {
