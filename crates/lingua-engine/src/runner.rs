@@ -347,6 +347,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             self.apply(JobEvent::SendFailed(attempt)).await;
             return;
         }
+        self.pin.has_moved = moved;
         let assignment = Assignment {
             job: self.id(),
             attempt,

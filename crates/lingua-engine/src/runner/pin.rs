@@ -33,6 +33,9 @@ pub(super) struct PinState {
     bound: Option<BindingRecord>,
     /// The store did not say whether it bound the key.
     is_unsure: bool,
+    /// An attempt went to another node than the one that the key was bound to. That node may have
+    /// refused it, so it knows as little of the key as any other.
+    pub(super) has_moved: bool,
 }
 
 impl<S: Store, T: Timer> Runner<S, T> {
@@ -191,7 +194,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             match self.write_binding(&key, replaces.clone(), to.clone()).await? {
                 BindReply::Bound => {
                     let is_other = replaces.is_some_and(|before| before != grant.node);
-                    let moved = is_other || self.pin.is_unsure;
+                    let moved = is_other || self.pin.is_unsure || self.pin.has_moved;
                     return Ok((moved && !planted::is(Bug::MoveNotTold), before));
                 }
                 BindReply::Conflict(present) => self.pin.bound = present,

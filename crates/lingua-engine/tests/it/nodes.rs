@@ -127,6 +127,21 @@ async fn a_turn_stays_on_its_node_and_moves_when_it_dies() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_turn_says_that_it_has_moved_until_a_node_takes_it() {
+    let world = World::new();
+    let home = Node::works(&world, "home", 1, 10).await;
+    let bound = |n| job_with(n, "zh:en", |s| s.bind_key = Some(Arc::from("room-1/turn-1")));
+    world.translate(bound(0)).await;
+    home.dies(&world).await;
+    let mut busy = Node::join(&world, "busy", "zh en", 1, Habit::Busy).await;
+    world.submit(bound(1)).await;
+    for _ in 0..3 {
+        let assignment = busy.next_job().await;
+        assert!(assignment.moved, "attempt {} of a moved turn", assignment.attempt.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_heartbeat_can_change_what_a_node_can_do() {
     let world = World::new();
     let node = Node::works(&world, "a", 1, 10).await;

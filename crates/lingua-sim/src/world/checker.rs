@@ -91,16 +91,18 @@ pub(super) struct JobFacts {
 /// How an instance last bound a key.
 #[derive(Debug)]
 struct LastBinding {
-    at_ms: u64,
     node: NodeId,
     /// The key was bound to another node before.
     moves: bool,
-    /// Several jobs of the key were bound together, so that one cannot say which is which.
+    /// Another job of the key had been bound and not yet sent, so that one cannot say which is
+    /// which.
     is_crowded: bool,
+    /// When the key was bound for jobs that have not been sent yet.
+    unsent_ms: Vec<u64>,
 }
 
-/// Jobs within this time count as bound together.
-const MOMENT_MS: u64 = 50;
+/// A job is sent within this time after its key was bound, or not at all: its ack lease.
+const SENT_WITHIN_MS: u64 = 5_000;
 
 /// Checks what nodes and instances do.
 #[derive(Debug, Default)]
@@ -133,11 +135,13 @@ impl Observer {
     /// The store has bound a key as this instance asked.
     pub(super) fn binds(&mut self, instance: usize, request: &BindRequest, now_ms: u64) {
         let key = (instance, request.tenant, request.key.to_string());
-        let is_recent = |last: &LastBinding| now_ms <= last.at_ms + MOMENT_MS;
-        let is_crowded = self.bound.get(&key).is_some_and(is_recent);
+        let mut unsent_ms = self.bound.remove(&key).map_or_else(Vec::new, |last| last.unsent_ms);
+        unsent_ms.retain(|bound_ms| now_ms <= bound_ms + SENT_WITHIN_MS);
+        unsent_ms.push(now_ms);
         let node = request.to.node.clone();
         let moves = request.replaces.as_ref().is_some_and(|before| *before != node);
-        self.bound.insert(key, LastBinding { at_ms: now_ms, node, moves, is_crowded });
+        let is_crowded = unsent_ms.len() > 1;
+        self.bound.insert(key, LastBinding { node, moves, is_crowded, unsent_ms });
     }
 
     /// An instance sends one of its own jobs to a node: if the job's key was bound to another node,
@@ -150,7 +154,10 @@ impl Observer {
     ) -> Option<(Checker, String)> {
         let spec = &assignment.request.spec;
         let key = spec.bind_key.as_ref()?;
-        let last = self.bound.get(&(instance, spec.tenant, key.to_string()))?;
+        let last = self.bound.get_mut(&(instance, spec.tenant, key.to_string()))?;
+        if !last.unsent_ms.is_empty() {
+            last.unsent_ms.remove(0);
+        }
         let is_wrong = last.node == *node && last.moves && !last.is_crowded && !assignment.moved;
         is_wrong.then(|| (Checker::S4, format!("a turn moved to {node} and nobody was told")))
     }

@@ -189,7 +189,8 @@ impl Process {
             }
             self.tick();
         }
-        self.handle.running.store(0, Ordering::Relaxed);
+        self.running.clear();
+        self.count();
         self.handle.at_home.store(false, Ordering::Relaxed);
         let (node, number) = (self.node, self.handle.number);
         self.world.note(Subject::node(node), format_args!("n{node} ends, process {number}"));
@@ -441,6 +442,8 @@ impl Process {
 
     fn count(&self) {
         self.handle.running.store(self.running.len(), Ordering::Relaxed);
+        let running = self.running.keys().copied().collect();
+        self.world.store_checker.lock().works(self.handle.number, node_id(self.node), running);
     }
 
     fn send(&self, message: SimNodeMessage) {

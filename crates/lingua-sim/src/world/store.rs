@@ -531,6 +531,13 @@ impl Store for FaultyStore {
         self.call(|s| async move {
             let reply = s.bind(request.clone()).await?;
             if reply == BindReply::Bound {
+                let BindRequest { key, replaces, to, .. } = &request;
+                let before = replaces.as_ref().map_or("nobody", |node| node.as_str());
+                let node = &to.node;
+                world.note(
+                    Subject::default(),
+                    format_args!("i{i} bound {key} to {node}, before to {before}"),
+                );
                 world.observer.lock().binds(i, &request, world.now_ms());
             }
             Ok(reply)

@@ -12,7 +12,7 @@
 //! | a job is created once and ends once | S3 |
 //! | only the current term publishes | S7 |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lingua_core::job::Stage;
 use lingua_core::{CellId, Fence, InstanceId, JobId, NodeId, NodeState, Term};
@@ -72,6 +72,8 @@ pub(super) struct StoreChecker {
     fences: BTreeMap<CellId, Fence>,
     /// The store identity at the last report of each node.
     reported: BTreeMap<NodeId, u64>,
+    /// What each node process works on: a report that arrives late lists more.
+    at_work: BTreeMap<u32, (NodeId, BTreeSet<LeaseKey>)>,
     /// Jobs that nodes reported and that have no lease.
     unleased: BTreeMap<(NodeId, LeaseKey), Unleased>,
     /// The store identity at the creation of each job.
@@ -118,6 +120,14 @@ impl StoreChecker {
         }
     }
 
+    /// A node process works on these jobs and on no others.
+    pub(super) fn works(&mut self, process: u32, node: NodeId, running: BTreeSet<LeaseKey>) {
+        match running.is_empty() {
+            true => drop(self.at_work.remove(&process)),
+            false => drop(self.at_work.insert(process, (node, running))),
+        }
+    }
+
     /// The reply to a report must end jobs without a lease.
     fn repairs(
         &mut self,
@@ -134,8 +144,11 @@ impl StoreChecker {
                 |lease: &LeaseRecord| (lease.slot, lease.epoch) == (place.slot, place.epoch);
             after.leases.iter().any(|lease| lease.key == *key && of_place(lease))
         };
+        let works_on = |key: &LeaseKey| {
+            self.at_work.values().any(|(who, running)| *who == node.node && running.contains(key))
+        };
         let unleased: Vec<LeaseKey> =
-            running.iter().filter(|key| !has_lease(key)).copied().collect();
+            running.iter().filter(|key| !has_lease(key) && works_on(key)).copied().collect();
         self.unleased.retain(|(who, key), _| *who != node.node || unleased.contains(key));
         for key in unleased {
             let now = Unleased { identity: identity.0, since_ms: after.now_ms, answers: 0 };
