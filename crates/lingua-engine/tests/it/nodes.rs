@@ -134,6 +134,8 @@ async fn a_turn_says_that_it_has_moved_until_a_node_takes_it() {
     world.translate(bound(0)).await;
     home.dies(&world).await;
     let mut busy = Node::join(&world, "busy", "zh en", 1, Habit::Busy).await;
+    // Nobody waits for the old node any more.
+    tokio::time::sleep(Duration::from_secs(20)).await;
     world.submit(bound(1)).await;
     for _ in 0..3 {
         let assignment = busy.next_job().await;
