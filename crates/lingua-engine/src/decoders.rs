@@ -1,10 +1,17 @@
-//! For fuzzing: reads any bytes as what this crate stores and sends to other instances.
+//! For fuzzing: reads any bytes as what this crate stores and sends to other instances, and as the
+//! audio that it counts.
+
+use lingua_core::session::AudioEncoding;
 
 use crate::bus::message::{BATCH_VERSION, decode_batch, encode_batch};
 use crate::job_spec_codec;
 use crate::request::JobEnd;
 use crate::session::StoredSession;
 use crate::table::PoolTable;
+use crate::usage_count;
+
+/// The longest packet of Opus.
+const OPUS_PACKET_MS_MAX: u64 = 120;
 
 /// Reads bytes as a job's spec of this version. What can be read is the same when it is written and
 /// read again.
@@ -39,5 +46,16 @@ pub fn read_bus_messages(input: &[u8]) {
         let encoded: Vec<_> = messages.iter().map(|message| message.encode()).collect();
         let again = encode_batch(&from, encoded.iter().map(Vec::as_slice));
         assert_eq!(decode_batch(&again), Some((from, messages)));
+    }
+}
+
+/// Measures bytes as a WAV file, as packets of Opus and as one frame of either format. No audio is
+/// longer than its bytes allow.
+pub fn measure_audio(input: &[u8]) {
+    let most_ms = (input.len() as u64).saturating_mul(OPUS_PACKET_MS_MAX);
+    assert!(usage_count::opus_ms(input) <= most_ms, "too long for {} bytes", input.len());
+    usage_count::wav_ms(input);
+    for encoding in [AudioEncoding::Opus, AudioEncoding::Pcm16 { sample_rate: 16_000 }] {
+        encoding.measure(input).ok();
     }
 }

@@ -163,14 +163,14 @@ fn audio_in_ms(request: &JobRequest) -> u64 {
     }
 }
 
-fn wav_ms(data: &[u8]) -> u64 {
+pub(crate) fn wav_ms(data: &[u8]) -> u64 {
     let rate = data.get(WAV_RATE).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
     let samples = data.len().saturating_sub(WAV_HEAD) as u64;
     rate.map_or(0, |rate| samples * 1000 / u64::from(rate.max(1)))
 }
 
 /// Packets, each after its length in two bytes.
-fn opus_ms(mut packets: &[u8]) -> u64 {
+pub(crate) fn opus_ms(mut packets: &[u8]) -> u64 {
     let mut us = 0;
     while let Some((length, rest)) = packets.split_first_chunk::<2>() {
         let length = usize::from(u16::from_be_bytes(*length)).min(rest.len());

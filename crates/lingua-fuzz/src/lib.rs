@@ -23,8 +23,9 @@ use lingua_wire::{RequestError, parse};
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("audio_frames", read_audio_frame),
+    ("audio_lengths", lingua_engine::decoders::measure_audio),
     ("bus_messages", lingua_engine::decoders::read_bus_messages),
     ("client_messages", read_client_message),
     ("engine_records", lingua_engine::decoders::read_records),
@@ -35,6 +36,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("node_messages", read_node_message),
     ("proxy_headers", lingua_server::decoders::read_proxy_header),
     ("redis_records", lingua_redis::decoders::read_records),
+    ("request_parts", lingua_server::decoders::read_request_parts),
     ("scheduler_messages", read_scheduler_message),
     ("session_messages", read_session_message),
     ("voice", lingua_server::decoders::hear),

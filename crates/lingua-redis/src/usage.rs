@@ -32,17 +32,21 @@ impl RedisStore {
         let keys = [self.keys.usage("counts")];
         let found: Vec<(u64, String, Vec<u8>)> = self.call(&USAGE_LIST, &keys, of).await?;
         let record = |(day, name, counts): (u64, String, Vec<u8>)| {
-            let mut reader = RecordReader(&counts);
-            let mut numbers = [0; USAGE_COUNTS];
-            for number in &mut numbers {
-                *number = reader.double()?;
-            }
-            Ok(UsageRecord { day, tenant: parse(&name)?, counts: UsageCounts::of(numbers) })
+            Ok(UsageRecord { day, tenant: parse(&name)?, counts: read_counts(&counts)? })
         };
         let mut records = self.all_readable(found.into_iter().map(record))?;
         records.sort_unstable_by_key(|record| (record.day, record.tenant));
         Ok(records)
     }
+}
+
+pub(crate) fn read_counts(packed: &[u8]) -> Result<UsageCounts> {
+    let mut reader = RecordReader(packed);
+    let mut numbers = [0; USAGE_COUNTS];
+    for number in &mut numbers {
+        *number = reader.double()?;
+    }
+    Ok(UsageCounts::of(numbers))
 }
 
 fn last_of(batch: &UsageBatch) -> String {

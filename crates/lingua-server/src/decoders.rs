@@ -1,15 +1,17 @@
-//! For fuzzing: reads any bytes as grants, as headers of proxies and as sound.
+//! For fuzzing: reads any bytes as grants, headers, references to audio and sound.
 
 use std::net::SocketAddr;
 
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, header};
 use futures_util::FutureExt;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
-use lingua_core::Tenant;
+use lingua_core::{JobId, Tenant};
 use serde_json::Value;
 
-use crate::auth::{GrantKey, Tokens};
+use crate::audio_ref::AudioRefRules;
+use crate::auth::{GrantKey, Tokens, shown_token};
 use crate::caller_address::{TrustedProxies, proxied_peer};
+use crate::guard::{host_name, is_loopback};
 use crate::session::VoiceDetector;
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
@@ -42,6 +44,29 @@ pub fn read_proxy_header(input: &[u8]) {
     let headers = HeaderMap::from_iter([("x-forwarded-for".parse().expect("a name"), name)]);
     let peer = SocketAddr::from(([127, 0, 0, 1], 1));
     TrustedProxies::new(everybody.into()).caller(peer, &headers);
+}
+
+/// Reads bytes as the parts of a request that are no JSON: a reference to audio, the `Host`, a token
+/// in either header, the cursor of a list.
+pub fn read_request_parts(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let listed = AudioRefRules { hosts: vec!["*.example.com".into()], ..AudioRefRules::default() };
+    for rules in [AudioRefRules::default(), listed] {
+        if rules.check(&text).is_ok() {
+            let scheme = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
+            assert!(rules.schemes.contains(&scheme), "{text:?} has another scheme");
+        }
+    }
+    is_loopback(host_name(&text));
+    if let Ok(job) = text.parse::<JobId>() {
+        assert_eq!(job.to_string().parse(), Ok(job));
+    }
+    let Ok(value) = HeaderValue::from_bytes(input) else { return };
+    for name in [header::AUTHORIZATION, header::SEC_WEBSOCKET_PROTOCOL] {
+        let headers = HeaderMap::from_iter([(name, value.clone())]);
+        let shown = shown_token(&headers);
+        assert!(shown.is_none_or(|token| text.contains(token)));
+    }
 }
 
 /// Listens for speech in bytes; the first two are the sample rate.

@@ -73,14 +73,14 @@ fn check_host_is_one(request: &Request) -> Result<(), ApiError> {
 }
 
 /// A host without its port; an IPv6 address without its brackets.
-fn host_name(host: &str) -> &str {
+pub(crate) fn host_name(host: &str) -> &str {
     match host.strip_prefix('[') {
         Some(v6) => v6.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     }
 }
 
-fn is_loopback(name: &str) -> bool {
+pub(crate) fn is_loopback(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     name == "localhost"
         || name.ends_with(".localhost")
