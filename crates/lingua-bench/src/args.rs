@@ -89,6 +89,9 @@ pub(crate) struct CompareArgs {
     /// programs are given].
     #[arg(long, value_enum, value_delimiter = ',')]
     peers: Option<Vec<Peer>>,
+    /// Measure each program a second time, with tokens, tenants and limits for its callers.
+    #[arg(long)]
+    with_tokens: bool,
     #[command(flatten)]
     nodes: NodeArgs,
     #[command(flatten)]
@@ -207,6 +210,7 @@ impl CommonArgs {
                 program,
                 store: self.store.clone(),
                 instances: 1,
+                has_tokens: false,
             })
         };
         ('A'..='Z').zip(programs).map(spec).collect()
@@ -254,7 +258,10 @@ impl NodeArgs {
 
 impl CompareArgs {
     pub(crate) fn plan(&self) -> anyhow::Result<ComparePlan> {
-        let schedulers = self.common.schedulers()?;
+        let mut schedulers = self.common.schedulers()?;
+        if self.with_tokens {
+            schedulers = schedulers.into_iter().flat_map(with_tokens).collect();
+        }
         let peers = match &self.peers {
             Some(peers) => peers.clone(),
             None if schedulers.len() > 1 => vec![],
@@ -275,6 +282,16 @@ impl CompareArgs {
             store: self.common.store.clone(),
         })
     }
+}
+
+/// The scheduler as it is, and one whose callers have tokens.
+fn with_tokens(open: SchedulerSpec) -> [SchedulerSpec; 2] {
+    let name = format!("{} with tokens", open.name);
+    // They must not see each other's nodes.
+    let prefix = |of: &str| open.store.as_ref().map(|_| format!("bench-{of}-{}:", open.name));
+    let tokens =
+        SchedulerSpec { name, has_tokens: true, key_prefix: prefix("tokens"), ..open.clone() };
+    [SchedulerSpec { key_prefix: prefix("open"), ..open }, tokens]
 }
 
 impl LoadArgs {

@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::machine::{self, CorePins};
 use crate::raw_client::{BrokerEndpoint, client};
+use crate::tokens::{self, TokenConfig};
 use crate::{gearman, relay};
 
 /// How long a broker may take to listen, and how often Gearman is asked whether it does.
@@ -58,6 +59,8 @@ pub(crate) struct SchedulerSpec {
     /// Keeps several programs apart that share a store.
     pub(crate) key_prefix: Option<String>,
     pub(crate) instances: u32,
+    /// Whether its callers have tokens of two tenants.
+    pub(crate) has_tokens: bool,
 }
 
 impl BrokerSpec {
@@ -76,6 +79,8 @@ pub(crate) struct Broker {
     name: String,
     is_gearman: bool,
     processes: Vec<BrokerProcess>,
+    /// Removed with the broker.
+    _tokens: Option<TokenConfig>,
 }
 
 #[derive(Debug)]
@@ -92,13 +97,19 @@ impl Broker {
             BrokerSpec::Scheduler(scheduler) => scheduler.instances,
             _ => 1,
         };
+        let tokens = match spec {
+            BrokerSpec::Scheduler(SchedulerSpec { has_tokens: true, .. }) => {
+                Some(TokenConfig::write()?)
+            }
+            _ => None,
+        };
         let mut processes = vec![];
         for _ in 0..instances {
-            let process = BrokerProcess::start(spec, pins).await;
+            let process = BrokerProcess::start(spec, tokens.as_ref(), pins).await;
             processes.push(process.with_context(|| format!("cannot start {}", spec.name()))?);
         }
         let is_gearman = matches!(spec, BrokerSpec::Gearman);
-        Ok(Self { name: spec.name().to_owned(), is_gearman, processes })
+        Ok(Self { name: spec.name().to_owned(), is_gearman, processes, _tokens: tokens })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -141,11 +152,15 @@ impl Broker {
 }
 
 impl BrokerProcess {
-    async fn start(spec: &BrokerSpec, pins: Option<&CorePins>) -> anyhow::Result<Self> {
+    async fn start(
+        spec: &BrokerSpec,
+        tokens: Option<&TokenConfig>,
+        pins: Option<&CorePins>,
+    ) -> anyhow::Result<Self> {
         let starting = async {
             match spec {
                 BrokerSpec::Relay => start_relay(pins).await,
-                BrokerSpec::Scheduler(scheduler) => start_scheduler(scheduler, pins).await,
+                BrokerSpec::Scheduler(scheduler) => start_scheduler(scheduler, tokens, pins).await,
                 BrokerSpec::Gearman => start_gearman(pins).await,
             }
         };
@@ -156,17 +171,27 @@ impl BrokerProcess {
             BrokerSpec::Gearman => gearman::endpoint(address),
             _ => BrokerEndpoint {
                 address,
-                requests: http_requests(address),
+                requests: http_requests(address, tokens.is_some()),
                 reply: client::take_reply,
+                node_token: tokens.map(|_| tokens::NODES),
             },
         };
         Ok(Self { child, pid, endpoint })
     }
 }
 
-fn http_requests(address: SocketAddr) -> Arc<[Bytes]> {
+/// A request for each pair, and for each token if there are any.
+fn http_requests(address: SocketAddr, has_tokens: bool) -> Arc<[Bytes]> {
     let host = address.to_string();
-    PAIRS.iter().map(|(src, tgt)| client::request(&host, &job_body(src, tgt))).collect()
+    let tokens: Vec<Option<&str>> = match has_tokens {
+        true => tokens::CLIENTS.into_iter().map(Some).collect(),
+        false => vec![None],
+    };
+    let of_token = |token: &Option<&'static str>| {
+        let (host, token) = (host.clone(), *token);
+        PAIRS.map(|(src, tgt)| client::request(&host, token, &job_body(src, tgt)))
+    };
+    tokens.iter().flat_map(of_token).collect()
 }
 
 /// A job of the agreed length.
@@ -220,12 +245,16 @@ async fn start_relay(pins: Option<&CorePins>) -> anyhow::Result<(Child, SocketAd
 
 async fn start_scheduler(
     spec: &SchedulerSpec,
+    tokens: Option<&TokenConfig>,
     pins: Option<&CorePins>,
 ) -> anyhow::Result<(Child, SocketAddr)> {
     let mut command = command(&spec.program, pins);
     command.args(["serve", "--listen", "127.0.0.1:0"]);
     if let Some(store) = &spec.store {
         command.args(["--store", store]);
+    }
+    if let Some(tokens) = tokens {
+        command.arg("--config").arg(tokens.file());
     }
     if let Some(prefix) = &spec.key_prefix {
         command.env("LINGUA_STORE__KEY_PREFIX", prefix);

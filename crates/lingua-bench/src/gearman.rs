@@ -37,7 +37,12 @@ pub(crate) fn endpoint(address: SocketAddr) -> BrokerEndpoint {
         let function = format!("{src}:{tgt}");
         Bytes::from(packet(SUBMIT_JOB, &[function.as_bytes(), b"", &payload]))
     };
-    BrokerEndpoint { address, requests: PAIRS.iter().map(request).collect(), reply: take_reply }
+    BrokerEndpoint {
+        address,
+        requests: PAIRS.iter().map(request).collect(),
+        reply: take_reply,
+        node_token: None,
+    }
 }
 
 /// A reply ends when the work is complete.

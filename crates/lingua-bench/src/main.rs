@@ -9,6 +9,7 @@
 //! | `fleet.rs` | `fleet`: many nodes at once |
 //! | `sessions.rs` | `sessions`: people who talk at real time |
 //! | `broker.rs` | starts what is measured, each in a process of its own |
+//! | `tokens.rs` | a configuration with tokens and tenants |
 //! | `relay.rs` | the bare relay that a scheduler is compared with |
 //! | `gearman.rs` | clients and workers of Gearman |
 //! | `nodes.rs`, `raw_client.rs` | nodes and clients that cost little |
@@ -47,6 +48,7 @@ mod sessions;
 mod stats;
 mod store_cost;
 mod timeline;
+mod tokens;
 
 use args::{BenchCli, BenchCommand};
 use machine::{BenchMachine, CorePins, CpuUsage};

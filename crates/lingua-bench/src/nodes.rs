@@ -3,7 +3,7 @@
 //! Start at [`BenchNodes::connect`]. Nodes never leave, so a node that ends has met an error:
 //! [`BenchNodes::check`] returns it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::broker::{Broker, LANGS, job_result};
 use crate::gearman;
+use crate::raw_client::BrokerEndpoint;
 use crate::raw_client::node::{RawNode, RawNodeProfile};
 
 /// Nodes that connect at the same time; more would only queue up at the scheduler.
@@ -56,9 +57,9 @@ impl BenchNodes {
             let last = shape.nodes.min(first + CONNECT_BATCH);
             let mut connecting = JoinSet::new();
             for number in first..last {
-                let address = broker.endpoint(number as usize).address;
+                let endpoint = broker.endpoint(number as usize).clone();
                 let heartbeats = Arc::clone(&nodes.heartbeats);
-                connecting.spawn(connect_node(address, number, shape, heartbeats));
+                connecting.spawn(connect_node(endpoint, number, shape, heartbeats));
             }
             while let Some(connected) = connecting.join_next().await {
                 let (number, node) = connected.context("a task failed")??;
@@ -86,7 +87,7 @@ impl BenchNodes {
 }
 
 async fn connect_node(
-    broker: SocketAddr,
+    broker: BrokerEndpoint,
     number: u32,
     shape: NodeShape,
     heartbeats: Arc<AtomicU64>,
@@ -101,7 +102,8 @@ async fn connect_node(
         langs: &LANGS,
         slots: shape.slots,
         work: shape.work,
+        token: broker.node_token,
         from,
     };
-    Ok((number, RawNode::connect(broker, profile, job_result(), heartbeats).await?))
+    Ok((number, RawNode::connect(broker.address, profile, job_result(), heartbeats).await?))
 }

@@ -69,6 +69,8 @@ pub(crate) struct BrokerEndpoint {
     pub(crate) address: SocketAddr,
     pub(crate) requests: Arc<[Bytes]>,
     pub(crate) reply: TakeReply,
+    /// What nodes show, if the broker asks for it.
+    pub(crate) node_token: Option<&'static str>,
 }
 
 /// Takes a whole reply from the front of the buffer: success, or the code of an error.

@@ -75,12 +75,17 @@ impl RawClient {
 }
 
 /// `POST /v1/translate` with this body.
-pub(crate) fn request(host: &str, body: &str) -> Bytes {
-    let length = body.len();
+pub(crate) fn request(host: &str, token: Option<&str>, body: &str) -> Bytes {
+    let (length, authorization) = (body.len(), authorization(token));
     Bytes::from(format!(
-        "POST /v1/translate HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
+        "POST /v1/translate HTTP/1.1\r\nHost: {host}\r\n{authorization}Content-Type: \
+         application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     ))
+}
+
+/// The header that shows a token, or nothing.
+pub(super) fn authorization(token: Option<&str>) -> String {
+    token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"))
 }
 
 /// Takes a whole reply; any status but 200 is an error, with its code from the body.

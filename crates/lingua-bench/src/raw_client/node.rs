@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, interval_at, sleep_until, timeout};
 
-use super::frame;
+use super::{client, frame};
 
 /// Room for a few jobs.
 const BUFFER_BYTES: usize = 2 << 10;
@@ -51,6 +51,7 @@ pub(crate) struct RawNodeProfile<'a> {
     pub(crate) slots: u16,
     /// How long each job takes.
     pub(crate) work: Duration,
+    pub(crate) token: Option<&'static str>,
     /// The local address, for fleets that need more ports than one address has.
     pub(crate) from: Option<IpAddr>,
 }
@@ -79,7 +80,7 @@ impl RawNode {
                 running: VecDeque::new(),
                 heartbeats,
             };
-            node.upgrade(broker).await?;
+            node.upgrade(broker, profile.token).await?;
             let mut out = vec![];
             frame::put(&mut out, frame::TEXT, &[register.to_string().as_bytes()]);
             node.stream.write_all(&out).await.context("a node was disconnected")?;
@@ -89,9 +90,10 @@ impl RawNode {
         timeout(CONNECT_MAX, connecting).await.context("a node could not register in time")?
     }
 
-    async fn upgrade(&mut self, broker: SocketAddr) -> anyhow::Result<()> {
+    async fn upgrade(&mut self, broker: SocketAddr, token: Option<&str>) -> anyhow::Result<()> {
+        let authorization = client::authorization(token);
         let request = format!(
-            "GET /v1/node/ws HTTP/1.1\r\nHost: {broker}\r\nUpgrade: websocket\r\n\
+            "GET /v1/node/ws HTTP/1.1\r\nHost: {broker}\r\n{authorization}Upgrade: websocket\r\n\
              Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         );
