@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::machine::{self, CorePins};
 use crate::raw_client::{BrokerEndpoint, client};
-use crate::tokens::{self, TokenConfig};
+use crate::tokens::{self, BenchTokens};
 use crate::{gearman, relay};
 
 /// How long a broker may take to listen, and how often Gearman is asked whether it does.
@@ -80,7 +80,7 @@ pub(crate) struct Broker {
     is_gearman: bool,
     processes: Vec<BrokerProcess>,
     /// Removed with the broker.
-    _tokens: Option<TokenConfig>,
+    _tokens: Option<BenchTokens>,
 }
 
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Broker {
         };
         let tokens = match spec {
             BrokerSpec::Scheduler(SchedulerSpec { has_tokens: true, .. }) => {
-                Some(TokenConfig::write()?)
+                Some(BenchTokens::write()?)
             }
             _ => None,
         };
@@ -154,7 +154,7 @@ impl Broker {
 impl BrokerProcess {
     async fn start(
         spec: &BrokerSpec,
-        tokens: Option<&TokenConfig>,
+        tokens: Option<&BenchTokens>,
         pins: Option<&CorePins>,
     ) -> anyhow::Result<Self> {
         let starting = async {
@@ -245,7 +245,7 @@ async fn start_relay(pins: Option<&CorePins>) -> anyhow::Result<(Child, SocketAd
 
 async fn start_scheduler(
     spec: &SchedulerSpec,
-    tokens: Option<&TokenConfig>,
+    tokens: Option<&BenchTokens>,
     pins: Option<&CorePins>,
 ) -> anyhow::Result<(Child, SocketAddr)> {
     let mut command = command(&spec.program, pins);

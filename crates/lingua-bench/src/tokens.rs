@@ -1,6 +1,6 @@
 //! A scheduler that knows its callers: tokens of two tenants, and one for the nodes.
 //!
-//! Start at [`TokenConfig::write`].
+//! Start at [`BenchTokens::write`].
 //!
 //! Invariant: the file with the tokens is removed when the benchmark ends.
 
@@ -19,11 +19,11 @@ pub(crate) const NODES: &str = "bench-nodes";
 
 /// A configuration file with tokens, tenants, weights and limits that the load does not reach.
 #[derive(Debug)]
-pub(crate) struct TokenConfig {
+pub(crate) struct BenchTokens {
     file: PathBuf,
 }
 
-impl TokenConfig {
+impl BenchTokens {
     pub(crate) fn write() -> anyhow::Result<Self> {
         let name = format!("lingua-bench-{:016x}.toml", rand::random::<u64>());
         let file = std::env::temp_dir().join(name);
@@ -37,7 +37,7 @@ impl TokenConfig {
     }
 }
 
-impl Drop for TokenConfig {
+impl Drop for BenchTokens {
     fn drop(&mut self) {
         std::fs::remove_file(&self.file).ok();
     }

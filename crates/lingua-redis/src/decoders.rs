@@ -8,7 +8,8 @@ use crate::jobs::head::read_head;
 use crate::usage::read_counts;
 
 /// Reads bytes as the records of a job, a node, a lease and a tenant's usage, as a node's
-/// capabilities and as a change. Capabilities that can be read are the same when they are written and read again.
+/// capabilities and as a change. Capabilities that can be read are the same when they are written
+/// and read again.
 ///
 /// A bar separates the packed part of a record from its text, if there is one.
 pub fn read_records(input: &[u8]) {

@@ -46,8 +46,8 @@ pub fn read_proxy_header(input: &[u8]) {
     TrustedProxies::new(everybody.into()).caller(peer, &headers);
 }
 
-/// Reads bytes as the parts of a request that are no JSON: a reference to audio, the `Host`, a token
-/// in either header, the cursor of a list.
+/// Reads bytes as the parts of a request that are no JSON: a reference to audio, the `Host`, a
+/// token in either header, the cursor of a list.
 pub fn read_request_parts(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let listed = AudioRefRules { hosts: vec!["*.example.com".into()], ..AudioRefRules::default() };
