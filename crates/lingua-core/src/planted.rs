@@ -45,6 +45,8 @@ pub enum Bug {
     LostEndNotRestored,
     /// A lost end is not written over the record of another owner.
     EndOnlyOverOwnRecord,
+    /// A lost end is not written over a later attempt.
+    EndNotOverLaterAttempt,
     /// A node's heartbeats hold the slot of a job that has ended.
     EndedJobKeepsSlot,
     /// A slot is not released when its job has ended.

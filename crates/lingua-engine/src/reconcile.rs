@@ -326,7 +326,10 @@ impl<S: Store, T: Timer> Engine<S, T> {
             if stage.state.is_terminal() {
                 return Ok(());
             }
-            let attempt = end.stage.attempt.max(stage.attempt);
+            let attempt = match planted::is(Bug::EndNotOverLaterAttempt) {
+                false => end.stage.attempt.max(stage.attempt),
+                true => end.stage.attempt,
+            };
             let to = Stage { attempt, ..end.stage };
             let Ok(step) = AdvanceRequest::new(id, owner, stage, to, end.token) else {
                 return Ok(());

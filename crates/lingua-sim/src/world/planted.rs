@@ -84,7 +84,7 @@ const fn fleet(bug: PlantedBug, found_by: &'static [Checker], within: u64) -> Pl
 }
 
 /// All of them.
-pub const PLANTED_BUGS: [PlantedBugCase; 31] = [
+pub const PLANTED_BUGS: [PlantedBugCase; 32] = [
     node(NodeBug::NoAdmission, &[Checker::S1], 100),
     node(NodeBug::NoFence, &[Checker::S4], 100),
     code(Bug::ExpiredSlotStaysCounted, &[Checker::S2], 100),
@@ -104,6 +104,7 @@ pub const PLANTED_BUGS: [PlantedBugCase; 31] = [
     code(Bug::CommittedNeverExpires, &[Checker::S5], 100),
     code(Bug::LostEndNotRestored, &[Checker::S3], 100),
     failover(Bug::EndOnlyOverOwnRecord, &[Checker::S3], 1000),
+    failover(Bug::EndNotOverLaterAttempt, &[Checker::S5], 1000),
     code(Bug::EndedJobKeepsSlot, &[Checker::S5], 2000),
     code(Bug::SlotNeverReleased, &[Checker::S5], 100),
     code(Bug::RunWithoutLease, &[Checker::S2], 100),

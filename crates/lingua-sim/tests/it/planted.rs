@@ -63,6 +63,7 @@ planted! {
     a_lease_that_never_expires_is_found Code(CommittedNeverExpires),
     a_lost_end_that_stays_lost_is_found Code(LostEndNotRestored),
     a_lost_end_that_yields_to_another_owner_is_found Code(EndOnlyOverOwnRecord),
+    a_lost_end_that_yields_to_a_later_attempt_is_found Code(EndNotOverLaterAttempt),
     a_slot_that_is_held_for_an_ended_job_is_found Code(EndedJobKeepsSlot),
     a_slot_that_is_never_given_back_is_found Code(SlotNeverReleased),
     work_without_a_lease_that_goes_on_is_found Code(RunWithoutLease),
