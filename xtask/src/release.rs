@@ -48,8 +48,9 @@ pub(crate) fn run(root: &Path, args: &ReleaseArgs) -> anyhow::Result<bool> {
     let program = out.join("bin/lingua");
     let bill = bill_of_materials(&bin, &program)?;
     std::fs::write(out.join("lingua.cdx.json"), &bill)?;
-    let mut findings = check_program(root, &program)?;
-    findings.extend(machine_paths(root, &bill).map(|path| format!("the bill names {path}")));
+    let folders = machine_folders(root);
+    let mut findings = check_program(&folders, &program)?;
+    findings.extend(named_of(&folders, &bill).map(|path| format!("the bill names {path}")));
     findings.iter().for_each(|finding| println!("release: {finding}"));
     println!("release: {} findings; the files are in {}", findings.len(), out.display());
     Ok(findings.is_empty())
@@ -82,7 +83,7 @@ fn bill_of_materials(bin: &Path, program: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// What is wrong with the program.
-fn check_program(root: &Path, program: &Path) -> anyhow::Result<Vec<String>> {
+fn check_program(folders: &[String], program: &Path) -> anyhow::Result<Vec<String>> {
     let bytes = std::fs::read(program).context("the program")?;
     let mut findings = vec![];
     let size = bytes.len() as u64;
@@ -93,7 +94,7 @@ fn check_program(root: &Path, program: &Path) -> anyhow::Result<Vec<String>> {
     if contains(&bytes, b"\0.symtab\0") {
         findings.push("it is not stripped".to_owned());
     }
-    findings.extend(machine_paths(root, &bytes).map(|path| format!("it names {path}")));
+    findings.extend(named_of(folders, &bytes).map(|path| format!("it names {path}")));
     let version = Command::new(program).arg("--version").output().context("lingua --version")?;
     print!("release: {}", String::from_utf8_lossy(&version.stdout));
     if !version.status.success() || !version.stdout.starts_with(b"lingua ") {
@@ -102,14 +103,37 @@ fn check_program(root: &Path, program: &Path) -> anyhow::Result<Vec<String>> {
     Ok(findings)
 }
 
-/// The folders of this machine that the bytes name.
-fn machine_paths(root: &Path, bytes: &[u8]) -> impl Iterator<Item = String> {
-    let of_env = |name: &str| std::env::var(name).ok().filter(|path| path.len() > 1);
-    let folders = [Some(root.display().to_string()), of_env("HOME"), of_env("CARGO_HOME")];
-    let named = move |folder: &String| contains(bytes, format!("{folder}/").as_bytes());
-    folders.into_iter().flatten().filter(named)
+/// The folders of this machine: what is released runs on others.
+fn machine_folders(root: &Path) -> Vec<String> {
+    let variables = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "TMPDIR"];
+    let of_env = variables.into_iter().filter_map(|name| std::env::var(name).ok());
+    let folders = of_env.map(|path| path.trim_end_matches('/').to_owned());
+    let mut folders: Vec<String> = folders.filter(|path| path.len() > 1).collect();
+    folders.push(root.display().to_string());
+    folders.sort();
+    folders.dedup();
+    folders
+}
+
+/// Those of the folders that the bytes name.
+fn named_of<'a>(folders: &'a [String], bytes: &[u8]) -> impl Iterator<Item = &'a String> {
+    folders.iter().filter(|folder| contains(bytes, format!("{folder}/").as_bytes()))
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_names_a_folder_of_this_machine_is_noticed() {
+        let folders = machine_folders(Path::new("/somewhere/lingua"));
+        assert!(folders.contains(&"/somewhere/lingua".to_owned()));
+        let found = |bytes: &[u8]| named_of(&folders, bytes).count();
+        assert_eq!(found(b"\x7fELF /somewhere/lingua/crates/lingua/src/main.rs"), 1);
+        assert_eq!(found(b"\x7fELF src/main.rs /somewhere/lingua-other/main.rs"), 0);
+    }
 }
