@@ -109,7 +109,7 @@ export interface Dispatch {
   src_lang: string;
   /** Text instead of audio: recognition is skipped. */
   text?: string | null;
-  /** Target language. */
+  /** Language to translate to, as a BCP 47 tag. */
   tgt_lang: string;
   /** Names the job in all logs; made up if it is left out. */
   trace_id?: string | null;
@@ -252,7 +252,7 @@ export interface ExplainResponse {
 export interface ExplainedNode {
   /** Number of the cell that the node is in. */
   cell: number;
-  /** The node. */
+  /** The name that the node registered with. */
   node_id: NodeId;
   /** Lower is better; what it counts depends on the policy. */
   score?: number | null;
@@ -271,7 +271,7 @@ export interface InstanceView {
   address: string;
   /** Whether its announcement is still valid. */
   alive: boolean;
-  /** The instance. */
+  /** The configured name of the instance. */
   instance_id: InstanceId;
   /** Whether it is the leader. */
   leader: boolean;
@@ -281,11 +281,11 @@ export interface InstanceView {
 
 /** How many jobs ended in which way. */
 export interface JobCounts {
-  /** Cancelled. */
+  /** Jobs that a client or an operator cancelled. */
   cancelled: number;
-  /** Done. */
+  /** Jobs that ended with a result. */
   done: number;
-  /** Failed. */
+  /** Jobs that failed or ran out of time. */
   failed: number;
 }
 
@@ -306,7 +306,7 @@ export interface JobResult {
   src_lang?: string | null;
   /** The recognised text. */
   text_asr?: string | null;
-  /** The translation. */
+  /** The text in the target language. */
   text_translated?: string | null;
   /** The translation as speech. */
   tts_audio?: Audio | null;
@@ -328,9 +328,9 @@ export type JobState =
 export interface JobUpdate {
   /** The current attempt. */
   attempt_id: Attempt;
-  /** The job. */
+  /** The job that took the step. */
   job_id: JobId;
-  /** What changed. */
+  /** Which step of the job this is. */
   kind: JobUpdateKind;
   /** The node of the current attempt, if there is one. */
   node_id: NodeId | null;
@@ -343,7 +343,7 @@ export interface JobUpdate {
 /** What changed about a job. */
 export type JobUpdateKind = "state" | "partial";
 
-/** A job. */
+/** A job, as its client and operators see it. */
 export interface JobView {
   /** The current attempt. */
   attempt_id: Attempt;
@@ -359,7 +359,7 @@ export interface JobView {
   error?: string | null;
   /** The instance that runs the job. */
   instance_id?: InstanceId | null;
-  /** The job. */
+  /** The id that the dispatch replied. */
   job_id: JobId;
   /** The node of the current attempt. */
   node_id?: NodeId | null;
@@ -378,7 +378,7 @@ export interface JobView {
   src_lang: SourceLanguage;
   /** The state of the job. */
   state: JobState;
-  /** Target language. */
+  /** Language to translate to. */
   tgt_lang: Language;
   /** How long each part took. */
   timings: Timings;
@@ -441,11 +441,11 @@ export interface LimitsView {
 
 /** How busy a node is, as fractions of one. */
 export interface LoadView {
-  /** Processor time. */
+  /** Share of the processor that is busy, 0 to 1. */
   cpu: number;
-  /** Accelerator time. */
+  /** Share of the accelerator that is busy, 0 to 1. */
   gpu: number;
-  /** Memory. */
+  /** Share of the main memory that is used, 0 to 1. */
   memory: number;
 }
 
@@ -491,7 +491,7 @@ export type NodeLabel = string;
 export interface NodeList {
   /** When it was seen, if it is stale. */
   as_of_ms?: number | null;
-  /** All nodes. */
+  /** The nodes that the caller may see. */
   nodes: NodeView[];
   /** Whether this is what was seen last, because the store does not answer. */
   stale?: boolean;
@@ -508,7 +508,7 @@ export interface NodeUpdate {
   node_id: NodeId;
 }
 
-/** A node. */
+/** A registered node, as operators see it. */
 export interface NodeView {
   /** Whether it accepts jobs of all tenants. */
   accept_public_jobs: boolean;
@@ -532,9 +532,9 @@ export interface NodeView {
   last_heartbeat_ms: number;
   /** How busy the node reports to be. */
   load: LoadView;
-  /** All slots. */
+  /** Jobs that the node does at once at most. */
   max: number;
-  /** The node. */
+  /** The name that the node registered with. */
   node_id: NodeId;
   /** How many pools of a known source language it belongs to. */
   pairs: number;
@@ -623,7 +623,7 @@ export interface PoolView {
   src_lang: SourceLanguage;
   /** Whether this is what was seen last, because the store does not answer. */
   stale?: boolean;
-  /** Target language. */
+  /** Language that the nodes of the pool translate to. */
   tgt_lang: Language;
 }
 
@@ -679,15 +679,15 @@ export type Service = "asr" | "semantic" | "nmt" | "tts" | "tone" | "streaming";
 
 /** Which services are on. A service that is not named is on, except `tone`. */
 export interface ServiceFlags {
-  /** Speech recognition. */
+  /** It recognises speech. */
   asr?: boolean | null;
-  /** Machine translation. */
+  /** It translates text. */
   nmt?: boolean | null;
   /** Repair of what was recognised. */
   semantic?: boolean | null;
   /** Keeping the tone of voice. */
   tone?: boolean | null;
-  /** Speech synthesis. */
+  /** It synthesises speech. */
   tts?: boolean | null;
 }
 
@@ -706,7 +706,7 @@ export interface StoreView {
 export interface TenantUsage {
   /** Each day, if they were asked for. */
   days?: DayUsage[];
-  /** The tenant. */
+  /** The name of the tenant. */
   tenant: string;
   /** All days together. */
   total: UsageTotals;
@@ -805,9 +805,9 @@ export interface SessionStart {
    * `["region:eu"]`.
    */
   labels?: NodeLabel[] | Record<string, string> | null;
-  /** Two ways: the language that speaker `a` speaks and `b` hears. */
+  /** Two ways: the language of speaker `a`. */
   lang_a?: string | null;
-  /** Two ways: the language that speaker `b` speaks and `a` hears. */
+  /** Two ways: the language of speaker `b`. */
   lang_b?: string | null;
   /** `one_way` (the default) or `two_way`. */
   mode?: string | null;
@@ -852,7 +852,7 @@ export interface SessionStarted {
   turn_open?: boolean | null;
   /** After a resume: how many turns the session has had. Later ones have not arrived. */
   turns?: number | null;
-  /** What will not work as things are, for people: nobody serves the languages. */
+  /** What will not work now, for people: no node serves the languages. */
   warning?: string | null;
 }
 

@@ -185,7 +185,7 @@ class Dispatch(TypedDict):
     """Text instead of audio: recognition is skipped."""
 
     tgt_lang: str
-    """Target language."""
+    """Language to translate to, as a BCP 47 tag."""
 
     trace_id: NotRequired[str | None]
     """Names the job in all logs; made up if it is left out."""
@@ -315,7 +315,7 @@ class ExplainedNode(TypedDict):
     """Number of the cell that the node is in."""
 
     node_id: NodeId
-    """The node."""
+    """The name that the node registered with."""
 
     score: NotRequired[int | None]
     """Lower is better; what it counts depends on the policy."""
@@ -384,7 +384,7 @@ class HeartbeatResponse(TypedDict):
     """The response to a heartbeat over HTTP."""
 
     cancel: list[JobRef]
-    """Attempts that the node should stop: nobody waits for them."""
+    """Attempts that the node should stop, because their results are not needed."""
 
     drain: bool
     """Whether the node should finish its jobs and accept no more."""
@@ -403,7 +403,7 @@ class InstanceView(TypedDict):
     """Whether its announcement is still valid."""
 
     instance_id: InstanceId
-    """The instance."""
+    """The configured name of the instance."""
 
     leader: bool
     """Whether it is the leader."""
@@ -422,7 +422,7 @@ class JobAck(TypedDict):
     """The fence that came with the job."""
 
     job_id: JobId
-    """The job."""
+    """The id from `job_assign`."""
 
     node_id: NotRequired[NodeId | None]
     """The node that reports; a socket knows it already."""
@@ -453,7 +453,7 @@ class JobAssign(TypedDict):
     """Rises with every assignment; a node refuses a fence that is not above the highest it saw."""
 
     job_id: JobId
-    """The job."""
+    """The same in every attempt of the job."""
 
     options: AssignOptions
     """What the client asked for."""
@@ -468,7 +468,7 @@ class JobAssign(TypedDict):
     """Text instead of audio: recognition is skipped."""
 
     tgt_lang: Language
-    """Target language."""
+    """Language to translate to."""
 
     trace_id: str
     """Names the job in all logs."""
@@ -481,13 +481,13 @@ class JobCounts(TypedDict):
     """How many jobs ended in which way."""
 
     cancelled: int
-    """Cancelled."""
+    """Jobs that a client or an operator cancelled."""
 
     done: int
-    """Done."""
+    """Jobs that ended with a result."""
 
     failed: int
-    """Failed."""
+    """Jobs that failed or ran out of time."""
 
 
 class JobDone(TypedDict):
@@ -500,7 +500,7 @@ class JobDone(TypedDict):
     """The fence that came with the job."""
 
     job_id: JobId
-    """The job."""
+    """The id from `job_assign`."""
 
     node_id: NotRequired[NodeId | None]
     """The node that reports; a socket knows it already."""
@@ -525,7 +525,7 @@ class JobFail(TypedDict):
     """The fence that came with the job."""
 
     job_id: JobId
-    """The job."""
+    """The id from `job_assign`."""
 
     node_id: NotRequired[NodeId | None]
     """The node that reports; a socket knows it already."""
@@ -560,7 +560,7 @@ class JobPartial(TypedDict):
     """The fence that came with the job."""
 
     job_id: JobId
-    """The job."""
+    """The id from `job_assign`."""
 
     node_id: NotRequired[NodeId | None]
     """The node that reports; a socket knows it already."""
@@ -576,7 +576,7 @@ class JobRef(TypedDict):
     """The try of the job, from 1."""
 
     job_id: JobId
-    """The job."""
+    """The id from `job_assign`."""
 
 
 class JobResult(TypedDict):
@@ -589,7 +589,7 @@ class JobResult(TypedDict):
     """The recognised text."""
 
     text_translated: NotRequired[str | None]
-    """The translation."""
+    """The text in the target language."""
 
     tts_audio: NotRequired[Audio | None]
     """The translation as speech."""
@@ -602,10 +602,10 @@ class JobUpdate(TypedDict):
     """The current attempt."""
 
     job_id: JobId
-    """The job."""
+    """The job that took the step."""
 
     kind: JobUpdateKind
-    """What changed."""
+    """Which step of the job this is."""
 
     node_id: NodeId | None
     """The node of the current attempt, if there is one."""
@@ -618,7 +618,7 @@ class JobUpdate(TypedDict):
 
 
 class JobView(TypedDict):
-    """A job."""
+    """A job, as its client and operators see it."""
 
     attempt_id: Attempt
     """The current attempt."""
@@ -642,7 +642,7 @@ class JobView(TypedDict):
     """The instance that runs the job."""
 
     job_id: JobId
-    """The job."""
+    """The id that the dispatch replied."""
 
     node_id: NotRequired[NodeId | None]
     """The node of the current attempt."""
@@ -668,7 +668,7 @@ class JobView(TypedDict):
     """The state of the job."""
 
     tgt_lang: Language
-    """Target language."""
+    """Language to translate to."""
 
     timings: Timings
     """How long each part took."""
@@ -750,26 +750,26 @@ class LoadFields(TypedDict):
     """
 
     cpu: NotRequired[float | None]
-    """Processor time."""
+    """Share of the processor that is busy, 0 to 1."""
 
     gpu: NotRequired[float | None]
-    """Accelerator time."""
+    """Share of the accelerator that is busy, 0 to 1."""
 
     memory: NotRequired[float | None]
-    """Memory."""
+    """Share of the main memory that is used, 0 to 1."""
 
 
 class LoadView(TypedDict):
     """How busy a node is, as fractions of one."""
 
     cpu: float
-    """Processor time."""
+    """Share of the processor that is busy, 0 to 1."""
 
     gpu: float
-    """Accelerator time."""
+    """Share of the accelerator that is busy, 0 to 1."""
 
     memory: float
-    """Memory."""
+    """Share of the main memory that is used, 0 to 1."""
 
 
 class MeView(TypedDict):
@@ -808,7 +808,7 @@ class NodeList(TypedDict):
     """When it was seen, if it is stale."""
 
     nodes: list[NodeView]
-    """All nodes."""
+    """The nodes that the caller may see."""
 
     stale: NotRequired[bool]
     """Whether this is what was seen last, because the store does not answer."""
@@ -825,7 +825,7 @@ class NodeUpdate(TypedDict):
 
 
 class NodeView(TypedDict):
-    """A node."""
+    """A registered node, as operators see it."""
 
     accept_public_jobs: bool
     """Whether it accepts jobs of all tenants."""
@@ -861,10 +861,10 @@ class NodeView(TypedDict):
     """How busy the node reports to be."""
 
     max: int
-    """All slots."""
+    """Jobs that the node does at once at most."""
 
     node_id: NodeId
-    """The node."""
+    """The name that the node registered with."""
 
     pairs: int
     """How many pools of a known source language it belongs to."""
@@ -999,7 +999,7 @@ class PoolView(TypedDict):
     """Whether this is what was seen last, because the store does not answer."""
 
     tgt_lang: Language
-    """Target language."""
+    """Language that the nodes of the pool translate to."""
 
 
 class Register(TypedDict):
@@ -1101,10 +1101,10 @@ class ServiceFlags(TypedDict):
     """Which services are on. A service that is not named is on, except `tone`."""
 
     asr: NotRequired[bool | None]
-    """Speech recognition."""
+    """It recognises speech."""
 
     nmt: NotRequired[bool | None]
-    """Machine translation."""
+    """It translates text."""
 
     semantic: NotRequired[bool | None]
     """Repair of what was recognised."""
@@ -1113,7 +1113,7 @@ class ServiceFlags(TypedDict):
     """Keeping the tone of voice."""
 
     tts: NotRequired[bool | None]
-    """Speech synthesis."""
+    """It synthesises speech."""
 
 
 class SessionStart(TypedDict):
@@ -1131,10 +1131,10 @@ class SessionStart(TypedDict):
     """
 
     lang_a: NotRequired[str | None]
-    """Two ways: the language that speaker `a` speaks and `b` hears."""
+    """Two ways: the language of speaker `a`."""
 
     lang_b: NotRequired[str | None]
-    """Two ways: the language that speaker `b` speaks and `a` hears."""
+    """Two ways: the language of speaker `b`."""
 
     mode: NotRequired[str | None]
     """`one_way` (the default) or `two_way`."""
@@ -1182,7 +1182,7 @@ class TenantUsage(TypedDict):
     """Each day, if they were asked for."""
 
     tenant: str
-    """The tenant."""
+    """The name of the tenant."""
 
     total: UsageTotals
     """All days together."""
@@ -1251,7 +1251,7 @@ class AudioEndMessage(TypedDict):
     """How many bytes the audio has, without tags."""
 
     job_id: JobId
-    """The job."""
+    """The job whose audio this is."""
 
 
 class ByeMessage(TypedDict):
@@ -1290,7 +1290,7 @@ class HeartbeatAckMessage(TypedDict):
     type: Literal["heartbeat_ack"]
 
     cancel: list[JobRef]
-    """Attempts that the node should stop: nobody waits for them."""
+    """Attempts that the node should stop, because their results are not needed."""
 
     drain: bool
     """Whether the node should finish its jobs and accept no more."""
@@ -1330,7 +1330,7 @@ class JobAssignMessage(JobAssign):
 
 
 class JobCancelMessage(TypedDict):
-    """Stop a job: nobody waits for its result."""
+    """Stop a job: its result is not needed any more."""
 
     type: Literal["job_cancel"]
 
@@ -1338,7 +1338,7 @@ class JobCancelMessage(TypedDict):
     """The try of the job, from 1."""
 
     job_id: JobId
-    """The job."""
+    """The job to stop."""
 
     reason: str
     """For the log and for the handler."""
@@ -1356,7 +1356,7 @@ class JobConfirmedMessage(TypedDict):
     """The try of the job, from 1."""
 
     job_id: JobId
-    """The job."""
+    """The job that the report was about."""
 
 
 class JobDoneMessage(JobDone):
@@ -1539,7 +1539,7 @@ class SessionStartedMessage(TypedDict):
     """After a resume: how many turns the session has had. Later ones have not arrived."""
 
     warning: NotRequired[str | None]
-    """What will not work as things are, for people: nobody serves the languages."""
+    """What will not work now, for people: no node serves the languages."""
 
 
 class TextTurnMessage(TypedDict):
