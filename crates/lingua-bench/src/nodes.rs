@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::broker::{Broker, LANGS, job_result};
 use crate::gearman;
 use crate::raw_client::BrokerEndpoint;
-use crate::raw_client::node::{RawNode, RawNodeProfile};
+use crate::raw_client::node::{BenchNode, BenchNodeProfile};
 
 /// Nodes that connect at the same time; more would only queue up at the scheduler.
 const CONNECT_BATCH: u32 = 64;
@@ -91,13 +91,13 @@ async fn connect_node(
     number: u32,
     shape: NodeShape,
     heartbeats: Arc<AtomicU64>,
-) -> anyhow::Result<(u32, RawNode)> {
+) -> anyhow::Result<(u32, BenchNode)> {
     // All of 127.0.0.0/8 is this machine.
     let from = match number / PORTS_OF_ADDRESS {
         0 => None,
         next => Some(IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + next))),
     };
-    let profile = RawNodeProfile {
+    let profile = BenchNodeProfile {
         name: format!("bench-{number}"),
         langs: &LANGS,
         slots: shape.slots,
@@ -105,5 +105,5 @@ async fn connect_node(
         token: broker.node_token,
         from,
     };
-    Ok((number, RawNode::connect(broker.address, profile, job_result(), heartbeats).await?))
+    Ok((number, BenchNode::connect(broker.address, profile, job_result(), heartbeats).await?))
 }

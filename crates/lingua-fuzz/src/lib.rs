@@ -39,7 +39,7 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("request_parts", lingua_server::decoders::read_request_parts),
     ("scheduler_messages", read_scheduler_message),
     ("session_messages", read_session_message),
-    ("voice", lingua_server::decoders::hear),
+    ("voice", lingua_server::decoders::detect_voice),
 ];
 
 /// The target with this name.

@@ -69,8 +69,8 @@ pub fn read_request_parts(input: &[u8]) {
     }
 }
 
-/// Listens for speech in bytes; the first two are the sample rate.
-pub fn hear(input: &[u8]) {
+/// Looks for a voice in bytes as samples; the first two are the sample rate.
+pub fn detect_voice(input: &[u8]) {
     let Some((rate, sound)) = input.split_first_chunk() else { return };
     let mut voice = VoiceDetector::new(u16::from_be_bytes(*rate).into());
     for frame in sound.chunks(321) {

@@ -25,7 +25,7 @@ use serde::Serialize;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::time::Instant;
 
-use crate::limit::Caller;
+use crate::limit::RateLimitKey;
 use crate::reply::{ApiError, text};
 
 /// Least time between two batches.
@@ -55,7 +55,7 @@ pub(crate) struct EventStreams {
 #[derive(Debug, Default)]
 struct State {
     open: usize,
-    open_of: HashMap<Caller, usize>,
+    open_of: HashMap<RateLimitKey, usize>,
     /// Whether the task that encodes runs.
     is_encoding: bool,
 }
@@ -70,7 +70,7 @@ impl EventStreams {
     /// holds `held`.
     pub(crate) fn open(
         self: &Arc<Self>,
-        caller: Caller,
+        caller: RateLimitKey,
         held: impl Send + 'static,
         events: impl FnOnce() -> broadcast::Receiver<EngineEvent>,
         ended: impl Future<Output = ()> + Send + 'static,
@@ -143,7 +143,7 @@ impl EventStreams {
 /// A stream that is open until this is dropped.
 struct OpenStream {
     streams: Arc<EventStreams>,
-    caller: Caller,
+    caller: RateLimitKey,
 }
 
 impl Drop for OpenStream {

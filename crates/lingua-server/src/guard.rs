@@ -15,7 +15,7 @@ use lingua_wire::ErrorCode;
 
 use crate::app::App;
 use crate::auth::{Access, AccessError, Sender, shown_token, wall_ms};
-use crate::limit::{Caller, RateExceeded, RateState};
+use crate::limit::{RateExceeded, RateLimitKey, RateState};
 use crate::metrics::Refused;
 use crate::reply::ApiError;
 
@@ -95,7 +95,7 @@ pub(crate) fn guard_open<S: Store, T: Timer>(
     // Load balancers ask for it as often as they like; it costs nothing.
     match request.uri().path() == "/healthz" {
         true => Ok(()),
-        false => match app.open_limiter.check(Caller::at(remote_of(request))) {
+        false => match app.open_limiter.check(RateLimitKey::at(remote_of(request))) {
             Ok(_) => Ok(()),
             Err(exceeded) => Err(too_many(app, exceeded)),
         },
@@ -141,7 +141,7 @@ fn check_rate<S: Store, T: Timer>(
     sender: Option<&Sender>,
     remote: Option<IpAddr>,
 ) -> Result<Option<RateState>, RateExceeded> {
-    let caller = sender.map_or_else(|| Caller::at(remote), Sender::caller);
+    let caller = sender.map_or_else(|| RateLimitKey::at(remote), Sender::caller);
     let common = app.limiter.as_ref().map(|limiter| limiter.check(caller)).transpose()?;
     let per_second = sender.and_then(|sender| sender.holder.limits.requests_per_second);
     match (sender, per_second.and_then(NonZeroU32::new)) {
@@ -176,8 +176,8 @@ fn check_origin<S: Store, T: Timer>(
 
 impl Sender {
     /// Whose requests are counted: those of the token, else those of the address.
-    fn caller(&self) -> Caller {
-        self.token.map_or_else(|| Caller::at(self.remote), Caller::Token)
+    fn caller(&self) -> RateLimitKey {
+        self.token.map_or_else(|| RateLimitKey::at(self.remote), RateLimitKey::Token)
     }
 }
 

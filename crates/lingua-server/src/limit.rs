@@ -47,14 +47,14 @@ impl RateLimit {
 
 /// Requests of the same caller are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Caller {
+pub(crate) enum RateLimitKey {
     Token(TokenHash),
     /// An IPv4 address, or the network of an IPv6 address.
     Peer(IpAddr),
     Unknown,
 }
 
-impl Caller {
+impl RateLimitKey {
     /// The caller at an address.
     pub(crate) fn at(peer: Option<IpAddr>) -> Self {
         match peer {
@@ -74,7 +74,7 @@ impl Caller {
 /// Counts the requests of all callers.
 #[derive(Debug)]
 pub(crate) struct Limiter<C: Clock = MonotonicClock> {
-    buckets: RateLimiter<Caller, Buckets, C, StateInformationMiddleware>,
+    buckets: RateLimiter<RateLimitKey, Buckets, C, StateInformationMiddleware>,
     clock: C,
 }
 
@@ -91,7 +91,7 @@ impl<C: Clock + Clone> Limiter<C> {
     }
 
     /// Counts a request, and says how many more may follow.
-    pub(crate) fn check(&self, caller: Caller) -> Result<RateState, RateExceeded> {
+    pub(crate) fn check(&self, caller: RateLimitKey) -> Result<RateState, RateExceeded> {
         let checked = self.buckets.check_key(&caller);
         checked.map(RateState::of).map_err(|until| RateExceeded::of(&until, self.clock.now()))
     }
@@ -182,14 +182,14 @@ struct Buckets(Mutex<Generations>);
 
 #[derive(Debug, Default)]
 struct Generations {
-    young: HashMap<Caller, InMemoryState>,
-    old: HashMap<Caller, InMemoryState>,
+    young: HashMap<RateLimitKey, InMemoryState>,
+    old: HashMap<RateLimitKey, InMemoryState>,
 }
 
 impl StateStore for Buckets {
-    type Key = Caller;
+    type Key = RateLimitKey;
 
-    fn measure_and_replace<T, F, E>(&self, caller: &Caller, f: F) -> Result<T, E>
+    fn measure_and_replace<T, F, E>(&self, caller: &RateLimitKey, f: F) -> Result<T, E>
     where
         F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
     {
@@ -219,8 +219,8 @@ mod tests {
         (Limiter::with_clock(RateLimit { per_second, burst }, clock.clone()), clock)
     }
 
-    fn caller(n: u32) -> Caller {
-        Caller::at(Some(IpAddr::V4(n.into())))
+    fn caller(n: u32) -> RateLimitKey {
+        RateLimitKey::at(Some(IpAddr::V4(n.into())))
     }
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_network_is_one_caller() {
-        let at = |text: &str| Caller::at(Some(text.parse().unwrap()));
+        let at = |text: &str| RateLimitKey::at(Some(text.parse().unwrap()));
         assert_eq!(at("2001:db8:1:2::1"), at("2001:db8:1:2:ffff::9"));
         assert_ne!(at("2001:db8:1:2::1"), at("2001:db8:1:3::1"));
         assert_eq!(at("::ffff:10.0.0.1"), at("10.0.0.1"));

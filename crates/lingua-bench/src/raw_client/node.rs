@@ -1,6 +1,6 @@
 //! A node that answers at once, or after a fixed time.
 //!
-//! Start at [`RawNode::connect`], then [`RawNode::run`]. All jobs of one read are acknowledged and
+//! Start at [`BenchNode::connect`], then [`BenchNode::run`]. All jobs of one read are acknowledged and
 //! done in one write. It sends heartbeats and answers pings, as any node.
 //!
 //! Invariant: it does not count its slots; whether a broker overloads a node is tested elsewhere.
@@ -30,7 +30,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(30);
 
 /// A node that has registered.
 #[derive(Debug)]
-pub(crate) struct RawNode {
+pub(crate) struct BenchNode {
     stream: TcpStream,
     buffer: BytesMut,
     heartbeat_interval: Duration,
@@ -45,7 +45,7 @@ pub(crate) struct RawNode {
 }
 
 #[derive(Debug)]
-pub(crate) struct RawNodeProfile<'a> {
+pub(crate) struct BenchNodeProfile<'a> {
     pub(crate) name: String,
     pub(crate) langs: &'a [&'a str],
     pub(crate) slots: u16,
@@ -56,11 +56,11 @@ pub(crate) struct RawNodeProfile<'a> {
     pub(crate) from: Option<IpAddr>,
 }
 
-impl RawNode {
+impl BenchNode {
     /// Connects and registers.
     pub(crate) async fn connect(
         broker: SocketAddr,
-        profile: RawNodeProfile<'_>,
+        profile: BenchNodeProfile<'_>,
         result: Arc<str>,
         heartbeats: Arc<AtomicU64>,
     ) -> anyhow::Result<Self> {

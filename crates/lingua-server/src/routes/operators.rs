@@ -26,7 +26,7 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 
 use crate::app::{App, Shared, administered};
 use crate::auth::Sender;
-use crate::limit::Caller;
+use crate::limit::RateLimitKey;
 use crate::metrics::ConnectionCount;
 use crate::reply::{ApiError, HttpReply, SharedBody, json, text};
 use crate::request::BodyBytes;
@@ -291,7 +291,7 @@ pub(crate) async fn explain<S: Store, T: Timer>(
 pub(crate) async fn events<S: Store, T: Timer>(
     app: Shared<S, T>,
     Extension(sender): Extension<Sender>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<RateLimitKey>,
 ) -> HttpReply {
     let (limited, one) = (sender.limited_token(), [(Usage::EventStreams, 1)]);
     let usage = app.engine.usage_limiter().take(sender.tenant, limited.as_ref(), &one);

@@ -6,7 +6,7 @@ use lingua_server::ServerOptions;
 use lingua_server::auth::{KnownToken, Role, TokenHash, Tokens};
 use lingua_server::limit::RateLimit;
 
-use crate::client::RawClient;
+use crate::client::ServerClient;
 use crate::server::TestServer;
 
 fn with_tokens() -> ServerOptions {
@@ -21,7 +21,7 @@ fn with_tokens() -> ServerOptions {
     ServerOptions { tokens: Tokens::new(tokens).into(), ..ServerOptions::default() }
 }
 
-async fn status(client: &mut RawClient, method: &str, path: &str, token: &str) -> u16 {
+async fn status(client: &mut ServerClient, method: &str, path: &str, token: &str) -> u16 {
     let authorization = format!("Authorization: Bearer {token}\r\n");
     client.request(method, path, &authorization, "").await.status
 }
@@ -29,7 +29,7 @@ async fn status(client: &mut RawClient, method: &str, path: &str, token: &str) -
 #[tokio::test]
 async fn a_token_opens_the_routes_of_its_role() {
     let server = TestServer::with(with_tokens()).await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     let (register, jobs, metrics) = ("/v1/node/register", "/v1/jobs", "/metrics");
     // Status 400 means that the token was accepted and the empty body was not.
     for (token, expected) in [
@@ -52,7 +52,7 @@ async fn a_token_opens_the_routes_of_its_role() {
 #[tokio::test]
 async fn a_missing_token_is_told_how_to_send_one() {
     let server = TestServer::with(with_tokens()).await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     let refused = client.get("/v1/jobs").await;
     assert_eq!(refused.error(), (401, "UNAUTHORIZED".to_owned()));
     assert_eq!(refused.header("www-authenticate"), Some("bearer"));
@@ -65,7 +65,7 @@ async fn only_known_origins_may_call() {
     let allowed_origins = vec!["https://app.example".to_owned()];
     let server =
         TestServer::with(ServerOptions { allowed_origins, ..ServerOptions::default() }).await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     for (origin, expected) in
         [("https://app.example", 200), ("http://localhost", 200), ("https://evil.example", 403)]
     {
@@ -80,7 +80,7 @@ async fn a_caller_that_asks_too_often_is_told_when_to_come_back() {
     let (per_second, burst) = (NonZeroU32::MIN, NonZeroU32::new(2).unwrap());
     let rate_limit = Some(RateLimit { per_second, burst });
     let server = TestServer::with(ServerOptions { rate_limit, ..with_tokens() }).await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     for expected in [200, 200, 429] {
         assert_eq!(status(&mut client, "GET", "/v1/jobs", "client-secret").await, expected);
     }

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use crate::server::{TestServer, within};
 
 /// A keep-alive connection.
-pub(crate) struct RawClient {
+pub(crate) struct ServerClient {
     stream: TcpStream,
     received: Vec<u8>,
 }
@@ -37,7 +37,7 @@ impl RawResponse {
     }
 }
 
-impl RawClient {
+impl ServerClient {
     pub(crate) async fn connect(server: &TestServer) -> Self {
         let stream = TcpStream::connect(server.address).await.expect("the server listens");
         stream.set_nodelay(true).unwrap();

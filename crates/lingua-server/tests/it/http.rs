@@ -3,14 +3,14 @@
 use lingua_server::ServerOptions;
 use serde_json::json;
 
-use crate::client::{RawClient, request};
+use crate::client::{ServerClient, request};
 use crate::server::{TestNode, TestServer, job};
 
 #[tokio::test]
 async fn requests_may_arrive_in_pieces_or_pipelined() {
     let server = TestServer::start().await;
     TestNode::register(&server, "n1").await.work();
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     let body = job().to_string();
     for character in request("POST", "/v1/translate", "X-Request-Id: mine\r\n", &body).chars() {
         client.send(&character.to_string()).await;
@@ -34,7 +34,7 @@ async fn requests_may_arrive_in_pieces_or_pipelined() {
 async fn a_chunked_body_is_read_and_the_connection_stays_open() {
     let server = TestServer::start().await;
     TestNode::register(&server, "n1").await.work();
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     let body = job().to_string();
     client
         .send(
@@ -49,7 +49,7 @@ async fn a_chunked_body_is_read_and_the_connection_stays_open() {
 #[tokio::test]
 async fn two_lengths_in_one_request_are_refused() {
     let server = TestServer::start().await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     client.send(&request("POST", "/v1/translate", "Content-Length: 2\r\n", "{}....")).await;
     let response = client.response_or_end().await;
     assert!(response.is_none_or(|response| response.status == 400));
@@ -59,7 +59,7 @@ async fn two_lengths_in_one_request_are_refused() {
 #[tokio::test]
 async fn an_error_leaves_the_connection_open() {
     let server = TestServer::start().await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     let malformed = client.request("POST", "/v1/translate", "", "{").await;
     assert_eq!(malformed.error(), (400, "INVALID_REQUEST".to_owned()));
     let alone = client.post("/v1/translate", &job()).await;
@@ -71,7 +71,7 @@ async fn an_error_leaves_the_connection_open() {
 #[tokio::test]
 async fn a_wrong_method_is_told_which_methods_are_accepted() {
     let server = TestServer::start().await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     for (method, path, accepted) in [
         ("GET", "/v1/translate", "POST"),
         ("DELETE", "/v1/pools", "GET"),
@@ -89,7 +89,7 @@ async fn a_wrong_method_is_told_which_methods_are_accepted() {
 #[tokio::test]
 async fn every_error_is_json() {
     let server = TestServer::start().await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     for (path, status) in [
         ("/no/such/route", 404),
         ("/v1/jobs?limit=many", 400),
@@ -117,10 +117,10 @@ async fn the_body_limit_holds_for_every_request() {
         ("POST", "/v1/jobs/job-1/cancel"),
         ("GET", "/healthz"),
     ] {
-        let mut client = RawClient::connect(&server).await;
+        let mut client = ServerClient::connect(&server).await;
         assert_eq!(client.request(method, path, "", &long).await.error(), too_large, "{path}");
     }
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     client
         .send(
             "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -128,7 +128,7 @@ async fn the_body_limit_holds_for_every_request() {
         .await;
     client.send(&format!("65\r\n{long}\r\n0\r\n\r\n")).await;
     assert_eq!(client.response().await.error(), too_large, "also without a length");
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     let fits = client.request("POST", "/v1/translate", "", &long[..100]).await;
     assert_eq!(fits.error(), (400, "INVALID_REQUEST".to_owned()));
 }
@@ -136,7 +136,7 @@ async fn the_body_limit_holds_for_every_request() {
 #[tokio::test]
 async fn the_api_reference_loads_nothing_from_elsewhere() {
     let server = TestServer::start().await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     let page = client.get("/docs?x=y").await;
     assert_eq!(page.status, 200);
     assert!(page.header("content-security-policy").is_some_and(|csp| csp.contains("'self'")));
@@ -151,7 +151,7 @@ async fn the_api_reference_loads_nothing_from_elsewhere() {
 #[tokio::test]
 async fn a_response_names_its_request() {
     let server = TestServer::start().await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     let given = client.request("GET", "/no/such/route", "X-Request-Id: order-7\r\n", "").await;
     assert_eq!(given.header("x-request-id"), Some("order-7"));
     let (first, second) = (client.get("/healthz").await, client.get("/healthz").await);

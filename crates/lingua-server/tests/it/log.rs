@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing::Level;
 
-use crate::client::{RawClient, request};
+use crate::client::{ServerClient, request};
 use crate::server::{TestNode, TestServer, job};
 
 /// Collects what is logged.
@@ -44,7 +44,7 @@ async fn log_lines_of_a_request_carry_its_id_and_route() {
         .finish();
     let _default = tracing::subscriber::set_default(subscriber);
     let server = TestServer::start().await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     client.request("GET", "/v1/jobs/nonsense", "X-Request-Id: order-7\r\n", "").await;
     let line = log.line_with(&["request done", "order-7"]).expect("a line for the request");
     for part in ["route=\"/v1/jobs/{id}\"", "method=GET", "status=404", "elapsed_ms="] {
@@ -59,7 +59,7 @@ async fn log_lines_of_a_request_carry_its_id_and_route() {
 async fn a_job_takes_its_trace_id_from_the_body_the_traceparent_or_the_request() {
     let server = TestServer::start().await;
     let mut node = TestNode::register(&server, "n1").await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     let mut traced = job();
     traced["trace_id"] = json!("from-the-body");
     let parent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n";

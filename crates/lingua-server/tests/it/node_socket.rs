@@ -4,7 +4,7 @@ use lingua_server::ServerOptions;
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::client::{RawClient, request};
+use crate::client::{ServerClient, request};
 use crate::server::{TestNode, TestServer, job};
 
 /// The next message has to be a fatal error, after which the socket is closed.
@@ -58,7 +58,7 @@ async fn a_bad_message_is_answered_and_the_socket_stays_open() {
 async fn audio_travels_in_the_frame_after_its_message() {
     let server = TestServer::start().await;
     let mut node = TestNode::register(&server, "n1").await;
-    let mut client = RawClient::connect(&server).await;
+    let mut client = ServerClient::connect(&server).await;
     let mut spoken = job();
     spoken.as_object_mut().unwrap().remove("text");
     spoken["audio"] = json!({"format": "pcm16", "sample_rate": 16000, "data": "AQIDBA=="});
