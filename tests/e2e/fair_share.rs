@@ -118,7 +118,7 @@ impl Shared {
     }
 }
 
-/// A node that ends its oldest job whenever it is told to.
+/// A node that ends its oldest job with each call.
 struct Steps {
     node: RawNode,
     running: VecDeque<Value>,

@@ -93,7 +93,7 @@ async fn pings_whose_pongs_are_not_read_cost_no_memory_and_no_time() {
         let sent = pour(&mut stream, &pings, Duration::from_secs(4)).await;
         let busy_ms = thread_ms(&s) - before_ms;
         assert!(busy_ms < 400, "{busy_ms} ms for {sent} bytes");
-        // Pongs that nobody reads are not kept: 64 MiB of pings leave only the buffers.
+        // Pongs that the peer does not read are not kept: 64 MiB of pings leave only the buffers.
         let growth_kib = resident_kib(&s).saturating_sub(before_kib);
         assert!(growth_kib <= 16 << 10, "{growth_kib} KiB for {sent} bytes");
     }
@@ -196,7 +196,7 @@ async fn responses_that_are_not_read_are_bounded_and_their_readers_cut() {
     })
     .await;
     assert_bounded(before_kib, resident_kib(&s));
-    // Nobody reads: all are disconnected, and their bytes are free again.
+    // The clients do not read: all are disconnected, and their bytes are free again.
     s.until_metric("lingua_held_bytes{kind=\"responses\"}", 0.0).await;
     let page = s.get("/v1/jobs?limit=1000").await;
     assert_eq!(page.status, 200);
@@ -239,7 +239,7 @@ async fn event_streams_are_bounded_and_those_that_are_not_read_are_cut() {
     }
     let refused = streams.iter().filter(|(_, status)| status.ends_with(b"429")).count();
     assert_eq!(refused, 10);
-    // Events that nobody reads: the streams are cut, and new ones find a place.
+    // Events that clients do not read: the streams are cut, and new ones find a place.
     within(async {
         while s.metric("lingua_connections{kind=\"events\"}").await > 0.0 {
             s.dispatch(job()).await;
@@ -308,7 +308,7 @@ async fn texts_beyond_the_open_segments_are_refused_and_the_session_goes_on() {
     assert_eq!(client.outcome().await["seq"], 259);
 }
 
-/// So many languages that nobody else has.
+/// So many languages that no other node has.
 fn many_languages(first: usize, count: usize) -> Vec<String> {
     let letter = |n: usize| char::from(b'a' + (n % 26) as u8);
     let tag = |n: usize| {

@@ -32,7 +32,7 @@ async fn a_translation_past_its_deadline_has_failed() {
     assert_eq!(left_ms, 30_000, "{done}");
 }
 
-/// Sends a request and hangs up before the reply.
+/// Sends a request and closes the connection before the reply.
 async fn post_and_hang_up(s: &Scheduler, header: &str, node: &mut RawNode) -> Value {
     use tokio::io::AsyncWriteExt;
     let mut stream = tokio::net::TcpStream::connect(&s.address).await.expect("it accepts");

@@ -164,7 +164,7 @@ async fn erases_on_request(s: &Scheduler) {
     assert_eq!(erased.body["erased"], 1, "{}", erased.text);
     node.expect("job_cancel").await;
 
-    // A tenant: by itself or by an administrator, and by nobody else.
+    // A tenant: by itself or by an administrator, and by no other caller.
     for (caller, status) in [("bob-app", 403), ("alice-eye", 403)] {
         let refused = Caller::new(s, caller).send("DELETE", "/v1/jobs?tenant=alice", "").await;
         assert_eq!(refused.status, status, "{caller}: {}", refused.text);

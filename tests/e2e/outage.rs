@@ -189,7 +189,7 @@ async fn a_store_that_forgot_its_last_writes_oversells_nobody() {
     strict["options"] = json!({"wait_ms": 300});
     let refused = s.post("/v1/dispatch/f2f", strict).await;
     assert_eq!(refused.body["error"], "ALL_CANDIDATES_FULL_OR_FAILED", "{:?}", refused.body);
-    // The node reports its job, is told to stop it, and gets the job again.
+    // The node reports its job, gets `job_cancel` for it, and then gets the job again.
     let running = json!([{"job_id": id, "attempt_id": 1}]);
     node.send(json!({"type": "heartbeat", "running": running})).await;
     let ack = node.expect("heartbeat_ack").await;

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use crate::scheduler::{signal, within};
 
 /// A port that is free now. It lies below the ports of outgoing connections, and each search, in
-/// this process or another, starts elsewhere, so that nobody takes the port before the server does.
+/// this process or another, starts elsewhere, so that no one takes the port before the server does.
 pub(crate) fn free_port() -> u16 {
     const FIRST: u32 = 15_000;
     const COUNT: u32 = 17_000;

@@ -99,7 +99,7 @@ impl Scheduler {
                 break line["fields"]["address"].as_str().expect("an address").to_owned();
             }
         };
-        // The process would stop at a full pipe if nobody read its log.
+        // Without a reader of its log the process would stop at a full pipe.
         let kept = Arc::clone(&log);
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {

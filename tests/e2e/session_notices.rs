@@ -1,4 +1,4 @@
-//! What `session_started` tells: a pair that nobody serves, and what had arrived before a resume.
+//! What `session_started` says: a pair that no node serves, and what had arrived before a resume.
 
 use serde_json::{Value, json};
 

@@ -96,7 +96,7 @@ async fn a_client_that_reads_no_answer_is_cut_on_every_route() {
     node.work().await;
 }
 
-/// Messages that are answered with an error that nobody reads.
+/// Messages whose replies, errors, the peer does not read.
 #[tokio::test]
 async fn a_socket_that_reads_no_answer_is_cut() {
     let s = Scheduler::with(&[("SERVER__WRITE_MS", "1000"), ("SESSION__WRITE_MS", "1000")]).await;

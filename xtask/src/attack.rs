@@ -174,7 +174,7 @@ fn start_server(serve: &mut Command, folder: &Path) -> anyhow::Result<(Process, 
         let line: Value = serde_json::from_str(&line?).unwrap_or_default();
         if line["fields"]["message"] == "listening" {
             let address = line["fields"]["address"].as_str().context("no address")?.to_owned();
-            // It would stop at a full pipe if nobody read its log.
+            // Without a reader of its log it would stop at a full pipe.
             std::thread::spawn(move || log.for_each(drop));
             return Ok((server, address));
         }

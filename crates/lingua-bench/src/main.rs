@@ -59,7 +59,7 @@ use report::ReportPage;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// If other programs used more of the machine than this, the user is told to measure again.
+/// If other programs used more of the machine than this, the output says to measure again.
 const OTHERS_MAX: f64 = 0.1;
 
 /// The result of a benchmark in each form that a user can ask for.
@@ -102,7 +102,7 @@ async fn run(command: BenchCommand) -> anyhow::Result<()> {
         write_page(file, "")?;
     }
     let machine = BenchMachine::here();
-    // The servers of a shared store need a core, too; nobody knows beforehand how much of one.
+    // The servers of a shared store need a part of a core, too, which is not known beforehand.
     let pins = machine.pins().filter(|_| !common.no_pin && !common.is_shared());
     if let Some(pins) = &pins {
         pins.pin_self()?;

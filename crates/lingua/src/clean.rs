@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// Whether a character changes how others are shown: controls, line ends, overrides of the writing
-/// direction, and characters that nobody sees.
+/// direction, and invisible characters.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -90,7 +90,7 @@ impl Reload {
         match self.auth.identities(files) {
             Ok(Identities { tokens, tenants }) => {
                 tracing::info!(tokens = tokens.len(), tenants = tenants.len(), "tokens reloaded");
-                // First the rules: nobody calls under those of before.
+                // First the rules, so that no call comes under the earlier ones.
                 self.tenants.replace(tenants);
                 self.tokens.replace(tokens);
                 self.audit.own_act("reload", "tokens", "ok");

@@ -36,7 +36,7 @@ async fn a_job_of_one_runs_on_a_node_of_the_other() {
     assert_eq!(ended.result.as_ref().map(|r| r.as_str()), Some("{\"by\":\"n\"}"));
     assert!(ended.attempts[0].acked_ms.is_some(), "the ACK came over the bus: {ended:?}");
     assert_eq!(one.used().await, 0);
-    // The node is told that its result counted.
+    // The node gets the verdict that its result counted.
     node.next_job().await;
     let confirmed = node.told.recv().await.expect("told");
     assert!(matches!(confirmed, ToNode::Confirmed { accepted: true, .. }), "{confirmed:?}");

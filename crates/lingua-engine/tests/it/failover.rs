@@ -202,7 +202,7 @@ async fn the_pool_table_does_not_go_back_with_the_store() {
     assert!(at() > seen, "{:?} after {seen:?}", at());
 }
 
-/// The clocks of two instances may be an hour apart; the age of a job is told by the store's.
+/// The clocks of two instances may be an hour apart; the store's clock tells the age of a job.
 #[tokio::test(start_paused = true)]
 async fn a_job_taken_over_by_a_wrong_clock_keeps_its_deadline() {
     use lingua_engine::TokioTimer;

@@ -134,7 +134,7 @@ async fn a_turn_says_that_it_has_moved_until_a_node_takes_it() {
     world.translate(bound(0)).await;
     home.dies(&world).await;
     let mut busy = Node::join(&world, "busy", "zh en", 1, Habit::Busy).await;
-    // Nobody waits for the old node any more.
+    // No job waits for the old node any more.
     tokio::time::sleep(Duration::from_secs(20)).await;
     world.submit(bound(1)).await;
     for _ in 0..3 {
@@ -161,7 +161,7 @@ async fn a_heartbeat_can_change_what_a_node_can_do() {
     );
 }
 
-/// A node that does not read what it is told fills its outbox once, and is gone.
+/// A node that does not read its messages fills its outbox once, and is disconnected.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_does_not_read_is_cut_off_and_its_jobs_go_elsewhere() {
     let world = World::new();

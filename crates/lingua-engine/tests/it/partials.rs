@@ -1,4 +1,4 @@
-//! What a node has so far, for whoever watches.
+//! The partial texts of a node, for clients that watch.
 
 use std::time::Duration;
 

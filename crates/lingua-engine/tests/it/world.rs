@@ -197,7 +197,7 @@ impl Node {
         world.engine.disconnect(&self.id, self.epoch).await.ok();
     }
 
-    /// Says nothing any more, and nobody notices a broken connection.
+    /// Sends nothing any more, and its connection does not break.
     pub(crate) fn falls_silent(&self) {
         self.life.abort();
     }

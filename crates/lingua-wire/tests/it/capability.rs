@@ -100,7 +100,7 @@ fn a_missing_or_empty_list_is_refused(
 
 #[test]
 fn a_million_languages_are_refused_at_the_first_too_many() {
-    // The tail is not JSON: whoever reads that far reports something else.
+    // The tail is not JSON: a parser that reads so far reports another error.
     let many = r#""zh","#.repeat(LANGS_MAX + 1);
     let pairs = r#"["zh","en"],"#.repeat(NMT_PAIRS_MAX + 1);
     for (body, field, max) in [
