@@ -133,6 +133,29 @@ async fn retention_ends_what_is_kept_of_a_job() {
     }
 }
 
+/// Jobs end without a node: they are refused after they were accepted.
+#[tokio::test]
+async fn a_tenant_with_many_jobs_does_not_push_out_the_history_of_another() {
+    let redis = Redis::start().await;
+    for store in ["[store]".to_owned(), format!("[store]\nurl = \"{}\"", redis.url())] {
+        let store = format!("{store}\nended_jobs_max = 96");
+        let s = Scheduler::from_toml(&over(&store, "one", "")).await;
+        let (alice, bob) = (Caller::new(&s, "alice-app"), Caller::new(&s, "bob-app"));
+        let refused = bob.post("/v1/translate", spoken("room")).await;
+        assert_eq!(refused.error(), (503, "NO_CAPABLE_NODE"));
+        for _ in 0..200 {
+            alice.post("/v1/translate", spoken("room")).await;
+        }
+        let count = async |caller: &Caller<'_>| {
+            let page = caller.get("/v1/jobs?limit=1000").await;
+            page.body["jobs"].as_array().map_or(0, Vec::len)
+        };
+        assert_eq!(count(&bob).await, 1, "{store}");
+        let alices = count(&alice).await;
+        assert!((16..=48).contains(&alices), "a share of three, not all: {alices}, {store}");
+    }
+}
+
 async fn erases_on_request(s: &Scheduler) {
     let mut node = join(s).await;
     let (alice, bob) = (Caller::new(s, "alice-app"), Caller::new(s, "bob-app"));

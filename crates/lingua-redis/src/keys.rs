@@ -53,14 +53,22 @@ pub(crate) struct ShardKeys {
     job: String,
     pub(crate) all: String,
     pub(crate) open: String,
-    pub(crate) ended: String,
+    /// The prefix of its lists of ended jobs.
+    ended: String,
+}
+
+impl ShardKeys {
+    /// The ended jobs of a group.
+    pub(crate) fn ended(&self, group: u32) -> String {
+        format!("{}{group:08x}", self.ended)
+    }
 }
 
 impl Keys {
     pub(crate) fn new(prefix: &str) -> Self {
         let shard = |shard| {
             let key = |name: &str| format!("{prefix}{{j{shard}}}:{name}");
-            ShardKeys { job: key("job:"), all: key("all"), open: key("open"), ended: key("ended") }
+            ShardKeys { job: key("job:"), all: key("all"), open: key("open"), ended: key("ended:") }
         };
         Self {
             prefix: prefix.to_owned(),

@@ -99,6 +99,7 @@ pub(crate) struct UsageConfig {
     requests_per_second: Option<u32>,
     open_jobs: Option<usize>,
     open_bytes: Option<ByteSize>,
+    waiting_bytes: Option<ByteSize>,
     sessions: Option<usize>,
     event_streams: Option<usize>,
     priority_max: Option<i32>,
@@ -124,7 +125,9 @@ impl ByteSize {
             let number: usize = number.trim().parse().ok()?;
             number.checked_mul(1 << bits)
         });
-        bytes.ok_or_else(|| BadConfig(format!("open_bytes is {text:?}; write it as in \"64MiB\"")))
+        bytes.ok_or_else(|| {
+            BadConfig(format!("a number of bytes is {text:?}; write it as in \"64MiB\""))
+        })
     }
 }
 
@@ -134,6 +137,7 @@ impl UsageConfig {
             requests_per_second: self.requests_per_second,
             open_jobs: self.open_jobs,
             open_bytes: self.open_bytes.as_ref().map(ByteSize::bytes).transpose()?,
+            waiting_bytes: self.waiting_bytes.as_ref().map(ByteSize::bytes).transpose()?,
             sessions: self.sessions,
             event_streams: self.event_streams,
             priority_max: self.priority_max,
