@@ -5,8 +5,8 @@
 //! delivered result stays as long as there is room, in case its client asks again.
 //!
 //! Invariant: at most `bytes_max` bytes, of which delivered results have at most an eighth, and
-//! nothing for longer than `keep_ms`. Delivered results go first, then the oldest of the tenant that
-//! has most bytes here, so that no tenant pushes out the speech of another that has less.
+//! nothing for longer than `keep_ms`. Delivered results go first, then the oldest of the tenant
+//! that has most bytes here, so that no tenant pushes out the speech of another that has less.
 
 use std::collections::{BTreeMap, VecDeque};
 
