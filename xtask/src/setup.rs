@@ -3,6 +3,9 @@
 //! Start at [`install_missing`]. The tests start their own Redis servers and browsers, make their
 //! own certificates and send signals; the allocator is built with `make`; tidy asks `git`.
 //!
+//! A program that is there may not be enough: Python needs `ensurepip`, for virtual environments,
+//! and Node a version that runs TypeScript's tools.
+//!
 //! Invariant: nothing is installed that is already there, and `sudo` is used only by users that are
 //! not root.
 
@@ -72,10 +75,11 @@ fn package(manager: &str, program: &'static str) -> &'static str {
 
 /// Installs what is missing; whether `cargo nextest` can be used.
 pub(crate) fn install_missing() -> anyhow::Result<bool> {
-    let missing: Vec<&'static str> = PROGRAMS.into_iter().filter(|name| !runs(name)).collect();
+    let missing: Vec<&'static str> = PROGRAMS.into_iter().filter(|name| !works(name)).collect();
     if !missing.is_empty() {
         install(&missing)?;
     }
+    check_node()?;
     if !has_nextest() {
         println!("setup: cargo-nextest is missing: cargo install cargo-nextest --locked");
         let install = Command::new("cargo").args(["install", "cargo-nextest", "--locked"]).status();
@@ -109,9 +113,37 @@ fn install(missing: &[&'static str]) -> anyhow::Result<()> {
             bail!("`{}` failed; install {names} yourself, then try again", words.join(" "));
         }
     }
-    match missing.iter().find(|program| !runs(program)) {
+    match missing.iter().find(|program| !works(program)) {
         Some(program) => bail!("`{program}` is still missing; install it, then try again"),
         None => Ok(()),
+    }
+}
+
+/// The SDK for TypeScript is built and tested with this version of Node or a later one.
+const NODE_MAJOR_MIN: u32 = 20;
+
+fn check_node() -> anyhow::Result<()> {
+    let output = Command::new("node").arg("--version").output().context("node")?;
+    let version = String::from_utf8_lossy(&output.stdout);
+    let major = version.trim_start_matches('v').split('.').next().and_then(|n| n.parse().ok());
+    if major.is_none_or(|major: u32| major < NODE_MAJOR_MIN) {
+        let version = version.trim();
+        bail!(
+            "node is {version}, and the checks need {NODE_MAJOR_MIN} or later; install one from \
+             https://nodejs.org/en/download (or `nvm install {NODE_MAJOR_MIN}`), then try again"
+        );
+    }
+    Ok(())
+}
+
+/// Whether a program can be used as the checks do.
+fn works(program: &str) -> bool {
+    // Debian has an interpreter that cannot make virtual environments.
+    let probe = ["-c", "import ensurepip"];
+    let silent = |command: &mut Command| command.stderr(Stdio::null()).status();
+    match program {
+        "python3" => silent(Command::new(program).args(probe)).is_ok_and(|status| status.success()),
+        _ => runs(program),
     }
 }
 

@@ -21,6 +21,11 @@ use crates::Package;
 /// The limit for lines in Rust, Lua, TypeScript and Markdown.
 const COLUMNS_MAX: usize = 100;
 
+/// How wide a line is on a screen: a Chinese character or sign takes two columns.
+fn columns(line: &str) -> usize {
+    line.chars().map(|c| if ('\u{2e80}'..='\u{ffef}').contains(&c) { 2 } else { 1 }).sum()
+}
+
 /// Describes a broken rule.
 fn finding(path: &Path, line: usize, message: impl Display) -> String {
     format!("{}:{line}: {message}", path.display())

@@ -63,7 +63,7 @@ impl LoadStats {
     /// Empty, for a load of this length.
     pub(crate) fn lasting(length: Duration) -> anyhow::Result<Self> {
         let latency_us = Histogram::new_with_bounds(1, LATENCY_US_MAX, DIGITS)
-            .context("cannot make a histogram")?;
+            .context("the histogram of times does not accept its bounds")?;
         let (errors, timeline) = (BTreeMap::new(), Timeline::lasting(length));
         Ok(Self { latency_us, errors, late: 0, timeline })
     }

@@ -45,7 +45,7 @@ impl Timeline {
         let slice = self.earlier + slice.min(last);
         while self.slices.len() <= slice {
             let empty = Histogram::new_with_bounds(1, LATENCY_US_MAX, DIGITS);
-            self.slices.push(empty.context("cannot make a histogram")?);
+            self.slices.push(empty.context("the histogram of times does not accept its bounds")?);
         }
         self.slices[slice].saturating_record(took_us);
         Ok(())

@@ -212,9 +212,9 @@ struct Work {
 }
 
 /// Counts down however a job ends.
-struct RunningJob<'a>(&'a AtomicI64);
+struct ChaosJob<'a>(&'a AtomicI64);
 
-impl Drop for RunningJob<'_> {
+impl Drop for ChaosJob<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -223,7 +223,7 @@ impl Drop for RunningJob<'_> {
 impl Work {
     async fn handle(&self, job: Job, context: Context) -> Result<Output, Failure> {
         let now = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-        let _running = RunningJob(&self.running);
+        let _running = ChaosJob(&self.running);
         self.running_max.fetch_max(now, Ordering::SeqCst);
         if now > self.slots {
             self.oversold.fetch_add(1, Ordering::SeqCst);

@@ -23,13 +23,13 @@ pub const NMT_PAIRS_MAX: usize = 16_384;
 named_enum! {
     /// A step of the work on an utterance. The order is that of the bits of a [`ServiceSet`].
     pub enum Service {
-        /// Speech recognition.
+        /// Audio to text (speech recognition).
         Asr = "asr",
         /// Repair of the recognised text.
         Semantic = "semantic",
-        /// Machine translation.
+        /// Text to text in another language (machine translation).
         Nmt = "nmt",
-        /// Speech synthesis.
+        /// Text to audio (speech synthesis).
         Tts = "tts",
         /// Keeping the speaker's tone of voice.
         Tone = "tone",
@@ -43,9 +43,9 @@ named_enum! {
 pub struct ServiceSet(u8);
 
 impl ServiceSet {
-    /// No service.
+    /// The set without any service.
     pub const EMPTY: Self = Self(0);
-    /// Every service.
+    /// The set of all services.
     pub const ALL: Self = Self((1 << Service::ALL.len()) - 1);
 
     /// The set with this service as well.
@@ -166,7 +166,7 @@ pub struct Needs {
     pub asr: bool,
     /// The result is speech.
     pub tts: bool,
-    /// Further services.
+    /// Services that the job names itself, beside those that the other fields imply.
     pub extra: ServiceSet,
     /// Labels that the node must have.
     pub labels: RequiredLabels,

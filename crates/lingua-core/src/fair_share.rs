@@ -1,7 +1,7 @@
 //! Which tenant gets the next free slot.
 //!
 //! Start at [`next`], the rule; [`Shares`] keeps what it needs of each tenant. A tenant's burst
-//! costs the tenant itself: whoever holds the fewest slots for its weight goes first.
+//! costs the tenant itself: the tenant with the fewest slots for its weight goes first.
 //!
 //! Slots are whole numbers, shares are not: of five slots, 2 : 1 cannot be held. So tenants that
 //! one more job would put level count as equal, and among those goes first who was chosen least for

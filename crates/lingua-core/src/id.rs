@@ -184,7 +184,7 @@ impl JobId {
         Self(number)
     }
 
-    /// The number.
+    /// The id as 128 bits, as stores and the bus write it.
     pub const fn number(self) -> u128 {
         self.0
     }
@@ -241,11 +241,6 @@ macro_rules! number {
             }
         }
 
-        impl fmt::Display for $Name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
     };
 }
 
@@ -274,12 +269,6 @@ impl Attempt {
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
-    }
-}
-
-impl fmt::Display for Attempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 
@@ -321,11 +310,17 @@ impl Slot {
     }
 }
 
-impl fmt::Display for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+macro_rules! shown_as_number {
+    ($($Name:ident),*) => {
+        $(impl fmt::Display for $Name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        })*
+    };
 }
+
+shown_as_number!(Epoch, Fence, Term, Attempt, Slot);
 
 #[cfg(test)]
 mod tests {

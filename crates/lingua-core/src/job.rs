@@ -221,7 +221,7 @@ impl JobMachine {
         effects
     }
 
-    /// Releases the slot; a node that may still be working on the job is told to stop first.
+    /// Releases the slot; a node that may still be working on the job gets a message to stop first.
     fn leave_node(&mut self, node_may_work: bool, outcome: AttemptOutcome) -> Vec<Effect> {
         let Some(grant) = self.grant.take() else { return vec![] };
         let Stage { state, attempt } = self.stage;

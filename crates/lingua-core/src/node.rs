@@ -6,12 +6,12 @@
 
 use crate::capability::{Capabilities, SemanticRule};
 use crate::id::{Tenant, TokenName};
-use crate::named_enum;
+use crate::{named_enum, with_defaults};
 
 /// Most slots that one node may offer.
 pub const SLOTS_MAX: u16 = 1024;
 
-/// Highest cost of a job that is told apart, in milliseconds: one hour. It keeps every
+/// Highest cost of a job, in milliseconds: one hour; higher ones count as this. It keeps every
 /// score below 2⁵³, where numbers of a Lua script are still exact.
 pub const COST_MS_MAX: u32 = 3_600_000;
 
@@ -22,7 +22,7 @@ named_enum! {
     /// How a node reports itself. A health has the name of the state that it puts a node in.
     #[derive(Default)]
     pub enum Health {
-        /// Takes jobs.
+        /// Alive and not draining: it gets jobs.
         #[default]
         Ready = "ready",
         /// Still loading its models.
@@ -72,11 +72,11 @@ impl NodeState {
 named_enum! {
     /// Something that a node can run out of.
     pub enum Resource {
-        /// Processor time.
+        /// Share of the processor that is busy.
         Cpu = "cpu",
-        /// Accelerator time.
+        /// Share of the accelerator that is busy.
         Gpu = "gpu",
-        /// Memory.
+        /// Share of the main memory that is used.
         Memory = "memory",
     }
 }
@@ -154,22 +154,17 @@ impl Default for Thresholds {
     }
 }
 
-/// The rules that nodes are chosen by; every instance has the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
-    /// What semantic repair must cover.
-    pub semantic: SemanticRule,
-    /// When a node is overloaded.
-    pub thresholds: Thresholds,
-    /// How long a node that signed off or lost its connection still counts as capable: jobs wait
-    /// for it.
-    pub gone_ms: u64,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        let (semantic, thresholds) = (SemanticRule::default(), Thresholds::default());
-        Self { semantic, thresholds, gone_ms: 15_000 }
+with_defaults! {
+    /// The rules that nodes are chosen by; every instance has the same.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Rules {
+        /// What semantic repair must cover.
+        pub semantic: SemanticRule = SemanticRule::default(),
+        /// When a node is overloaded.
+        pub thresholds: Thresholds = Thresholds::default(),
+        /// How long a node that signed off or lost its connection still counts as capable: jobs
+        /// wait for it.
+        pub gone_ms: u64 = 15_000,
     }
 }
 
@@ -220,7 +215,7 @@ impl Profile {
         Self { token, ..self }
     }
 
-    /// The same node as one of whoever registered another one.
+    /// The same node, with the tenant and the token of another one.
     #[must_use]
     pub fn owned_like(self, other: &Self) -> Self {
         self.owned_by(other.tenant).registered_by(other.token.clone())

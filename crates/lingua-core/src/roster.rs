@@ -35,8 +35,8 @@ pub use explain::{Explanation, NodeVerdict};
 pub use policy::Policy;
 pub use query::{Query, RejectReason};
 pub use select::{
-    BAND_PERCENT, CONTENTION_PERCENT, Capacity, Choice, FLEXIBLE_FROM, KEPT_PERCENT,
-    SPARED_PERCENT, WEIGHT_UNIT, slot_weight,
+    BAND_PERCENT, CONTENTION_PERCENT, Capacity, Choice, FLEXIBLE_FROM, KEPT_PERCENT, RANDOM_FACTOR,
+    RANDOM_MODULUS, SHARE_UNIT, SPARED_PERCENT, WEIGHT_UNIT, slot_weight,
 };
 
 use index::Index;

@@ -14,7 +14,7 @@ const _: () = assert!(CELL_NODES_MAX <= 128, "a slot set is 128 bits wide");
 pub struct SlotSet(u128);
 
 impl SlotSet {
-    /// No slot.
+    /// The set without any slot.
     pub const EMPTY: Self = Self(0);
     /// Every slot that a cell can have.
     pub const ALL: Self = Self((1 << CELL_NODES_MAX) - 1);

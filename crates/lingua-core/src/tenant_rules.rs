@@ -3,6 +3,8 @@
 //! Start at [`TenantRules`]. A token has [`UsageLimits`] of its own, which can only lower those of
 //! its tenant.
 
+use crate::with_defaults;
+
 /// How much a tenant or a token may use at one instance. What is `None` has no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsageLimits {
@@ -43,30 +45,20 @@ impl UsageLimits {
     }
 }
 
-/// What holds for one tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TenantRules {
-    /// Its share when slots are scarce, relative to others; at least 1.
-    pub weight: u32,
-    /// How much it may use at each instance.
-    pub limits: UsageLimits,
-    /// Whether the text of ended jobs is kept.
-    pub keep_text: bool,
-    /// How long its ended jobs are kept, if not as long as all.
-    pub retention_ms: Option<u64>,
-    /// Whether its jobs may go to nodes of others if they do not say.
-    pub public: bool,
-}
-
-impl Default for TenantRules {
-    fn default() -> Self {
-        Self {
-            weight: 1,
-            limits: UsageLimits::default(),
-            keep_text: true,
-            retention_ms: None,
-            public: true,
-        }
+with_defaults! {
+    /// What holds for one tenant.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct TenantRules {
+        /// Its share when slots are scarce, relative to others; at least 1.
+        pub weight: u32 = 1,
+        /// How much it may use at each instance.
+        pub limits: UsageLimits = UsageLimits::default(),
+        /// Whether the text of ended jobs is kept.
+        pub keep_text: bool = true,
+        /// How long its ended jobs are kept, if not as long as all.
+        pub retention_ms: Option<u64> = None,
+        /// Whether its jobs may go to nodes of others if they do not say.
+        pub public: bool = true,
     }
 }
 

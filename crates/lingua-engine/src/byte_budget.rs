@@ -1,7 +1,7 @@
 //! Bounds on what an instance holds, in bytes.
 //!
-//! Start at `ByteBudget::take`. Whoever keeps something of a client in memory takes its bytes
-//! from a budget and gives them back by dropping [`HeldBytes`].
+//! Start at `ByteBudget::take`. Code that keeps data of a client in memory takes its bytes from
+//! a budget and gives them back by dropping [`HeldBytes`].
 //!
 //! Invariant: the bytes in use are the sum of all [`HeldBytes`] of the budget, and never more than
 //! its limit.
@@ -51,7 +51,7 @@ impl ByteBudgets {
 /// How many bytes may be held at a time.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
-    /// For messages.
+    /// Named in the error when it is full.
     what: &'static str,
     limit: usize,
     used: AtomicUsize,
@@ -64,7 +64,7 @@ pub(crate) struct ByteBudget {
 #[expect(missing_docs, reason = "the message says what each field is")]
 pub enum OverBudget {
     /// There will be room when something else has ended.
-    #[error("the {what} of this instance hold {limit} bytes, as many as they may; try again later")]
+    #[error("the {what} of this instance are at their limit of {limit} bytes; try again later")]
     Full { what: &'static str, limit: usize },
     /// There will never be room.
     #[error("it has {bytes} bytes, and all {what} together may have {limit}; send less at a time")]

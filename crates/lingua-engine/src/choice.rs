@@ -1,4 +1,4 @@
-//! What a job asks of cells, what selection thinks of each node, and why nobody can do a job.
+//! What a job asks of cells, what selection thinks of each node, and why no node can do a job.
 //!
 //! Start at [`Engine::query`]: reservations and explanations are made from the same query, so that
 //! they cannot disagree.
@@ -15,7 +15,7 @@ use crate::clock::Timer;
 use crate::error::SubmitError;
 use crate::state::Engine;
 
-/// Most cells that are read to say why nobody can do a job.
+/// Most cells that are read to find why no node can do a job.
 const CELLS_READ_MAX: usize = 8;
 
 /// Most reasons that are listed.
@@ -159,9 +159,9 @@ impl<S: Store, T: Timer> Engine<S, T> {
         node.profile.capabilities().missing(back, spec.needs, rule)
     }
 
-    /// For people: why no node can do the job. What a node lacks is told only if no node has all
+    /// For people: why no node can do the job. What a node lacks is named only if no node has all
     /// that is needed. `None` if the store has cells that this instance did not know: ask them.
-    pub(crate) async fn why_nobody(&self, spec: &JobSpec) -> Option<String> {
+    pub(crate) async fn why_no_node(&self, spec: &JobSpec) -> Option<String> {
         let (mut able, mut lacks) = (vec![], BTreeMap::<String, usize>::new());
         let cells = self.store.cells().await.unwrap_or_default();
         if self.routes.learn(&cells) {
@@ -199,7 +199,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             let query = self.query(spec, pair, SlotSet::EMPTY, false);
             let lack = node.profile.capabilities().missing(pair, spec.needs, rules.semantic);
             let is_own = node.profile.tenant() == spec.tenant;
-            // Other tenants' private nodes are nobody's business.
+            // Private nodes of other tenants are not shown.
             if !is_own && !node.profile.accepts_public() {
                 continue;
             }

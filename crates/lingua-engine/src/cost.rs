@@ -1,7 +1,7 @@
 //! How long a job takes on a node, learned from the jobs that it finished.
 //!
 //! Start at [`Cost::learn`]. The mean of the logarithms over about 128 jobs, each divided by what
-//! the pair usually takes ([`PairDurations`]) and by the node's other jobs. What is told to the
+//! the pair usually takes ([`PairDurations`]) and by the node's other jobs. The cost in the
 //! store ([`Cost::speed`]) is drawn towards the usual cost of the fleet as if by 64 jobs. So an
 //! unknown node counts as an average one, and chance does not look like a difference between nodes.
 //! What was learned fades with each heartbeat, so that a node that was slow gets another chance.
@@ -68,7 +68,7 @@ impl Default for Cost {
 }
 
 impl Cost {
-    /// Goes on from what the store knows of the node.
+    /// Starts with the speed of the node in the store.
     pub fn from_speed(speed: NodeSpeed) -> Self {
         let ln_ms = f64::from(speed.learned_ms.max(1)).ln();
         Self { ln_ms, jobs: f64::from(speed.jobs).min(JOBS_MAX), ..Self::default() }
@@ -113,7 +113,7 @@ impl Cost {
         self.faded_ms = now_ms;
     }
 
-    /// What the store is told, if this is the usual cost of the fleet.
+    /// The speed to write to the store, if this is the usual cost of the fleet.
     pub fn speed(self, typical_ms: u32) -> NodeSpeed {
         let jobs = self.jobs.round();
         let learned_ms = if jobs > 0.0 { self.learned_ms() } else { typical_ms };

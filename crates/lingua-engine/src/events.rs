@@ -13,7 +13,7 @@ pub enum EngineEvent {
     Node { node: NodeId, epoch: Epoch },
     /// A job changed its state, or its node has a further part of the text.
     Job {
-        /// The job.
+        /// The job that the event is about.
         job: JobId,
         /// Whose job it is.
         tenant: Tenant,

@@ -18,7 +18,7 @@ const KEPT_NODES_MAX: usize = 20_000;
 pub struct SeenNodes {
     /// The store's time then.
     pub as_of_ms: u64,
-    /// The nodes.
+    /// As the store showed them last.
     pub nodes: Vec<NodeRecord>,
 }
 

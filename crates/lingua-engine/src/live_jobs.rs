@@ -4,8 +4,8 @@
 //! clients that wait for the job share. Everybody sends messages to it; the runner receives them
 //! and publishes the job's progress.
 //!
-//! Invariant: when the runner has stopped, everybody who waits is woken; nobody waits for a job
-//! that has no runner.
+//! Invariant: when the runner has stopped, all tasks that wait for the job are woken; no task
+//! waits for a job without a runner.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// Reasons that are told apart; the lines of all others share one limit.
+/// Reasons with a limit of their own; the lines of all others share one limit.
 const REASONS_MAX: usize = 64;
 
 /// Lines of one reason in the current period.

@@ -51,7 +51,7 @@ pub enum ToNode {
 /// A job for a node.
 #[derive(Debug, Clone)]
 pub struct Assignment {
-    /// The job.
+    /// The job that the report is about.
     pub job: JobId,
     /// The attempt that the node has to name in its reports.
     pub attempt: Attempt,
@@ -253,7 +253,7 @@ impl LocalNode {
         self.renewed_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Whether the last sign of life was written so long ago; says so once.
+    /// Whether the last sign of life was written so long ago; `true` only once.
     pub(crate) fn is_renewal_due(&self, now_ms: u64, after_ms: u64) -> bool {
         let before_ms = self.renewed_ms.load(Ordering::Relaxed);
         let is_due = now_ms.saturating_sub(before_ms) >= after_ms;

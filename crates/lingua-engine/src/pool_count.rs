@@ -8,7 +8,7 @@
 //! Invariant: the counts are those that a look at every pair would give; the test compares.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -186,7 +186,7 @@ impl<'a> PoolCount<'a> {
     /// The largest exact pools, at most `max` and of at least `min_nodes` nodes, the largest first;
     /// and how many were left out.
     pub(crate) fn largest(&self, max: usize, min_nodes: usize) -> (Vec<(LangPair, Pool)>, u32) {
-        let mut largest = Largest { max, min_nodes, kept: BinaryHeap::new() };
+        let mut largest = Largest { max, min_nodes, pools: BTreeMap::new() };
         let mut all = 0_u64;
         for (&pair, listed) in &self.listed {
             let Source::Known(src) = pair.src else { continue };
@@ -206,7 +206,7 @@ impl<'a> PoolCount<'a> {
             }
         }
         let kept: Vec<(LangPair, Pool)> =
-            largest.kept.into_sorted_vec().into_iter().map(|k| (k.pair, k.pool)).collect();
+            largest.pools.into_iter().map(|((_, pair), pool)| (pair, pool)).collect();
         let left_out = all - kept.len() as u64;
         (kept, u32::try_from(left_out).unwrap_or(u32::MAX))
     }
@@ -242,55 +242,27 @@ fn tts(kind: &Profile) -> &[Lang] {
     kind.capabilities().tts().as_slice()
 }
 
+/// Where a pool is among all: the largest first.
+type PoolRank = (Reverse<u32>, LangPair);
+
 /// The largest pools that were offered.
 struct Largest {
     max: usize,
     min_nodes: usize,
-    kept: BinaryHeap<Kept>,
-}
-
-/// Smaller pools are greater, so that the heap gives up the smallest first.
-struct Kept {
-    pair: LangPair,
-    pool: Pool,
-}
-
-impl Kept {
-    fn rank(&self) -> (Reverse<u32>, LangPair) {
-        (Reverse(self.pool.nodes), self.pair)
-    }
-}
-
-impl PartialEq for Kept {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank() == other.rank()
-    }
-}
-
-impl Eq for Kept {}
-
-impl PartialOrd for Kept {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Kept {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.rank().cmp(&other.rank())
-    }
+    pools: BTreeMap<PoolRank, Pool>,
 }
 
 impl Largest {
-    /// Keeps a pool if it is among the largest; otherwise says so.
+    /// Keeps a pool if it is among the largest, and returns whether it is.
     fn offer(&mut self, pair: LangPair, pool: &Pool) -> bool {
         let rank = (Reverse(pool.nodes), pair);
+        let has_room = self.pools.len() < self.max;
         let is_kept = (pool.nodes as usize) >= self.min_nodes
-            && (self.kept.len() < self.max || self.kept.peek().is_some_and(|k| rank < k.rank()));
+            && (has_room || self.pools.last_key_value().is_some_and(|(last, _)| rank < *last));
         if is_kept {
-            self.kept.push(Kept { pair, pool: pool.clone() });
-            if self.kept.len() > self.max {
-                self.kept.pop();
+            self.pools.insert(rank, pool.clone());
+            if self.pools.len() > self.max {
+                self.pools.pop_last();
             }
         }
         is_kept

@@ -100,7 +100,7 @@ impl Reconciler {
         self.is_scan_requested.load(Ordering::SeqCst)
     }
 
-    /// Takes a job that its runner gives up because the store does not answer. Bounded by the
+    /// Takes a job that its runner abandons because the store does not reply. Bounded by the
     /// number of live jobs, of which it was one.
     pub(crate) fn release(&self, request: JobRequest, accepted_ms: u64) {
         self.released.lock().push((request, accepted_ms));

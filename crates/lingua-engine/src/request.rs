@@ -142,7 +142,7 @@ fn read_name<'de, D: Deserializer<'de>>(from: D) -> Result<NodeId, D::Error> {
 pub struct ResultJson(Arc<RawValue>);
 
 impl ResultJson {
-    /// The JSON.
+    /// The result as the JSON text that the client gets.
     pub fn as_str(&self) -> &str {
         self.0.get()
     }
@@ -284,7 +284,7 @@ impl Progress {
 }
 
 impl JobStatus {
-    /// Whether the job belongs to this tenant. A job whose spec cannot be read belongs to nobody.
+    /// Whether the job belongs to this tenant. A job whose spec cannot be read belongs to none.
     pub fn is_of(&self, tenant: Tenant) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.tenant == tenant)
     }
@@ -320,7 +320,7 @@ pub struct JobStatusPage {
 /// All that is known of a job.
 #[derive(Debug, Clone)]
 pub struct JobStatus {
-    /// Its id.
+    /// The id under which the client asks for it.
     pub id: JobId,
     /// The instance that runs it.
     pub owner: InstanceId,

@@ -56,7 +56,7 @@ impl AskedCells {
     }
 }
 
-/// What an instance knows of the cells.
+/// The last replies of the cells, by which a search chooses.
 #[derive(Debug, Default)]
 pub struct Routes(Mutex<KnownCells>);
 
@@ -193,7 +193,7 @@ impl Routes {
         let half_life_ms = f64::from(typical_ms.max(1));
         let free = |cell| usual.free_now(reply(cell), now_ms, half_life_ms);
         let lot = f64::from(random) / 4_294_967_296.0;
-        // If everything is full, cells that were not heard of for longest may have changed.
+        // If everything is full, the cells with the oldest replies may have changed.
         let drawn = pick(open(), free, lot)
             .or_else(|| pick(open(), |cell| usual.all(reply(cell)), lot))
             .or_else(|| pick(open(), |_| 1.0, lot));

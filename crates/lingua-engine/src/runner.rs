@@ -13,7 +13,7 @@
 //! | `stream.rs` | audio that is still being spoken |
 //! | `record.rs` | the job's record in the store, and its published progress |
 //!
-//! Invariants: an end is written before anybody is told of it; a job that cannot be written is
+//! Invariants: an end is written before it is shown; a job that cannot be written is
 //! abandoned. A runner that panics fails its job and nothing else.
 
 use std::future::poll_fn;
@@ -48,8 +48,7 @@ use stream::StreamState;
 /// How long an assignment waits for an earlier one to the same node.
 pub(crate) const SEND_TICKET_MS: u64 = 20;
 
-/// What an instance knows of a job that another instance, or an earlier incarnation of it, has
-/// left.
+/// A job that another instance, or an earlier incarnation of this one, has left.
 #[derive(Debug)]
 pub(crate) struct TakenOver {
     /// What happens to the job now.
@@ -132,7 +131,7 @@ struct Runner<S, T> {
     pin: PinState,
 }
 
-/// Nobody waits for a runner that is gone, even if its task was dropped.
+/// No task waits for a runner that is gone, even if its task was dropped.
 impl<S, T> Drop for Runner<S, T> {
     fn drop(&mut self) {
         self.live.close();
@@ -203,7 +202,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     async fn fail_after_panic(&mut self) {
         match self.machine.stage().state.is_terminal() {
-            // Nobody knows whether that was written.
+            // It is unknown whether that was written.
             true => self.is_unwritten = true,
             false => drop(self.apply(JobEvent::InternalError).await),
         }
@@ -337,7 +336,8 @@ impl<S: Store, T: Timer> Runner<S, T> {
             return;
         };
         if let Some(ticket) = &ticket {
-            // If the earlier assignment is delayed: rather be refused than late.
+            // If the earlier assignment is delayed, the node may refuse this one as out of order; a
+            // late job would be worse.
             self.engine.timer.within(SEND_TICKET_MS, ticket.wait()).await;
         }
         let now_ms = self.engine.now_ms();

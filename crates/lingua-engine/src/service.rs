@@ -23,7 +23,7 @@ const CLAIM_PAUSE_MS: u64 = 250;
      stop that process"
 )]
 pub struct NameTaken {
-    /// The name.
+    /// The name that other instances know it by.
     pub instance: InstanceId,
 }
 

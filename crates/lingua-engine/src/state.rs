@@ -210,7 +210,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
     }
 
-    /// Publishes an event here. An event that nobody watches is not even made.
+    /// Publishes an event here. Without watchers the event is not even made.
     pub(crate) fn publish(&self, event: impl FnOnce() -> EngineEvent) {
         if self.events.receiver_count() > 0 {
             self.events.send(event()).ok();

@@ -19,7 +19,7 @@ use crate::versioned::{self, RecordError};
 /// A usual cost that differs by less than this part is not worth another table.
 const TYPICAL_NEAR_PART: u32 = 20;
 
-/// One pool.
+/// How many nodes and slots serve one pair.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Pool {
     /// `zh:en`, or `*:en` for the mixed pool.

@@ -92,22 +92,22 @@ impl<S: Store, T: Timer> Engine<S, T> {
 
 /// What a result says, as far as it is counted.
 #[derive(Default, Deserialize)]
-struct Said<'a> {
+struct CountedResult<'a> {
     text_asr: Option<String>,
     text_translated: Option<String>,
     #[serde(borrow)]
-    tts_audio: Option<Sound<'a>>,
+    tts_audio: Option<CountedAudio<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Sound<'a> {
+struct CountedAudio<'a> {
     format: Option<String>,
     sample_rate: Option<u32>,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
 }
 
-impl Sound<'_> {
+impl CountedAudio<'_> {
     /// Playing time in milliseconds; 0 if the format does not tell.
     fn ms(&self) -> u64 {
         let data = self.data.map_or("", RawValue::get).trim_matches('"').trim_end_matches('=');
@@ -126,21 +126,22 @@ fn pcm_ms(bytes: u64, rate: u32) -> u64 {
 fn volume(request: &JobRequest, result: Option<&ResultJson>) -> UsageCounts {
     let json = result.map_or("{}", ResultJson::as_str);
     // A result that is only a string is the translation.
-    let said = serde_json::from_str::<Said<'_>>(json).unwrap_or_else(|_| Said {
-        text_translated: serde_json::from_str(json).ok(),
-        ..Said::default()
-    });
+    let counted =
+        serde_json::from_str::<CountedResult<'_>>(json).unwrap_or_else(|_| CountedResult {
+            text_translated: serde_json::from_str(json).ok(),
+            ..CountedResult::default()
+        });
     let chars = |text: &str| text.chars().count() as u64;
-    let recognised = said.text_asr.as_deref().map_or(0, chars);
+    let recognised = counted.text_asr.as_deref().map_or(0, chars);
     UsageCounts {
         done: 1,
         audio_in_ms: audio_in_ms(request),
-        audio_out_ms: said.tts_audio.map_or(0, |sound| sound.ms()),
+        audio_out_ms: counted.tts_audio.map_or(0, |audio| audio.ms()),
         chars_source: match &request.spec.payload {
             Payload::Text(text) => chars(text),
             _ => recognised,
         },
-        chars_translated: said.text_translated.as_deref().map_or(0, chars),
+        chars_translated: counted.text_translated.as_deref().map_or(0, chars),
         ..UsageCounts::default()
     }
 }

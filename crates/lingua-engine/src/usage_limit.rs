@@ -2,7 +2,7 @@
 //!
 //! Start at [`UsageLimiter::take`]. What is used counts for the tenant and, if its token has limits
 //! of its own, for the token; it is given back by dropping [`HeldUsage`]. So one caller that has
-//! reached a limit costs nobody else anything.
+//! reached a limit takes nothing from others.
 //!
 //! Invariant: a count is the sum of all [`HeldUsage`] of its owner, and never above its limit.
 
@@ -36,7 +36,7 @@ named_enum! {
         OpenBytes = "open_bytes",
         /// Bytes of those that wait for a slot, with their audio.
         WaitingBytes = "waiting_bytes",
-        /// Sessions.
+        /// Sessions that are open at once.
         Sessions = "sessions",
         /// Streams of `/v1/events`.
         EventStreams = "event_streams",
@@ -74,7 +74,7 @@ pub struct OverLimit {
     pub scope: String,
     /// What is limited.
     pub kind: Usage,
-    /// The most.
+    /// How many of these the tenant or the token may have.
     pub limit: usize,
 }
 

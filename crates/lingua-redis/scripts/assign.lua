@@ -93,7 +93,7 @@ local first = best * SET_BYTES
 local mask = call('GETRANGE', taken, first, first + SET_BYTES - 1)
 for i = 1, SET_BYTES do
   local byte = string.byte(mask, i)
-  if byte ~= 255 then
+  if byte ~= FULL_BYTE then
     local at = 0
     while floor(byte / 2 ^ at) % 2 == 1 do at = at + 1 end
     slot = (i - 1) * 8 + at

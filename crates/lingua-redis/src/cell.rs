@@ -120,13 +120,7 @@ impl RedisStore {
         command: NodeCommand,
     ) -> Result<NodeCommandReply> {
         let keys = self.keys.cell(place.cell).all();
-        let name = match command {
-            NodeCommand::Drain => "drain",
-            NodeCommand::Resume => "resume",
-            NodeCommand::Offline => "offline",
-            NodeCommand::Retire => "retire",
-        };
-        let args = (place_args(place), name, span(self.options.rules.gone_ms));
+        let args = (place_args(place), command.as_str(), span(self.options.rules.gone_ms));
         let mut reply: ScriptReply = self.call(&SET_STATE, &keys, args).await?;
         if reply.next::<String>()? == "stale" {
             return Ok(NodeCommandReply::Stale);

@@ -35,7 +35,10 @@ numbers! {
     KEPT_PERCENT = lingua_core::roster::KEPT_PERCENT;
     CELL_NODES_USUAL = lingua_store::contract::CELL_NODES_USUAL;
     LIMIT_NEW = lingua_core::roster::LIMIT_NEW;
+    RANDOM_FACTOR = lingua_core::roster::RANDOM_FACTOR;
+    RANDOM_MODULUS = lingua_core::roster::RANDOM_MODULUS;
     REAP_BATCH = lingua_store::contract::REAP_BATCH;
+    SHARE_UNIT = lingua_core::roster::SHARE_UNIT;
     SPARED_PERCENT = lingua_core::roster::SPARED_PERCENT;
     SPREAD_FROM = lingua_store::contract::SPREAD_FROM;
     WEIGHT_UNIT = lingua_core::roster::WEIGHT_UNIT;
@@ -112,6 +115,8 @@ numbers! {
     SETS_AT_ONCE = 500;
     /// A set has a bit for each slot; it is read as four words.
     SET_BYTES = 16;
+    /// A byte of a set in which every slot is taken.
+    FULL_BYTE = u8::MAX;
     WORD_BELOW = 1_u64 << 32;
     /// A lease: slot, phase, attempt, fence.
     LEASE_BYTES = 14_u64;

@@ -10,7 +10,7 @@ use crate::url::StoreUrl;
 /// How a [`RedisStore`](crate::RedisStore) is opened.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
-    /// The servers.
+    /// Addresses, user, password and database, from one URL.
     pub url: StoreUrl,
     /// The prefix of every key, so that several fleets can share a server.
     pub key_prefix: String,

@@ -98,7 +98,7 @@ impl fmt::Debug for Login {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Topology {
-    /// One server.
+    /// One server at a fixed address.
     Standalone,
     /// The addresses are of sentinels, which are asked one after the other for the master.
     Sentinel { master: String, login: Login },

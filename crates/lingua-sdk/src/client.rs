@@ -116,12 +116,12 @@ impl Client {
         self.fetch(post(format!("/v1/jobs/{id}/cancel"), None)).await
     }
 
-    /// All nodes.
+    /// The nodes that the token may see, with state, load and slots.
     pub async fn nodes(&self) -> Result<NodeList, ClientError> {
         self.fetch(get("/v1/nodes")).await
     }
 
-    /// One node.
+    /// One node with its state, load and slots.
     pub async fn node(&self, id: &NodeId) -> Result<NodeView, ClientError> {
         self.fetch(get(format!("/v1/nodes/{id}"))).await
     }
@@ -136,7 +136,7 @@ impl Client {
         self.send(post(format!("/v1/nodes/{id}/resume"), None)).await.map(drop)
     }
 
-    /// All pools.
+    /// The pools of the fleet with their numbers of nodes and slots.
     pub async fn pools(&self) -> Result<PoolList, ClientError> {
         self.fetch(get("/v1/pools")).await
     }

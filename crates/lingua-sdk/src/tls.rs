@@ -19,7 +19,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 /// need them.
 static SYSTEM: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
-    // What cannot be read vouches for nobody; the handshake will say so.
+    // A certificate that cannot be read is left out; the handshake then fails with the reason.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     trust(roots)
 });
@@ -52,7 +52,7 @@ pub(crate) fn trust_file(path: &Path) -> Result<Arc<ClientConfig>, String> {
 
 /// Trusts what the authorities signed, and also the certificates themselves, whatever names they
 /// have: `openssl req -x509` makes a certificate for a server that calls itself an authority and
-/// has no usable name. Whoever proves to have its key is who the file means.
+/// has no usable name. A server that proves to have its key is the one that the file means.
 #[derive(Debug)]
 struct PinnedCertificates {
     pinned: Vec<CertificateDer<'static>>,
@@ -97,7 +97,7 @@ impl ServerCertVerifier for PinnedCertificates {
     }
 }
 
-/// Trusts nobody: for connections without TLS, which never ask.
+/// Trusts no certificate: for connections without TLS.
 pub(crate) fn trust_nobody() -> Arc<ClientConfig> {
     trust(RootCertStore::empty())
 }
@@ -125,7 +125,7 @@ pub(crate) fn mix_up(error: &(dyn Error + 'static), is_tls: bool) -> Option<&'st
         {
             Some("it does not speak TLS; use http:// or ws://")
         }
-        // A server with TLS answers a plain request with an alert, or hangs up.
+        // A server with TLS answers a plain request with an alert, or closes the connection.
         false
             if ["invalid HTTP version", "Handshake not finished", "httparse error"]
                 .iter()

@@ -10,7 +10,7 @@ pub trait Clock: Send + Sync + 'static {
     fn now_ms(&self) -> u64;
 }
 
-/// A clock that only moves when it is told to. Clones share the time.
+/// A clock that moves only by [`ManualClock::advance`]. Clones share the time.
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock(Arc<AtomicU64>);
 

@@ -13,26 +13,17 @@ pub enum StoreError {
     /// The store did not reply in time; the operation may have been carried out.
     #[error("the store did not reply within {waited_ms} ms; the operation may have been done")]
     TimedOut { waited_ms: u64 },
-    /// A bound was reached; nothing was changed.
+    /// A bound was reached; nothing was changed. `what` is the subject of the message.
     #[error("{what} is limited to {limit}; nothing was changed")]
-    LimitReached {
-        /// What the bound is on, as the subject of the message.
-        what: &'static str,
-        /// The bound.
-        limit: usize,
-    },
-    /// Another version of the program wrote the store's data; nothing was changed.
+    LimitReached { what: &'static str, limit: usize },
+    /// Another version of the program wrote the store's data; nothing was changed. `found` is 0 if
+    /// the data is from before formats had numbers.
     #[error(
         "the store holds data of format {found}, and this program reads format {known}; use \
          another store.key_prefix, delete the keys with this prefix, or run the version that \
          wrote them"
     )]
-    OtherFormat {
-        /// The format of the data; 0 if it is from before formats had numbers.
-        found: u64,
-        /// The format that this program reads.
-        known: u64,
-    },
+    OtherFormat { found: u64, known: u64 },
     /// The store holds a record that cannot be read.
     #[error("the store holds a record that cannot be read: {detail}")]
     Corrupt { detail: String },

@@ -2,7 +2,7 @@
 //!
 //! Start at [`every_waiter_that_could_get_a_slot_gets_it`]. A waiter does what a runner does: it
 //! looks for a slot if no other job waits, parks, looks again if it is first, and waits. A lost
-//! wake leaves a thread asleep for ever, which ends the schedule as a deadlock.
+//! wake leaves a thread unwoken for ever, which ends the schedule as a deadlock.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use shuttle::thread;
 
 use crate::live_jobs::{JobMessage, LiveJob, Milestone};
 use crate::locks::Mutex;
-use crate::queue::{Ask, Queue, Want};
+use crate::queue::{JobClass, Queue, SlotRequest};
 use crate::race;
 use crate::request::{JobEnd, JobRequest, Progress};
 use crate::tenants::TenantTable;
@@ -51,13 +51,13 @@ impl Node {
     /// Waits for a slot as a runner does; says whether it got one before it was cancelled.
     fn wait_for_slot(&self, live: &Arc<LiveJob>) -> bool {
         let (needs, tenant) = (Needs::SPEECH_TO_TEXT, live.request.spec.tenant);
-        let ask = Ask { needs, public: true, is_choosy: false, tenant };
-        let want = Want { pair: pair("zh:en"), only: None, ask };
-        if self.queue.enter(&want, Some(0)).is_some() && self.take().is_some() {
+        let class = JobClass { needs, public: true, is_restricted: false, tenant };
+        let request = SlotRequest { pair: pair("zh:en"), only: None, class };
+        if self.queue.enter(&request, Some(0)).is_some() && self.take().is_some() {
             return true;
         }
         let sleeper = Arc::clone(live);
-        let (ticket, mut look) = self.queue.park(want, 0, sleeper);
+        let (ticket, mut look) = self.queue.park(request, 0, sleeper);
         let mut was_woken = false;
         loop {
             if look {

@@ -29,7 +29,7 @@ wire_types! {
         pub session_id: Option<Cow<'a, str>>,
         /// Source language, or `auto`.
         pub src_lang: Cow<'a, str>,
-        /// Target language.
+        /// Language to translate to, as a BCP 47 tag.
         pub tgt_lang: Cow<'a, str>,
         /// Address of audio that is stored elsewhere.
         pub audio_ref: Option<Cow<'a, str>>,

@@ -1,4 +1,4 @@
-//! What is wrong with a request, and the body that says so.
+//! What is wrong with a request, and the body of the response.
 //!
 //! Start at [`RequestError`]: a code, the field, and a sentence that says what is wrong and what to
 //! do. [`ErrorBody`] is its JSON. The codes are in `error/code.rs`.

@@ -262,52 +262,32 @@ macro_rules! derived {
 derived!(String, (String, String), JobRef);
 
 macro_rules! texts {
-    ($($Type:ty, $name:literal, $what:literal, $schema:tt;)*) => {$(json_form!(
-        $Type,
-        Some($name),
-        |value, out| out.collect_str(value),
-        |from| read_text(from, $what, parse),
-        |_| json_schema!($schema)
-    );)*};
+    ($($Type:ty, $name:literal, $what:literal, $description:literal, {$($bound:tt)*};)*) => {
+        $(json_form!(
+            $Type,
+            Some($name),
+            |value, out| out.collect_str(value),
+            |from| read_text(from, $what, parse),
+            |_| json_schema!({"type": "string", "description": $description, $($bound)*})
+        );)*
+    };
 }
 
 /// Letters, digits and what needs no escaping anywhere; see the core's names.
 const NAME_PATTERN: &str = "^[A-Za-z0-9_.:@-]+$";
 
 texts! {
-    JobId, "JobId", "a job id", {
-        "type": "string",
-        "description": "The id of a job.",
-        "pattern": "^job-[0-9a-f]{32}$",
-    };
-    NodeId, "NodeId", "a node id", {
-        "type": "string",
-        "description": "The id of a node.",
-        "pattern": NAME_PATTERN,
-        "maxLength": NAME_BYTES_MAX,
-    };
-    InstanceId, "InstanceId", "an instance id", {
-        "type": "string",
-        "description": "The id of a scheduler process.",
-        "pattern": NAME_PATTERN,
-        "maxLength": NAME_BYTES_MAX,
-    };
-    NodeLabel, "NodeLabel", "a label", {
-        "type": "string",
-        "description": "A label of a node, such as eu or region:eu.",
-        "pattern": NAME_PATTERN,
-        "maxLength": LABEL_BYTES_MAX,
-    };
-    Lang, "Language", "a language", {
-        "type": "string",
-        "description": "A BCP-47 language tag, such as zh or pt-BR.",
-        "maxLength": LANG_BYTES_MAX,
-    };
-    LangPair, "Pool", "a pool", {
-        "type": "string",
-        "description": "zh:en, or *:en for the mixed pool.",
-        "pattern": "^[^:]+:[^:]+$",
-    };
+    JobId, "JobId", "a job id", "The id of a job.", {"pattern": "^job-[0-9a-f]{32}$"};
+    NodeId, "NodeId", "a node id", "The id of a node.",
+        {"pattern": NAME_PATTERN, "maxLength": NAME_BYTES_MAX};
+    InstanceId, "InstanceId", "an instance id", "The id of a scheduler process.",
+        {"pattern": NAME_PATTERN, "maxLength": NAME_BYTES_MAX};
+    NodeLabel, "NodeLabel", "a label", "A label of a node, such as eu or region:eu.",
+        {"pattern": NAME_PATTERN, "maxLength": LABEL_BYTES_MAX};
+    Lang, "Language", "a language", "A BCP-47 language tag, such as zh or pt-BR.",
+        {"maxLength": LANG_BYTES_MAX};
+    LangPair, "Pool", "a pool", "zh:en, or *:en for the mixed pool.",
+        {"pattern": "^[^:]+:[^:]+$"};
 }
 
 json_form!(

@@ -61,7 +61,7 @@ wire_types! {
     #[serde(tag = "type", rename = "heartbeat_ack")]
     #[schemars(rename = "HeartbeatAck")]
     pub struct HeartbeatAck {
-        /// Attempts that the node should stop: nobody waits for them.
+        /// Attempts that the node should stop, because their results are not needed.
         pub cancel: Vec<JobRef>,
         /// Whether the node should finish its jobs and accept no more.
         pub drain: bool,
@@ -71,7 +71,7 @@ wire_types! {
     #[serde(tag = "type", rename = "job_assign")]
     #[schemars(rename = "JobAssign")]
     pub struct JobAssign<'a> {
-        /// The job.
+        /// The same in every attempt of the job.
         pub job_id: JobId,
         /// The try of the job, from 1.
         pub attempt_id: Attempt,
@@ -82,7 +82,7 @@ wire_types! {
         pub session_id: Cow<'a, str>,
         /// Source language, or `auto`.
         pub src_lang: Source,
-        /// Target language.
+        /// Language to translate to.
         pub tgt_lang: Lang,
         /// Address of audio that is stored elsewhere.
         pub audio_ref: Option<Cow<'a, str>>,
@@ -144,7 +144,7 @@ wire_types! {
     #[serde(tag = "type", rename = "audio_end")]
     #[schemars(rename = "AudioEnd")]
     pub struct AudioEnd {
-        /// The job.
+        /// The job whose audio this is.
         pub job_id: JobId,
         /// The try of the job, from 1.
         pub attempt_id: Attempt,
@@ -153,11 +153,11 @@ wire_types! {
         pub bytes: u64,
     }
 
-    /// Stop a job: nobody waits for its result.
+    /// Stop a job: its result is not needed any more.
     #[serde(tag = "type", rename = "job_cancel")]
     #[schemars(rename = "JobCancel")]
     pub struct JobCancel<'a> {
-        /// The job.
+        /// The job to stop.
         pub job_id: JobId,
         /// The try of the job, from 1.
         pub attempt_id: Attempt,
@@ -170,7 +170,7 @@ wire_types! {
     #[serde(tag = "type", rename = "job_confirmed")]
     #[schemars(rename = "JobConfirmed")]
     pub struct JobConfirmed {
-        /// The job.
+        /// The job that the report was about.
         pub job_id: JobId,
         /// The try of the job, from 1.
         pub attempt_id: Attempt,

@@ -3,13 +3,12 @@
 //! Start at [`TargetArgs::show`]. Replies stay bytes, so that `--json` prints what the server sent.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::Context;
 use bytes::Bytes;
 use clap::{Args, Subcommand};
-use lingua_core::{InstanceId, JobId, NodeId};
 use lingua_sdk::{Client, ClientError, ConnectionError, NodeOptions, SessionSettings};
 use lingua_wire::message::{Message, parse};
 use serde::Deserialize;
@@ -35,26 +34,13 @@ pub(crate) struct SchedulerArgs {
 impl SchedulerArgs {
     /// A client of the scheduler; it connects with the first request.
     pub(crate) fn client(&self) -> Result<Client, ClientError> {
-        let mut client = Client::new(&http_url(&self.url))?;
-        if let Some(token) = &self.token {
-            client = client.with_token(token)?;
-        }
-        match &self.ca {
-            Some(ca) => client.with_ca(ca),
-            None => Ok(client),
-        }
+        self.identify(Client::new(&http_url(&self.url))?, Client::with_token, Client::with_ca)
     }
 
     /// Options of a node of the scheduler, without languages yet.
     pub(crate) fn node_options(&self) -> Result<NodeOptions, ConnectionError> {
-        let mut options = NodeOptions::new(self.node_url());
-        if let Some(token) = &self.token {
-            options = options.token(token);
-        }
-        match &self.ca {
-            Some(ca) => options.ca(ca),
-            None => Ok(options),
-        }
+        let options = NodeOptions::new(self.node_url());
+        self.identify(options, |options, token| Ok(options.token(token)), NodeOptions::ca)
     }
 
     /// The address that nodes connect to.
@@ -64,13 +50,23 @@ impl SchedulerArgs {
 
     /// Settings of a session with the scheduler.
     pub(crate) fn session_settings(&self) -> Result<SessionSettings, ConnectionError> {
-        let mut settings = SessionSettings::new(socket_url(&self.url, SESSION_SOCKET));
+        let settings = SessionSettings::new(socket_url(&self.url, SESSION_SOCKET));
+        self.identify(settings, |settings, token| Ok(settings.token(token)), SessionSettings::ca)
+    }
+
+    /// Adds the token and the trusted certificates to what connects to the scheduler.
+    fn identify<T, E>(
+        &self,
+        mut connector: T,
+        with_token: impl FnOnce(T, &str) -> Result<T, E>,
+        with_ca: impl FnOnce(T, &Path) -> Result<T, E>,
+    ) -> Result<T, E> {
         if let Some(token) = &self.token {
-            settings = settings.token(token);
+            connector = with_token(connector, token)?;
         }
         match &self.ca {
-            Some(ca) => settings.ca(ca),
-            None => Ok(settings),
+            Some(ca) => with_ca(connector, ca),
+            None => Ok(connector),
         }
     }
 }
@@ -138,10 +134,7 @@ pub(crate) trait ListId:
 {
 }
 
-impl ListId for InstanceId {}
-impl ListId for JobId {}
-impl ListId for NodeId {}
-impl ListId for String {}
+impl<T> ListId for T where T: FromStr<Err: Error + Send + Sync> + Clone + Send + Sync + 'static {}
 
 impl TargetArgs {
     /// Gets a page and prints it.

@@ -57,129 +57,127 @@ pub(crate) struct Config {
     pub(crate) session: SessionConfig,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ServerConfig {
-    pub(crate) listen: String,
-    pub(crate) threads: usize,
-    pub(crate) allowed_origins: Vec<String>,
-    pub(crate) allowed_hosts: Vec<String>,
-    pub(crate) trusted_proxies: Vec<String>,
-    pub(crate) proxy_protocol: bool,
-    pub(crate) audio_ref_schemes: Vec<String>,
-    pub(crate) audio_ref_hosts: Vec<String>,
-    pub(crate) body_bytes_max: usize,
-    pub(crate) body_ms: u64,
-    pub(crate) first_message_ms: u64,
-    pub(crate) write_ms: u64,
-    /// 0 means as many as the limit of open files allows.
-    pub(crate) connections_max: usize,
-    pub(crate) request_bytes_max: usize,
-    pub(crate) response_bytes_max: usize,
-    /// PEM files; both or none.
-    pub(crate) tls_cert: Option<PathBuf>,
-    pub(crate) tls_key: Option<PathBuf>,
+/// Declares sections of the configuration. A key that a section does not have is refused.
+macro_rules! sections {
+    ($($(#[$doc:meta])* struct $Section:ident {
+        $($(#[$meaning:meta])* $key:ident: $Type:ty,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $Section {
+            $($(#[$meaning])* pub(crate) $key: $Type,)*
+        }
+    )*};
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct StoreConfig {
-    pub(crate) url: String,
-    pub(crate) data_dir: Option<PathBuf>,
-    pub(crate) key_prefix: String,
-    /// How long to wait for a reply of a shared store.
-    pub(crate) timeout_ms: u64,
-    /// How long to wait for a connection to it.
-    pub(crate) connect_timeout_ms: u64,
-    /// Longest pause between two attempts to connect.
-    pub(crate) reconnect_max_ms: u64,
-    /// Most ended jobs to keep; they are deleted after an hour in any case.
-    pub(crate) ended_jobs_max: Option<usize>,
-    /// Most bytes of their requests and results.
-    pub(crate) ended_bytes_max: Option<usize>,
-    /// Certificates of the authorities to trust (PEM) instead of the system's.
-    pub(crate) tls_ca_file: Option<PathBuf>,
-}
+sections! {
+    struct ServerConfig {
+        listen: String,
+        threads: usize,
+        allowed_origins: Vec<String>,
+        allowed_hosts: Vec<String>,
+        trusted_proxies: Vec<String>,
+        proxy_protocol: bool,
+        audio_ref_schemes: Vec<String>,
+        audio_ref_hosts: Vec<String>,
+        body_bytes_max: usize,
+        body_ms: u64,
+        first_message_ms: u64,
+        write_ms: u64,
+        /// 0 means as many as the limit of open files allows.
+        connections_max: usize,
+        request_bytes_max: usize,
+        response_bytes_max: usize,
+        /// PEM files; both or none.
+        tls_cert: Option<PathBuf>,
+        tls_key: Option<PathBuf>,
+    }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct InstanceConfig {
-    /// A random id if absent.
-    pub(crate) id: Option<String>,
-}
+    struct StoreConfig {
+        url: String,
+        data_dir: Option<PathBuf>,
+        key_prefix: String,
+        /// How long to wait for a reply of a shared store.
+        timeout_ms: u64,
+        /// How long to wait for a connection to it.
+        connect_timeout_ms: u64,
+        /// Longest pause between two attempts to connect.
+        reconnect_max_ms: u64,
+        /// Most ended jobs to keep; they are deleted after an hour in any case.
+        ended_jobs_max: Option<usize>,
+        /// Most bytes of their requests and results.
+        ended_bytes_max: Option<usize>,
+        /// Certificates of the authorities to trust (PEM) instead of the system's.
+        tls_ca_file: Option<PathBuf>,
+    }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SchedulerConfig {
-    pub(crate) max_retry: u32,
-    pub(crate) wait_ms: u64,
-    pub(crate) heartbeat_interval_ms: u64,
-    pub(crate) heartbeat_stale_ms: u64,
-    pub(crate) node_record_ms: u64,
-    pub(crate) reservation_ttl_ms: u64,
-    pub(crate) run_lease_ms: u64,
-    pub(crate) run_timeout_ms: u64,
-    pub(crate) drain_ms: u64,
-    /// How long a leader, or an instance, counts as alive after its last renewal.
-    pub(crate) leader_lease_ms: u64,
-    pub(crate) open_jobs_max: usize,
-    /// Most bytes of open jobs, without their audio.
-    pub(crate) open_bytes_max: usize,
-    /// Most bytes of jobs that wait for a slot, with their audio.
-    pub(crate) waiting_bytes_max: usize,
-    /// Most bytes of clients' audio whose jobs have not ended.
-    pub(crate) audio_bytes_max: usize,
-    /// Most bytes of results with speech that wait for their clients; the oldest are dropped.
-    pub(crate) speech_bytes_max: usize,
-}
+    struct InstanceConfig {
+        /// A random id if absent.
+        id: Option<String>,
+    }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SelectionConfig {
-    pub(crate) policy: String,
-    pub(crate) sample_k: u8,
-    pub(crate) keep_last: String,
-    pub(crate) cpu_threshold: f64,
-    pub(crate) gpu_threshold: f64,
-    pub(crate) memory_threshold: f64,
-}
+    struct SchedulerConfig {
+        max_retry: u32,
+        wait_ms: u64,
+        heartbeat_interval_ms: u64,
+        heartbeat_stale_ms: u64,
+        node_record_ms: u64,
+        reservation_ttl_ms: u64,
+        run_lease_ms: u64,
+        run_timeout_ms: u64,
+        drain_ms: u64,
+        /// How long a leader, or an instance, counts as alive after its last renewal.
+        leader_lease_ms: u64,
+        open_jobs_max: usize,
+        /// Most bytes of open jobs, without their audio.
+        open_bytes_max: usize,
+        /// Most bytes of jobs that wait for a slot, with their audio.
+        waiting_bytes_max: usize,
+        /// Most bytes of clients' audio whose jobs have not ended.
+        audio_bytes_max: usize,
+        /// Most bytes of results with speech that wait for their clients; the oldest are dropped.
+        speech_bytes_max: usize,
+    }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PoolsConfig {
-    pub(crate) semantic_rule: String,
-    pub(crate) generate: bool,
-    pub(crate) mixed: bool,
-    pub(crate) min_nodes_per_pool: usize,
-    pub(crate) max_pools: usize,
-}
+    struct SelectionConfig {
+        policy: String,
+        sample_k: u8,
+        keep_last: String,
+        cpu_threshold: f64,
+        gpu_threshold: f64,
+        memory_threshold: f64,
+    }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct LogConfig {
-    pub(crate) format: String,
-    pub(crate) level: String,
-}
+    struct PoolsConfig {
+        semantic_rule: String,
+        generate: bool,
+        mixed: bool,
+        min_nodes_per_pool: usize,
+        max_pools: usize,
+    }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct AuditConfig {
-    pub(crate) file: Option<PathBuf>,
-}
+    struct LogConfig {
+        format: String,
+        level: String,
+    }
 
-/// Requests of one caller: a token, else an address.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct LimitsConfig {
-    /// 0 means no limit.
-    pub(crate) requests_per_second: u32,
-    /// Requests at once; 0 means as many as in a second.
-    pub(crate) burst: u32,
-    /// Of one address, for what needs no token.
-    pub(crate) open_requests_per_second: u32,
-    pub(crate) event_streams_max: usize,
-    pub(crate) event_streams_per_caller: usize,
-    pub(crate) node_messages_per_second: u32,
+    struct AuditConfig {
+        file: Option<PathBuf>,
+    }
+
+    /// Requests of one caller: a token, else an address.
+    struct LimitsConfig {
+        /// 0 means no limit.
+        requests_per_second: u32,
+        /// Requests at once; 0 means as many as in a second.
+        burst: u32,
+        /// Of one address, for what needs no token.
+        open_requests_per_second: u32,
+        event_streams_max: usize,
+        event_streams_per_caller: usize,
+        node_messages_per_second: u32,
+    }
 }
 
 impl Default for Config {

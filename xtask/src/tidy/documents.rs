@@ -3,7 +3,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{COLUMNS_MAX, Workspace, finding};
+use super::{COLUMNS_MAX, Workspace, columns, finding};
 
 /// What the leading comment of a script has to say.
 const LUA_HEADER: [&str; 4] = ["KEYS", "ARGV", "RETURNS", "WHY ATOMIC"];
@@ -32,7 +32,7 @@ fn markdown(path: &Path, text: &str, workspace: &Workspace) -> Vec<String> {
     let mut is_code = false;
     for (line, number) in text.lines().zip(1..) {
         is_code ^= line.trim_start().starts_with("```");
-        let columns = line.chars().count();
+        let columns = columns(line);
         if columns > COLUMNS_MAX && !line.trim_start().starts_with('|') && can_be_wrapped(line) {
             findings.push(finding(path, number, format!("{columns} columns")));
         }
@@ -104,7 +104,7 @@ fn lua(path: &Path, text: &str) -> Vec<String> {
 /// The lines that are too long; a comment that is one URL is allowed.
 pub(super) fn too_long(path: &Path, text: &str) -> Vec<String> {
     let is_url = |line: &str| line.contains("://") && line.split_whitespace().count() <= 2;
-    let lines = text.lines().map(|line| (line, line.chars().count())).zip(1..);
+    let lines = text.lines().map(|line| (line, columns(line))).zip(1..);
     lines
         .filter(|((line, columns), _)| *columns > COLUMNS_MAX && !is_url(line))
         .map(|((_, columns), number)| finding(path, number, format!("{columns} columns")))
@@ -137,6 +137,7 @@ mod tests {
     fn markdown_lines_end_at_column_100_if_they_can() {
         let (word, long) = ("x".repeat(60), "x".repeat(120));
         assert_eq!(findings("a.md", &format!("{word} {word}\n")), ["121 columns"]);
+        assert_eq!(findings("a.md", &format!("a {}\n", "字".repeat(50))), ["102 columns"]);
         for allowed in [
             format!("| {word} | {word} |\n"),
             format!("- `{word} {word}`\n"),

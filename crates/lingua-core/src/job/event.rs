@@ -17,6 +17,7 @@ pub struct AttemptReport {
 
 /// Something that happened to a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum JobEvent {
     /// The owner starts to search for a slot.
     Select,
@@ -30,13 +31,8 @@ pub enum JobEvent {
     Acked(AttemptReport),
     /// The node gave a result.
     Done(AttemptReport),
-    /// The node failed.
-    NodeFailed {
-        /// The attempt that failed.
-        report: AttemptReport,
-        /// Whether another attempt could succeed.
-        retryable: bool,
-    },
+    /// The node failed; if `retryable`, another attempt could succeed.
+    NodeFailed { report: AttemptReport, retryable: bool },
     /// The node had no free slot.
     Refused(AttemptReport),
     /// The node has seen a newer fence, because a later assignment overtook this one. It is not
@@ -117,15 +113,8 @@ pub enum Effect {
     Commit,
     /// Tell the node to stop.
     CancelOnNode { grant: Grant, attempt: Attempt },
-    /// Release the slot.
-    Release {
-        /// The slot.
-        grant: Grant,
-        /// The attempt that this is about.
-        attempt: Attempt,
-        /// What the attempt says about its node.
-        outcome: AttemptOutcome,
-    },
+    /// Release the slot; `outcome` is what the attempt says about its node.
+    Release { grant: Grant, attempt: Attempt, outcome: AttemptOutcome },
     /// Start the next attempt.
     Retry { cause: Cause },
     /// The job has failed.
@@ -176,7 +165,7 @@ impl Cause {
         }
     }
 
-    /// Whether the node may go on working unless it is told to stop.
+    /// Whether the node may go on working unless it gets a message to stop.
     pub(super) fn leaves_node_working(self) -> bool {
         matches!(self, Self::AckTimeout | Self::RunTimeout | Self::SendFailed | Self::NodeLost)
     }
@@ -253,7 +242,7 @@ impl JobFailure {
 #[expect(missing_docs, reason = "the message says what each field is")]
 pub enum Refusal {
     /// It is about another attempt, node or fence.
-    #[error("it is about another attempt; the job is {current}")]
+    #[error("the report is about another attempt; the job is {current}")]
     StaleAttempt { current: Stage },
     /// The job has ended.
     #[error("the job has ended as {state}")]

@@ -44,7 +44,7 @@ pub struct JobSpec {
     pub priority: i32,
     /// Only nodes that accept public jobs may get it; if false, only nodes of its own tenant.
     pub public: bool,
-    /// Who asked.
+    /// The tenant whose limits and share apply, and that may see the job.
     pub tenant: Tenant,
 }
 

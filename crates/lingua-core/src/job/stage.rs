@@ -8,7 +8,7 @@ use crate::named_enum;
 named_enum! {
     /// The state of a job.
     pub enum JobState {
-        /// Accepted.
+        /// Accepted; no node has been chosen yet.
         New = "NEW",
         /// Searching or waiting for a slot.
         Selecting = "SELECTING",
@@ -59,7 +59,7 @@ pub struct Stage {
 
 impl Stage {
     /// Whether some events lead from here to there, in any number of steps: an owner does not write
-    /// the steps that nobody else has to know.
+    /// the steps that no other instance has to know.
     pub fn may_reach(self, next: Self) -> bool {
         let later_attempt = next.attempt > self.attempt && next.state != JobState::New;
         let onwards = next.attempt == self.attempt && next.state.order() > self.state.order();

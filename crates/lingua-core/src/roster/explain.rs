@@ -8,24 +8,16 @@ use super::select::Choice;
 use super::{Roster, SlotSet};
 use crate::id::Slot;
 
-/// What selection thinks of one node.
+/// What selection thinks of one node. A lower score is better; its unit depends on the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum NodeVerdict {
     /// It gets the job.
-    Chosen {
-        /// Less is better; its unit depends on the policy.
-        score: u64,
-    },
+    Chosen { score: u64 },
     /// It is as good as the chosen node; the random number decided.
-    AsGood {
-        /// Less is better; its unit depends on the policy.
-        score: u64,
-    },
+    AsGood { score: u64 },
     /// It could do the job, but another node is better.
-    Eligible {
-        /// Less is better; its unit depends on the policy.
-        score: u64,
-    },
+    Eligible { score: u64 },
     /// It cannot get the job: the first reason found.
     Refused(RejectReason),
 }

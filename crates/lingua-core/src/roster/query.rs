@@ -16,7 +16,7 @@ pub struct Query {
     pub needs: Needs,
     /// Only nodes that accept public jobs may get it; if false, only nodes of its own tenant.
     pub public: bool,
-    /// Who asks.
+    /// Private nodes are chosen only for their own tenant.
     pub tenant: Tenant,
     /// Slots that the job must not go to.
     pub exclude: SlotSet,

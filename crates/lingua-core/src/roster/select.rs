@@ -39,6 +39,15 @@ pub const SPARED_PERCENT: u32 = 75;
 /// While they have no more than this, their slots are kept for rarer pairs.
 pub const KEPT_PERCENT: u32 = 20;
 
+/// The share of its slots that a node uses is counted in units of 1 / this.
+pub const SHARE_UNIT: u64 = 10_000_000;
+
+/// Factor of the generator that draws samples.
+pub const RANDOM_FACTOR: u64 = 48_271;
+
+/// Numbers of that generator are below this.
+pub const RANDOM_MODULUS: u64 = (1 << 31) - 1;
+
 /// What a cell answers to a [`Query`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
@@ -285,7 +294,7 @@ impl Roster {
                 delay(cost_ms, r.used, r.flexibility - base)
             }
             Policy::Sample { .. } => u64::from(r.used),
-            Policy::LeastLoaded => u64::from(r.used) * 10_000_000 / u64::from(r.max),
+            Policy::LeastLoaded => u64::from(r.used) * SHARE_UNIT / u64::from(r.max),
             Policy::Random => 0,
         }
     }
@@ -337,14 +346,12 @@ fn sample(from: SlotSet, k: u8, random: u32) -> (SlotSet, u32) {
 struct ParkMiller(u64);
 
 impl ParkMiller {
-    const MODULUS: u64 = (1 << 31) - 1;
-
     fn new(seed: u32) -> Self {
-        Self(u64::from(seed) % (Self::MODULUS - 1) + 1)
+        Self(u64::from(seed) % (RANDOM_MODULUS - 1) + 1)
     }
 
     fn next(&mut self) -> u32 {
-        self.0 = self.0 * 48_271 % Self::MODULUS;
+        self.0 = self.0 * RANDOM_FACTOR % RANDOM_MODULUS;
         // The generator gives 31 bits; `scale` expects 32.
         (self.0 << 1) as u32
     }

@@ -32,7 +32,7 @@ pub enum AudioEncoding {
 pub struct FrameMeasure {
     /// Playing time in microseconds.
     pub us: u64,
-    /// Encoded size.
+    /// Bytes of the frame as it was sent.
     pub bytes: usize,
     /// False if the frame is silent.
     pub is_speech: bool,

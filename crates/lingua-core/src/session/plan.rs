@@ -14,7 +14,7 @@ use crate::lang::{Lang, LangPair, Source};
 pub enum Direction {
     /// Every turn in the same direction.
     OneWay { src: Source, tgt: Lang },
-    /// A conversation of two speakers; each hears the other's words in their own language.
+    /// A conversation of two speakers; the words of each are translated for the other.
     TwoWay { a: Lang, b: Lang },
 }
 
@@ -34,7 +34,7 @@ impl Direction {
 pub struct SegmentDirection {
     /// Source and target.
     pub pair: LangPair,
-    /// Nobody said who speaks: the node finds out, so it has to serve the opposite direction too.
+    /// The client did not say who speaks: the node finds out, so it serves both directions.
     pub two_way: bool,
 }
 

@@ -14,9 +14,9 @@ use super::encoding::FrameMeasure;
 /// Who speaks in a session of two speakers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Speaker {
-    /// Speaks `lang_a`.
+    /// The speaker whose language is `lang_a`.
     A,
-    /// Speaks `lang_b`.
+    /// The speaker whose language is `lang_b`.
     B,
 }
 

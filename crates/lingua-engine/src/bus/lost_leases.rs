@@ -22,7 +22,7 @@ const AT_ONCE: usize = 64;
 /// Pause after the store did not answer.
 const PAUSE_MS: u64 = 250;
 
-/// A lease, and the node that says that it has none; `None` if the store says so.
+/// A lease, and the node that reported its loss; `None` if the store did.
 pub(super) type LostLease = (LeaseKey, Option<NodeId>);
 
 impl<S: Store, T: Timer> Engine<S, T> {

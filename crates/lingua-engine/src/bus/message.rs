@@ -42,7 +42,7 @@ pub(crate) enum Head {
     Verdict { id: u64, verdict: PeerVerdict },
     /// A node has a partial text of a job there.
     Partial { source: ReportSource, text: String },
-    /// Leases of jobs there are lost; if a node says so, only its own.
+    /// Leases of jobs there are lost. If a node reports it, only its own leases count.
     LeasesLost { keys: Vec<AttemptKey>, node: Option<Text<NodeId>> },
     /// Asks for the progress of a job there: at once if it was sent (or has ended, with `ended`),
     /// at the latest after `wait_ms`.

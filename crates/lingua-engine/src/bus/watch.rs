@@ -117,8 +117,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
         });
     }
 
-    /// Publishes a job event here and to the instances that watch. An event that nobody watches is
-    /// not even made.
+    /// Publishes a job event here and to the instances that watch. Without watchers the
+    /// event is not even made.
     pub(crate) fn publish_job(&self, event: impl Fn() -> EngineEvent) {
         if self.bus.is_watched.load(Ordering::Relaxed)
             && let Some(head) = JobEventHead::of(&event())

@@ -132,7 +132,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         });
     }
 
-    /// A node without WebSocket has called: it is alive. The store is told once in a heartbeat
+    /// A node without WebSocket has called: it is alive. This is stored once in a heartbeat
     /// interval. Fails if the node is not registered, at this instance or another, or belongs to
     /// another token.
     pub async fn seen(&self, node: &NodeId, caller: Option<&TokenName>) -> Result<(), NodeError> {
@@ -371,7 +371,7 @@ pub(crate) struct Renewed {
 }
 
 impl Renewed {
-    /// What the node is told. Attempts that it did not list and that have no lease may be long
+    /// The reply to the node. Attempts that it did not list and that have no lease may be long
     /// over; their owners tell it what to stop.
     pub(crate) fn into_result(self, listed: &[LeaseKey]) -> HeartbeatResult {
         let is_told = |(key, held): &(LeaseKey, bool)| *held || listed.contains(key);

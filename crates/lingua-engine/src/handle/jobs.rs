@@ -111,7 +111,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             return Ok(Accepted::Existed(id));
         };
         let created = timed!(self, "create_job", self.store.create_job(new));
-        // Only if nobody knows what the store did, the job has to be searched for there.
+        // Only if the outcome is unknown, the job has to be searched for in the store.
         if !matches!(created, Err(lingua_store::StoreError::TimedOut { .. })) {
             submission.settled();
         }
@@ -141,7 +141,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(())
     }
 
-    /// Starts a job that exists already but that nobody runs, because the reply to the first
+    /// Starts a job that exists already but has no runner, because the reply to the first
     /// request was lost.
     fn adopt_own(&self, record: JobRecord, request: JobRequest) {
         let is_ours = record.owner == self.options.instance && self.is_unowned(record.id);
@@ -238,7 +238,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             if let Some(seen) = seen {
                 let has_ended = seen.has_ended();
                 seen.add_to(&mut status.progress);
-                // An end is written before anybody is told of it.
+                // An end is written before it is shown.
                 if has_ended && reads < READS_AT_ONCE {
                     reads += 1;
                     continue;
@@ -257,18 +257,18 @@ impl<S: Store, T: Timer> Engine<S, T> {
 
     /// Waits until a job has ended or has another partial text than this one. Jobs of other
     /// instances show no partial texts.
-    pub async fn news_of(
+    pub async fn next_progress(
         &self,
         id: JobId,
         shown: Option<&Arc<str>>,
         wait_ms: u64,
     ) -> Result<Waited, SubmitError> {
         if let Some(live) = self.live.get(id) {
-            let is_news = |progress: &Progress| {
+            let is_new = |progress: &Progress| {
                 let partial = progress.partial.as_ref();
                 progress.ended.is_some() || partial.is_some() && partial != shown
             };
-            if live.wait_until(is_news).await {
+            if live.wait_until(is_new).await {
                 return Ok(Waited::Reached(self.status_of(&live, live.progress())));
             }
         }
@@ -276,7 +276,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 
     /// Tells a job that its speech has grown or is complete.
-    pub fn sound_came(&self, id: JobId) {
+    pub fn audio_added(&self, id: JobId) {
         if let Some(live) = self.live.get(id) {
             live.wake();
         }

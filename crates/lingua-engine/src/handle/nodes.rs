@@ -20,7 +20,7 @@ use crate::node::{Assignment, LocalNode, Outbox, RegisteredNode, ToNode};
 use crate::state::timed;
 use crate::{Engine, NodeError, Timer};
 
-/// A fleet is told to send at most so many heartbeats in a second.
+/// Most heartbeats of the whole fleet in a second.
 const HEARTBEATS_PER_SECOND_MAX: u64 = 1000;
 
 /// A node that connects.
@@ -89,7 +89,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(self.registered_node(place, &profile))
     }
 
-    /// The interval that a node is told: longer in a large fleet, so that heartbeats stay below
+    /// The interval that a node gets: longer in a large fleet, so that heartbeats stay below
     /// [`HEARTBEATS_PER_SECOND_MAX`], but never so long that a single lost one makes it stale.
     fn heartbeat_ms(&self) -> u64 {
         let nodes = self.pools().map_or(0, |table| table.nodes_alive());

@@ -25,7 +25,7 @@ pub struct Known<V> {
 /// The instances and their leader.
 #[derive(Debug, Clone)]
 pub struct Cluster {
-    /// This instance.
+    /// The instance that made this view.
     pub instance: InstanceId,
     /// All instances, dead ones included.
     pub instances: Vec<InstanceRecord>,
@@ -88,7 +88,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
     }
 
     /// Whether no registered node can serve this pair, for public jobs or for those of a tenant. A
-    /// large fleet is not searched to its end, so that `false` may mean that nobody knows.
+    /// large fleet is not searched to its end, so that `false` may mean that it is not known.
     pub async fn is_unserved(
         &self,
         pair: LangPair,

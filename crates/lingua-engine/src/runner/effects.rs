@@ -129,7 +129,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
                     let (queue, node) = (&self.engine.queue, &grant.node);
                     match self.connection_of(node) {
                         Some(local) => queue.wake_node(node, &local.profile()),
-                        None => queue.wake_like(node, self.served, &self.want().ask),
+                        None => queue.wake_like(node, self.served, &self.slot_request().class),
                     }
                 }
             }
@@ -138,7 +138,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    /// Releases the slot of an abandoned job; nobody is told anything.
+    /// Releases the slot of an abandoned job without any message.
     async fn release_abandoned(&mut self) {
         if let Some(grant) = self.machine.grant().cloned() {
             let attempt = self.machine.stage().attempt;

@@ -4,7 +4,7 @@
 //! able to do the job. If it cannot take the job now, another node gets it, unless the job is
 //! strict: then every attempt goes to that node or waits for it.
 //!
-//! Invariant: a job that is sent to another node than the one that its key is bound to says so.
+//! Invariant: a job that is sent to another node than the one of its key has the mark `moved`.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const BINDING_MS: u64 = 3_600_000;
 /// How often a job binds its key anew while others of the key do so at the same time.
 const BINDS_MAX: usize = 8;
 
-/// What a runner knows of the nodes that its job is pinned to.
+/// The nodes that a job is pinned to, as far as its runner knows them.
 #[derive(Debug, Default)]
 pub(super) struct PinState {
     /// Why the preferred node could not be used at the last search.

@@ -18,7 +18,7 @@ use super::Runner;
 use super::stream::StreamState;
 use crate::clock::Timer;
 use crate::live_jobs::JobMessage;
-use crate::queue::{Ask, Want};
+use crate::queue::{JobClass, SlotRequest};
 use crate::routes::{AskedCells, RouteKey};
 use crate::state::timed;
 use crate::usage_limit::Usage;
@@ -72,11 +72,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let wait_until_ms = started_ms.saturating_add(self.spec.wait_ms.unwrap_or(0));
         let give_up_ms = wait_until_ms.max(self.nodes_return_until_ms).min(self.deadline_ms);
         // A job that cannot wait may overtake those of its tenant that wait, and no slot is kept
-        // from it unless the configuration says so.
+        // from it unless `selection.keep_last` is `always`.
         let can_wait = give_up_ms > started_ms;
         let keep_last = self.engine.options.keep_last.applies(can_wait);
         let priority = can_wait.then_some(self.spec.priority);
-        self.slot_count = self.engine.queue.enter(&self.want(), priority);
+        self.slot_count = self.engine.queue.enter(&self.slot_request(), priority);
         if self.slot_count.is_some()
             && let Some(found) = self.search(keep_last).await?
         {
@@ -99,7 +99,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let _usage = usage.map_err(|error| full(error.to_string()))?;
         let held = engine.budgets.waiting_jobs.take(bytes);
         let _held = held.map_err(|error| full(error.to_string()))?;
-        let (want, job) = (self.want(), Arc::clone(&self.live));
+        let (want, job) = (self.slot_request(), Arc::clone(&self.live));
         let (ticket, is_first) = engine.queue.park(want, self.spec.priority, job);
         engine.metrics.queue_jobs.set(engine.queue.len() as i64);
         // Search after joining the queue: a slot that came free before is found now, and one that
@@ -140,11 +140,11 @@ impl<S: Store, T: Timer> Runner<S, T> {
         }
     }
 
-    pub(super) fn want(&self) -> Want {
+    pub(super) fn slot_request(&self) -> SlotRequest {
         let JobSpec { pair, needs, public, tenant, two_way, .. } = *self.spec;
         let only = self.spec.preferred.clone().filter(|_| self.is_strict());
-        let is_choosy = two_way || !self.spec.exclude.is_empty();
-        Want { pair, only, ask: Ask { needs, public, is_choosy, tenant } }
+        let is_restricted = two_way || !self.spec.exclude.is_empty();
+        SlotRequest { pair, only, class: JobClass { needs, public, is_restricted, tenant } }
     }
 
     /// Only a cancel counts: all reports are about earlier attempts.
@@ -196,7 +196,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
             if self.may_nodes_return() {
                 return Ok(Search::Full { untried: true });
             }
-            if let Some(why) = Box::pin(self.engine.why_nobody(&self.spec)).await {
+            if let Some(why) = Box::pin(self.engine.why_no_node(&self.spec)).await {
                 break why;
             }
         };

@@ -36,31 +36,20 @@ pub enum SessionOutput {
     Partial(SegmentId, Arc<str>),
     /// The outcome of a segment.
     Delivery(Delivery<SegmentOutcome>),
-    /// Nothing follows.
+    /// The session has ended or moved; no message follows.
     Closed(CloseReason),
 }
 
 /// How a segment ended.
 #[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum SegmentOutcome {
-    /// With a result.
-    Result {
-        /// The job, without its input.
-        view: Arc<JobStatus>,
-        /// How long the client spoke; `None` if the result comes from the store.
-        speech_ms: Option<u64>,
-        /// The time from the end of the speech to the result.
-        delay_ms: Option<u64>,
-    },
-    /// Without a result.
-    Missing {
-        /// `None` if the segment did not become a job.
-        job: Option<JobId>,
-        /// The error code.
-        error: String,
-        /// What happened and what to do.
-        detail: String,
-    },
+    /// With a result. The client spoke for `speech_ms` (`None` if the result comes from the store),
+    /// and the result came `delay_ms` after the end of the speech.
+    Result { view: Arc<JobStatus>, speech_ms: Option<u64>, delay_ms: Option<u64> },
+    /// Without a result: the error code, what happened and what to do. `job` is `None` if the
+    /// segment did not become a job.
+    Missing { job: Option<JobId>, error: String, detail: String },
 }
 
 /// Why a session, or this connection to it, is closed.
@@ -140,7 +129,7 @@ impl<S: Store, T: Timer> ClientConnection<S, T> {
         options.segment_rules(self.plan()).silence_ms.is_some()
     }
 
-    /// What will not work as things are, for people: nobody serves the session's languages.
+    /// What will not work now, for people: no node serves the session's languages.
     pub async fn warning(&self) -> Option<String> {
         let plan = self.plan();
         let (mut unserved, tenant) = (vec![], self.session.info.tenant);

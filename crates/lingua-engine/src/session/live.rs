@@ -25,8 +25,8 @@ use crate::speech::Speech;
 use crate::usage_limit::{HeldUsage, OverLimit, Usage};
 use crate::{Handle, Timer};
 
-/// Segments beyond `open_segments_max` that are told as missing, in their place in the order.
-/// Beyond these what comes is refused at once, and takes no place.
+/// Segments beyond `open_segments_max` that are delivered as missing, in their place in the order.
+/// Further input is refused at once, and takes no place.
 const REFUSED_SEGMENTS_MAX: usize = 256;
 
 /// How long after a takeover to wait for jobs that the store does not know: the instance that had
@@ -173,7 +173,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
             && open.speech.push(self.node_encoding(frame))
         {
             open.speech.hold(held, usage);
-            self.engine().sound_came(open.job);
+            self.engine().audio_added(open.job);
         }
         if outcome.ends.is_some() {
             self.close_segment(&mut state);
@@ -276,7 +276,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         if let Some(OpenSpeech { seq, job, speech }) = state.open_speech.take() {
             speech.finish();
             self.start_deadline(state, seq);
-            self.engine().sound_came(job);
+            self.engine().audio_added(job);
         }
     }
 

@@ -53,18 +53,14 @@ impl SessionOptions {
 
 /// Why a client's request on its session is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum SessionRefusal {
     /// There is no such session, or its secret is another one.
     #[error("no session has this id and resume_token; start a new one")]
     NotFound,
-    /// A limit on the number of sessions is reached.
+    /// This instance or this token has as many sessions as it may.
     #[error("{scope} has {limit} sessions already; end one, or use another instance")]
-    TooManySessions {
-        /// `this instance` or `this token`.
-        scope: &'static str,
-        /// The most that it may have.
-        limit: usize,
-    },
+    TooManySessions { scope: &'static str, limit: usize },
     /// The tenant or the token has reached a limit.
     #[error(transparent)]
     OverLimit(#[from] OverLimit),
@@ -73,18 +69,10 @@ pub enum SessionRefusal {
         "audio arrives faster than {rate} times real time; check the sample rate, or wait \
          {wait_ms} ms"
     )]
-    TooFast {
-        /// The highest multiple of real time.
-        rate: u64,
-        /// When the frame could have been accepted.
-        wait_ms: u64,
-    },
+    TooFast { rate: u64, wait_ms: u64 },
     /// Too many segments wait for their outcome.
     #[error("{limit} segments of this session wait for results; this was dropped, wait for some")]
-    TooManySegments {
-        /// The most that may wait.
-        limit: usize,
-    },
+    TooManySegments { limit: usize },
     /// There is no room for more audio.
     #[error("{0}; the frame was dropped")]
     NoRoom(#[from] OverBudget),

@@ -39,7 +39,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         // The record comes first: an instance that takes the session over must find every segment.
         match self.save().await {
             Ok(true) => {}
-            // Another instance owns the session. It waits for this job if it knows of it.
+            // Another instance owns the session. It waits for this job if the record has it.
             Ok(false) if self.state.lock().saved_seq >= Some(seq) => {}
             Ok(false) => return,
             Err(error) => return self.end_as_missing(seq, error.code(), error.to_string()),
@@ -97,7 +97,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
     pub(super) async fn follow(&self, seq: u64, job: JobId) {
         let mut partial: Option<Arc<str>> = None;
         loop {
-            match self.engine().news_of(job, partial.as_ref(), FOLLOW_MS).await {
+            match self.engine().next_progress(job, partial.as_ref(), FOLLOW_MS).await {
                 Ok(Waited::Reached(view)) if view.progress.ended.is_some() => {
                     let mut view = view;
                     let is_loaded = self.engine().load_full_result(&view).await;

@@ -80,7 +80,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         }
         for job in jobs {
             let engine = self.engine().clone();
-            // Nobody waits for the job any more, so the reply does not matter.
+            // The session does not need the job any more, so the reply does not matter.
             tokio::spawn(async move { drop(engine.cancel(job).await) });
         }
         if let Some(reason) = expired {

@@ -65,7 +65,7 @@ async fn a_node_of_another_instance_listens_along() {
     assert!(node.next_job().await.stream, "it gets the job with its first sound");
     assert!(speech.push(["fore".into()]));
     speech.finish();
-    one.engine.sound_came(id);
+    one.engine.audio_added(id);
     let mut heard = vec![];
     let bytes = loop {
         match node.told.recv().await.expect("told") {
@@ -151,10 +151,10 @@ async fn a_result_is_brought_to_the_owner_by_whoever_has_the_node_now() {
     let (one, two) = two().await;
     let mut node = Node::join(&one, "n", "zh en", 1, Habit::Hangs).await;
     let id = one.submit(job(1, "zh:en")).await;
-    let order = node.next_job().await;
+    let assignment = node.next_job().await;
     // Another instance is given the result, and asks the owner whether it counts.
     let mut report = node.report(1);
-    report.fence = Some(order.fence);
+    report.fence = Some(assignment.fence);
     two.engine.done(id, report.clone(), "{}".to_owned(), true).await.expect("it counted");
     assert_eq!(one.ended(id).await.progress.state, JobState::Done);
     let again = two.engine.done(id, report, "{}".to_owned(), true).await.unwrap_err();
@@ -177,10 +177,10 @@ async fn a_word_waits_for_the_heir_of_a_dead_owner() {
     let (one, two) = two().await;
     let mut node = Node::join(&two, "n", "zh en", 1, Habit::Hangs).await;
     let id = one.submit(job(1, "zh:en")).await;
-    let order = node.next_job().await;
+    let assignment = node.next_job().await;
     one.kill();
     let mut report = node.report(1);
-    report.fence = Some(order.fence);
+    report.fence = Some(assignment.fence);
     two.engine.done(id, report, "\"kept\"".to_owned(), true).await.expect("the heir heard it");
     let view = two.ended(id).await;
     let ended = view.progress.ended.as_ref().expect("it ended");
@@ -194,7 +194,7 @@ async fn whoever_waits_elsewhere_sees_how_far_a_job_is() {
     let mut node = Node::join(&one, "n", "zh en", 1, Habit::Hangs).await;
     let id = one.submit(job(1, "zh:en")).await;
     node.next_job().await;
-    assert!(!two.engine.partial(id, node.report(1), "of no order from here"));
+    assert!(!two.engine.partial(id, node.report(1), "of no job from here"));
     assert!(one.engine.partial(id, node.report(1), "so far"));
     let view = match two.engine.wait_ended(id, 0).await.expect("a reply") {
         Waited::NotYet(view) => view,

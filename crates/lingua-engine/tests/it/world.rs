@@ -239,8 +239,8 @@ fn profile_with(langs: &str, slots: u16, services: ServiceSet) -> Arc<Profile> {
 }
 
 /// A message for the test's log, which would keep all audio for ever.
-fn without_audio(order: &ToNode) -> ToNode {
-    match order.clone() {
+fn without_audio(message: &ToNode) -> ToNode {
+    match message.clone() {
         ToNode::Assign(mut assignment) => {
             let spec = JobSpec::clone(&assignment.request.spec);
             assignment.request = JobRequest::new(assignment.job, spec);
@@ -269,10 +269,10 @@ impl Life {
         let mut running: Vec<lingua_store::contract::LeaseKey> = vec![];
         loop {
             tokio::select! {
-                order = inbox.recv() => {
-                    let Some(order) = order else { return };
-                    life.tell.send(without_audio(&order)).ok();
-                    if let ToNode::Assign(assignment) = order {
+                message = inbox.recv() => {
+                    let Some(message) = message else { return };
+                    life.tell.send(without_audio(&message)).ok();
+                    if let ToNode::Assign(assignment) = message {
                         let key = lingua_store::contract::LeaseKey {
                             job: assignment.job, attempt: assignment.attempt,
                         };

@@ -29,18 +29,25 @@ local function only_fresh(times, word, slot)
   return alive
 end
 
--- How many slots are in the set and in the words.
-local function count_both(set, ...)
-  local count, words = 0, { unpack_from(WORDS, set) }
+-- The slots whose bits are set in the four words.
+local function slots_of(words)
+  local slots = {}
   for i = 1, 4 do
-    local word = bit.band(words[i], (select(i, ...)))
+    local word, slot = words[i], 32 * i - 32
     if word < 0 then word = word + WORD_BELOW end
     while word > 0 do
-      local odd = word % 2
-      count, word = count + odd, (word - odd) / 2
+      if word % 2 == 1 then slots[#slots + 1] = slot end
+      word, slot = floor(word / 2), slot + 1
     end
   end
-  return count
+  return slots
+end
+
+-- How many slots are in the set and in the words.
+local function count_both(set, ...)
+  local words = { unpack_from(WORDS, set) }
+  for i = 1, 4 do words[i] = bit.band(words[i], (select(i, ...))) end
+  return #slots_of(words)
 end
 
 -- How many nodes in the words are signed off and still count as alive.
@@ -88,22 +95,15 @@ local function reserved_from(data, words, least, most)
   local format = '<' .. string.rep('d', (#data - HOT_HEAD) / 8)
   local numbers = { unpack_from(format, data, HOT_HEAD + 1) }
   local nodes_at, slots_at, free_at = {}, {}, {}
-  for at_word = 1, 4 do
-    local word, at = words[at_word], 96 * at_word - 93
-    if word < 0 then word = word + WORD_BELOW end
-    while word > 0 do
-      local odd = word % 2
-      if odd == 1 then
-        local rest = numbers[at] % FREE_UNIT
-        local low = rest % LIMIT_UNIT
-        local flexibility = low % FLEXIBILITY_BELOW
-        if flexibility >= least then
-          nodes_at[flexibility] = (nodes_at[flexibility] or 0) + 1
-          slots_at[flexibility] = (slots_at[flexibility] or 0) + (low - flexibility) / MAX_UNIT
-          free_at[flexibility] = (free_at[flexibility] or 0) + (numbers[at] - rest) / FREE_UNIT
-        end
-      end
-      word, at = (word - odd) / 2, at + 3
+  for _, slot in ipairs(slots_of(words)) do
+    local room = numbers[3 * slot + 3]
+    local rest = room % FREE_UNIT
+    local low = rest % LIMIT_UNIT
+    local flexibility = low % FLEXIBILITY_BELOW
+    if flexibility >= least then
+      nodes_at[flexibility] = (nodes_at[flexibility] or 0) + 1
+      slots_at[flexibility] = (slots_at[flexibility] or 0) + (low - flexibility) / MAX_UNIT
+      free_at[flexibility] = (free_at[flexibility] or 0) + (room - rest) / FREE_UNIT
     end
   end
   local spared_from, kept_from = FLEXIBILITY_BELOW, FLEXIBILITY_BELOW
@@ -159,7 +159,7 @@ local function score_balanced(numbers, count, base, spared_from, kept_from)
 end
 
 -- The policies other than balanced write their scores to the same place; the first number is the
--- node's maximum here. A sample keeps only its members: k random ones, dealt by Park and Miller's
+-- node's maximum here. A sample keeps only its members: k random ones, drawn by Park and Miller's
 -- generator, whose numbers are exact here. Returns how many numbers are left, and the random number
 -- for what follows.
 local function score_otherwise(numbers, count, random, policy, sample)
@@ -169,27 +169,28 @@ local function score_otherwise(numbers, count, random, policy, sample)
     if policy == SAMPLE then
       numbers[at] = used
     elseif policy == LEAST_LOADED then
-      numbers[at] = floor(used * 10000000 / numbers[at - 1])
+      numbers[at] = floor(used * SHARE_UNIT / numbers[at - 1])
     else
       numbers[at] = 0
     end
   end
   if policy == SAMPLE then
-    local k, lot, dealt = math.min(sample, n), random % 2147483646 + 1, {}
+    local k, members = math.min(sample, n), {}
+    local state = random % (RANDOM_MODULUS - 1) + 1
     -- The slot is in the upper digits, so this sorts by slot.
-    for i = 1, n do dealt[i] = numbers[3 * i] * MAX_BELOW + numbers[3 * i - 1] end
+    for i = 1, n do members[i] = numbers[3 * i] * MAX_BELOW + numbers[3 * i - 1] end
     for i = 1, k do
-      lot = lot * 48271 % 2147483647
-      local j = i + floor(lot * 2 * (n - i + 1) / WORD_BELOW)
-      dealt[i], dealt[j] = dealt[j], dealt[i]
+      state = state * RANDOM_FACTOR % RANDOM_MODULUS
+      local j = i + floor(state * 2 * (n - i + 1) / WORD_BELOW)
+      members[i], members[j] = members[j], members[i]
     end
-    for i = k + 1, n do dealt[i] = nil end
-    table.sort(dealt)
+    for i = k + 1, n do members[i] = nil end
+    table.sort(members)
     for i = 1, k do
-      local used = dealt[i] % MAX_BELOW
-      numbers[3 * i - 1], numbers[3 * i] = used, (dealt[i] - used) / MAX_BELOW
+      local used = members[i] % MAX_BELOW
+      numbers[3 * i - 1], numbers[3 * i] = used, (members[i] - used) / MAX_BELOW
     end
-    n, random = k, lot * 48271 % 2147483647 * 2
+    n, random = k, state * RANDOM_FACTOR % RANDOM_MODULUS * 2
   end
   return 3 * n, random
 end

@@ -1,6 +1,6 @@
 //! A job's needs as the list of the sets that a node must be in.
 //!
-//! The order is the core's: the first set that a pinned node is not in is the reason that is told.
+//! The order is the core's: the reply names the first set that a pinned node is not in.
 
 use lingua_core::capability::MissingCapability;
 use lingua_core::{NodeState, Query, RejectReason, Resource, SemanticRule, Service, Source};

@@ -17,11 +17,11 @@ use crate::reply::{corrupt, read_job};
 use crate::store::RedisStore;
 
 /// The reply of `scripts/view.lua`: time, hot, cold, fresh, nodes, leases, deadlines.
-pub(super) type Reply = (u64, Vec<u8>, Vec<u8>, Vec<u8>, Fields, Fields, HashMap<String, f64>);
+pub(super) type ViewReply = (u64, Vec<u8>, Vec<u8>, Vec<u8>, Fields, Fields, HashMap<String, f64>);
 
 type Fields = HashMap<String, Vec<u8>>;
 
-pub(super) fn read(store: &RedisStore, cell: CellId, reply: Reply) -> Result<CellRecord> {
+pub(super) fn read(store: &RedisStore, cell: CellId, reply: ViewReply) -> Result<CellRecord> {
     let (now_ms, hot, cold, fresh, texts, leases, due) = reply;
     let mut nodes = vec![];
     let mut epochs: HashMap<usize, Epoch> = HashMap::new();

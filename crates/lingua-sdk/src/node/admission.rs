@@ -1,6 +1,6 @@
 //! Which jobs a node accepts, which ones run, and which results wait for their confirmation.
 //!
-//! Start at [`Admission::admit`]. Nothing here waits or knows of connections.
+//! Start at [`Admission::admit`]. Nothing here waits or uses a connection.
 //!
 //! Invariant: at most `slots` jobs run; a result stays until it is confirmed, or until newer ones
 //! need its place.
@@ -33,14 +33,14 @@ pub(super) struct Admission {
     /// The node itself was asked to stop.
     stopping: bool,
     fence_highest: Option<Fence>,
-    running: HashMap<JobRef, RunningJob>,
+    running: HashMap<JobRef, AdmittedJob>,
     unconfirmed: VecDeque<(JobRef, OutboundMessage)>,
     unconfirmed_bytes: usize,
     stats: Stats,
 }
 
 #[derive(Debug)]
-struct RunningJob {
+struct AdmittedJob {
     fence: Fence,
     cancel: watch::Sender<CancelReason>,
 }
@@ -48,7 +48,7 @@ struct RunningJob {
 /// What the node does with an assignment.
 #[derive(Debug)]
 pub(super) enum AdmitResult {
-    /// It has a slot; the receiver is told when the job is cancelled.
+    /// It has a slot; the receiver gets a message when the job is cancelled.
     Accepted(watch::Receiver<CancelReason>),
     /// It was accepted before and runs.
     AlreadyRunning,
@@ -81,7 +81,7 @@ impl Admission {
             return self.refuse(JobFail::BUSY);
         }
         let (cancel, cancelled) = watch::channel(None);
-        self.running.insert(job, RunningJob { fence, cancel });
+        self.running.insert(job, AdmittedJob { fence, cancel });
         self.stats.set_running(self.running.len());
         AdmitResult::Accepted(cancelled)
     }
@@ -134,7 +134,7 @@ impl Admission {
         self.unconfirmed.iter().map(|(_, result)| result)
     }
 
-    /// Tells the handler of a job that nobody waits for it.
+    /// Tells the handler of a job that its result is not needed any more.
     pub(super) fn cancel(&self, job: JobRef, reason: &str) {
         if let Some(running) = self.running.get(&job) {
             running.cancel.send_replace(Some(Arc::from(reason)));

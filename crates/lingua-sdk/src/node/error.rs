@@ -1,4 +1,4 @@
-//! Why a node stops although nobody asked it to.
+//! Why a node stops by itself.
 //!
 //! Start at [`NodeRunError`]. A lost connection is not among them: the node connects again.
 

@@ -16,12 +16,12 @@ use tokio::sync::{mpsc, watch};
 
 use super::job::{Failure, Job, Output};
 
-/// Runs jobs.
+/// What the node's author writes: how a job is done.
 pub trait Handler: Send + Sync + 'static {
     /// Runs one job. It is called for up to `slots` jobs at the same time.
     ///
-    /// When [`Context::cancelled`] resolves, nobody waits for the result; a handler that does not
-    /// end within `cancel_grace` is dropped at its next await.
+    /// When [`Context::cancelled`] resolves, the result is not needed; a handler that does not end
+    /// within `cancel_grace` is dropped at its next await.
     fn handle(
         &self,
         job: Job,

@@ -14,7 +14,7 @@ use super::stream::SoundStream;
 /// One utterance to translate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// The job.
+    /// The same in every attempt of the job.
     pub job_id: JobId,
     /// The try of the job, from 1.
     pub attempt_id: Attempt,
@@ -24,7 +24,7 @@ pub struct Job {
     pub session_id: String,
     /// Source language, or `auto`.
     pub src_lang: Source,
-    /// Target language.
+    /// The language to translate to.
     pub tgt_lang: Lang,
     /// Address of audio that is stored elsewhere.
     pub audio_ref: Option<String>,
@@ -116,7 +116,7 @@ impl Job {
 pub struct Output {
     /// The recognised text.
     pub text_asr: Option<String>,
-    /// The translation.
+    /// The text in the target language.
     pub text_translated: Option<String>,
     /// The translation as speech.
     pub tts_audio: Option<Sound>,

@@ -1,7 +1,7 @@
 //! What a node offers, and how it behaves when something goes wrong.
 //!
-//! Start at [`NodeOptions::new`]. Bounds that nobody needs to change are constants of the files
-//! that keep them.
+//! Start at [`NodeOptions::new`]. Bounds that no node needs to change are constants of the
+//! files that keep them.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ impl NodeOptions {
         streaming: bool = streaming,
         /// Labels that jobs may require, such as `eu` (none).
         labels: Vec<NodeLabel> = labels,
-        /// The health that the node reports while nobody asked it to drain (ready).
+        /// The health that the node reports while it is not draining (ready).
         health: Health = health,
         /// How long running jobs may go on after the node was asked to stop (30 s).
         grace: Duration = grace,

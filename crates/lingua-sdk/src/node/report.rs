@@ -1,7 +1,7 @@
 //! Messages about jobs.
 //!
 //! Start at [`finished`]. Invariant: the scheduler can read every message made here; a result or a
-//! reason that breaks a bound becomes a failure that says so.
+//! reason that breaks a bound becomes a failure whose reason names the bound.
 
 use std::borrow::Cow;
 

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 /// How far a node is with stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopPhase {
-    /// Nobody asked the node to stop.
+    /// The node was not asked to stop.
     Running,
     /// The node finishes its jobs, until this moment at most.
     Stopping { until: Instant },

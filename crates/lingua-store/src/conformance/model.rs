@@ -32,7 +32,7 @@ mod usage;
 pub struct Model {
     /// The rules of the fleet.
     pub rules: Rules,
-    /// The time.
+    /// The clock of the model, in milliseconds.
     pub now_ms: u64,
     pub(super) tenants: Vec<ModelOccupant>,
     pub(super) nodes: Vec<ModelNode>,

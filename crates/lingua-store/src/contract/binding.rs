@@ -17,7 +17,7 @@ pub const BINDING_REFRESH_PART: u64 = 60;
 /// Where the jobs of a key go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindingRecord {
-    /// The node.
+    /// The node that later jobs with this key prefer.
     pub node: NodeId,
     /// Where the node was when it got the last job. It may have registered anew since.
     pub place: Place,

@@ -6,7 +6,7 @@ use lingua_core::job::Grant;
 use lingua_core::roster::{Capacity, NodeStatus};
 use lingua_core::{
     Attempt, CELLS_MAX, CellId, Epoch, Fence, Health, InstanceId, Load, NodeId, NodeState, Profile,
-    Query, RejectReason, Roster, Rules, Slot, TokenName,
+    Query, RejectReason, Roster, Rules, Slot, TokenName, named_enum,
 };
 
 use super::{Incarnation, LeaseKey};
@@ -35,7 +35,7 @@ pub struct NodeClass(pub u32);
 /// A node asks for its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssignRequest {
-    /// The node.
+    /// The name that the node registers with.
     pub node: NodeId,
     /// This registration of it.
     pub incarnation: Incarnation,
@@ -48,13 +48,13 @@ pub struct AssignRequest {
 }
 
 impl AssignRequest {
-    /// A node of nobody.
+    /// A node that belongs to no token.
     pub fn new(node: NodeId, incarnation: Incarnation, class: NodeClass) -> Self {
         Self { node, incarnation, class, owner: None, owned_max: None }
     }
 
     /// Whether a node that belongs to this token may not be taken. Without tokens nothing is
-    /// refused, and what was registered without one belongs to nobody.
+    /// refused, and a node that was registered without one belongs to none.
     pub fn is_refused_by(&self, owner: Option<&TokenName>) -> bool {
         self.owner.is_some() && owner.is_some() && self.owner.as_ref() != owner
     }
@@ -102,7 +102,7 @@ impl NodeSpeed {
 /// Where a node is, and which incarnation of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The cell.
+    /// One of at most `CELLS_MAX`, numbered from 0.
     pub cell: CellId,
     /// The slot within the cell.
     pub slot: Slot,
@@ -113,7 +113,7 @@ pub struct Place {
 /// A node registers, or changes its capabilities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisterRequest {
-    /// From [`Store::assign`](super::Store::assign).
+    /// What [`Store::assign`](super::Store::assign) replied.
     pub place: Place,
     /// The node in that place.
     pub node: NodeId,
@@ -168,6 +168,7 @@ impl RegisterRequest {
 
 /// The reply to a registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum RegisterReply {
     /// The node is registered.
     Registered {
@@ -177,10 +178,8 @@ pub enum RegisterReply {
         speed: NodeSpeed,
     },
     /// A newer incarnation holds the place, or this one has signed off: ask for a place again.
-    Stale {
-        /// The highest epoch that this place has seen.
-        current: Epoch,
-    },
+    /// `current` is the highest epoch that this place has seen.
+    Stale { current: Epoch },
 }
 
 /// A node's heartbeat.
@@ -188,9 +187,9 @@ pub enum RegisterReply {
 pub struct HeartbeatRequest {
     /// The node's place.
     pub place: Place,
-    /// Absent: unchanged.
+    /// `None` leaves it unchanged.
     pub health: Option<Health>,
-    /// Absent: unchanged.
+    /// `None` leaves it unchanged.
     pub load: Option<Load>,
     /// How fast it is. Absent: unchanged.
     pub speed: Option<NodeSpeed>,
@@ -216,27 +215,26 @@ pub enum HeartbeatReply {
     Reregister,
 }
 
-/// A command to a node from an operator, from the node itself, or from the clean-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NodeCommand {
-    /// Finish the running jobs and take no new ones. Survives reconnects.
-    Drain,
-    /// Take jobs again.
-    Resume,
-    /// Sign off: the leases are lost, and the node must ask for a place again.
-    Offline,
-    /// Remove the node's record.
-    Retire,
+named_enum! {
+    /// A command to a node from an operator, from the node itself, or from the clean-up.
+    pub enum NodeCommand {
+        /// Finish the running jobs and take no new ones. Survives reconnects.
+        Drain = "drain",
+        /// Take jobs again.
+        Resume = "resume",
+        /// Sign off: the leases are lost, and the node must ask for a place again.
+        Offline = "offline",
+        /// Remove the node's record.
+        Retire = "retire",
+    }
 }
 
 /// The reply to a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum NodeCommandReply {
-    /// The command was carried out.
-    Set {
-        /// Leases that ended with the node, in order.
-        lost: Vec<LeaseKey>,
-    },
+    /// The command was carried out; these leases ended with the node, in order.
+    Set { lost: Vec<LeaseKey> },
     /// Another incarnation is in this place, or none.
     Stale,
 }
@@ -255,7 +253,7 @@ pub struct Pin {
 /// An attempt asks for a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReserveRequest {
-    /// The attempt.
+    /// The job and its attempt that take the slot.
     pub key: LeaseKey,
     /// What the node must be able to do, and how to select among several.
     pub query: Query,
@@ -278,10 +276,11 @@ pub struct ReserveReply {
 
 /// What a reservation got.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum ReserveOutcome {
     /// A slot was taken.
     Granted {
-        /// The slot.
+        /// The node that was chosen, its place and the fence.
         grant: Grant,
         /// Leases of that node, this one included.
         used: u16,
@@ -297,10 +296,7 @@ pub enum ReserveOutcome {
     /// This attempt holds a slot already.
     Duplicate(Grant),
     /// A later attempt of the job holds a slot here.
-    Stale {
-        /// That attempt.
-        held: Attempt,
-    },
+    Stale { held: Attempt },
     /// Nodes could do it, and none has room.
     Full {
         /// The number of such nodes.
@@ -368,9 +364,9 @@ pub struct ReapReply {
 /// A node whose heartbeats have stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LapsedNode {
-    /// The node.
+    /// The name that the node registered with.
     pub node: NodeId,
-    /// Its place.
+    /// Cell, slot and epoch of the incarnation that has gone.
     pub place: Place,
     /// Its state when the heartbeats stopped.
     pub state: NodeState,
@@ -381,22 +377,22 @@ pub struct LapsedNode {
 /// A cell at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellRecord {
-    /// The cell.
+    /// The number of the cell that was read.
     pub cell: CellId,
     /// That moment, by the store's clock.
     pub now_ms: u64,
-    /// By slot.
+    /// The registered nodes, sorted by slot.
     pub nodes: Vec<NodeRecord>,
-    /// By job.
+    /// The leases on these nodes, sorted by job and attempt.
     pub leases: Vec<LeaseRecord>,
 }
 
 /// A node at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRecord {
-    /// The node.
+    /// The name that the node registered with.
     pub node: NodeId,
-    /// Its place.
+    /// Cell, slot and epoch of its present incarnation.
     pub place: Place,
     /// Its languages, services and slots.
     pub profile: Arc<Profile>,

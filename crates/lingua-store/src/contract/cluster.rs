@@ -16,7 +16,7 @@ pub const ADDRESS_BYTES_MAX: usize = 256;
 /// An instance wants to lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElectRequest {
-    /// The candidate.
+    /// The instance that wants to lead, or to go on leading.
     pub instance: InstanceId,
     /// An earlier incarnation of the candidate counts as another instance.
     pub incarnation: Incarnation,
@@ -24,31 +24,21 @@ pub struct ElectRequest {
     pub lease_ms: u64,
 }
 
-/// Who leads.
+/// Who leads after the election. The term rises with each change of the leader, and the lease ends
+/// at `until_ms` unless it is renewed.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum ElectReply {
-    /// The caller.
-    Leading {
-        /// Rises with each change of the leader.
-        term: Term,
-        /// The lease ends then unless it is renewed.
-        until_ms: u64,
-    },
+    /// The caller leads until its term expires.
+    Leading { term: Term, until_ms: u64 },
     /// Another instance, or an earlier incarnation of the caller.
-    Following {
-        /// The leader.
-        leader: InstanceId,
-        /// The leader's term.
-        term: Term,
-        /// The lease ends then unless it is renewed.
-        until_ms: u64,
-    },
+    Following { leader: InstanceId, term: Term, until_ms: u64 },
 }
 
 /// The leader publishes a pool table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishRequest {
-    /// The leader.
+    /// The instance that leads now.
     pub instance: InstanceId,
     /// Must be the present term.
     pub term: Term,
@@ -78,14 +68,14 @@ pub struct PublishedTable {
     pub term: Term,
     /// By the store's clock.
     pub published_ms: u64,
-    /// The content.
+    /// The encoded table; the store does not look inside.
     pub table: Bytes,
 }
 
 /// An instance reports that it is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnnounceRequest {
-    /// The instance.
+    /// The instance that announces itself.
     pub instance: InstanceId,
     /// Drawn when the process started.
     pub incarnation: Incarnation,
@@ -97,20 +87,18 @@ pub struct AnnounceRequest {
 
 /// The reply to an announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum AnnounceReply {
-    /// Recorded.
+    /// The presence is recorded under this incarnation.
     Present,
-    /// Another living process has this name: choose another one.
-    NameTaken {
-        /// That process counts as alive until then.
-        until_ms: u64,
-    },
+    /// Another process has this name and counts as alive until then: choose another name.
+    NameTaken { until_ms: u64 },
 }
 
 /// An instance at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceRecord {
-    /// The instance.
+    /// The name that the instance announced.
     pub instance: InstanceId,
     /// Drawn when the process started.
     pub incarnation: Incarnation,

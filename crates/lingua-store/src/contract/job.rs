@@ -42,7 +42,7 @@ pub struct NewJob {
 /// The record of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobRecord {
-    /// The job.
+    /// Chosen by the caller; a repeated creation with it changes nothing.
     pub id: JobId,
     /// The only instance that may move it.
     pub owner: InstanceId,
@@ -165,7 +165,7 @@ impl Default for KeptShare {
 /// The reply to the creation of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CreateReply {
-    /// Written.
+    /// The job is stored and open.
     Created,
     /// A job with this id exists: the same request came before.
     Exists(Box<JobRecord>),
@@ -311,7 +311,7 @@ pub struct LabelMask {
 }
 
 impl LabelMask {
-    /// One label.
+    /// Jobs with this label and no others.
     pub fn only(label: u64) -> Self {
         Self { bits: label, mask: u64::MAX }
     }

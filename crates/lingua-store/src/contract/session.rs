@@ -33,14 +33,12 @@ impl SaveSessionRequest {
 
 /// The reply to a write of a session's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after what they hold")]
 pub enum SaveSessionReply {
     /// Written, now or by an earlier call with the same content.
     Saved,
-    /// The version differs; nothing was changed.
-    Conflict {
-        /// The present version; 0 if there is no record.
-        version: u64,
-    },
+    /// The present version is another one, 0 if there is no record; nothing was changed.
+    Conflict { version: u64 },
 }
 
 /// A session's record.
@@ -48,6 +46,6 @@ pub enum SaveSessionReply {
 pub struct SessionRecord {
     /// Rises by one with each write.
     pub version: u64,
-    /// The content.
+    /// The encoded session; the store does not look inside.
     pub body: Bytes,
 }

@@ -74,8 +74,8 @@ pub struct UsageBatch {
 pub struct UsageRecord {
     /// Days since 1970-01-01, in UTC.
     pub day: u64,
-    /// The tenant.
+    /// The tenant whose usage this is.
     pub tenant: Tenant,
-    /// Its counts.
+    /// The sums of that day.
     pub counts: UsageCounts,
 }

@@ -222,7 +222,7 @@ impl Cell {
             return (HeartbeatReply::Reregister, None);
         };
         let before = node.state;
-        // Instances may have been told that nobody here can do a job.
+        // Instances may have read that no node here can do a job.
         let is_back = node.fresh_until_ms < now_ms && !planted::is(Bug::SilentReturnNotAnnounced);
         node.health = request.health.unwrap_or(node.health);
         node.state = NodeState::of(node.health, node.drain_ordered);

@@ -71,7 +71,7 @@ pub(super) struct Journal {
     queue: Option<mpsc::Sender<Entry>>,
     shared: Arc<WriterState>,
     writer: Option<JoinHandle<()>>,
-    /// For messages.
+    /// Shown in error messages.
     file: PathBuf,
 }
 

@@ -39,7 +39,7 @@ pub struct StoreSnapshot {
 /// Which writes a failover lost. Each part of a cluster fails over on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostWrites {
-    /// All writes.
+    /// All writes since the snapshot are lost.
     Everything,
     /// Writes to cells: nodes and leases.
     Cells,

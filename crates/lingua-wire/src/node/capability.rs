@@ -46,11 +46,11 @@ wire_types! {
     /// Which services are on. A service that is not named is on, except `tone`.
     #[derive(Copy, Default)]
     pub struct ServiceFlags {
-        /// Speech recognition.
+        /// It recognises speech.
         pub asr: Option<bool>,
-        /// Machine translation.
+        /// It translates text.
         pub nmt: Option<bool>,
-        /// Speech synthesis.
+        /// It synthesises speech.
         pub tts: Option<bool>,
         /// Keeping the tone of voice.
         pub tone: Option<bool>,

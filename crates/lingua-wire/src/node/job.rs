@@ -19,7 +19,7 @@ wire_types! {
     /// One attempt of one job.
     #[derive(Copy, Hash)]
     pub struct JobRef {
-        /// The job.
+        /// The id from `job_assign`.
         pub job_id: JobId,
         /// The try of the job, from 1.
         pub attempt_id: Attempt,
@@ -53,7 +53,7 @@ macro_rules! job_message {
         wire_types! {
             $(#[$meta])*
             pub struct $Name $(<$life>)? {
-                /// The job.
+                /// The id from `job_assign`.
                 pub job_id: JobId,
                 /// The try of the job, from 1.
                 pub attempt_id: Attempt,

@@ -103,7 +103,7 @@ wire_types! {
     pub struct HeartbeatResponse {
         /// Always true.
         pub ok: bool,
-        /// Attempts that the node should stop: nobody waits for them.
+        /// Attempts that the node should stop, because their results are not needed.
         pub cancel: Vec<JobRef>,
         /// Whether the node should finish its jobs and accept no more.
         pub drain: bool,
@@ -116,11 +116,11 @@ wire_types! {
     /// How busy a node is, as fractions of one; what a node leaves out stays as it was, at first 0.
     #[derive(Copy, Default)]
     pub struct LoadFields {
-        /// Processor time.
+        /// Share of the processor that is busy, 0 to 1.
         pub cpu: Option<f64>,
-        /// Accelerator time.
+        /// Share of the accelerator that is busy, 0 to 1.
         pub gpu: Option<f64>,
-        /// Memory.
+        /// Share of the main memory that is used, 0 to 1.
         pub memory: Option<f64>,
     }
 }

@@ -24,7 +24,7 @@ wire_types! {
     pub struct JobResult<'a> {
         /// The recognised text.
         pub text_asr: Option<Cow<'a, str>>,
-        /// The translation.
+        /// The text in the target language.
         pub text_translated: Option<Cow<'a, str>>,
         /// The translation as speech.
         pub tts_audio: Option<Audio<'a>>,

@@ -43,9 +43,9 @@ wire_types! {
         pub src_lang: Option<String>,
         /// One way: the language of the translation.
         pub tgt_lang: Option<String>,
-        /// Two ways: the language that speaker `a` speaks and `b` hears.
+        /// Two ways: the language of speaker `a`.
         pub lang_a: Option<String>,
-        /// Two ways: the language that speaker `b` speaks and `a` hears.
+        /// Two ways: the language of speaker `b`.
         pub lang_b: Option<String>,
         /// Results must include synthesised speech; false by default.
         pub require_tts: Option<bool>,

@@ -49,7 +49,7 @@ wire_types! {
         pub turns: Option<u32>,
         /// After a resume: whether the last of these turns is still open.
         pub turn_open: Option<bool>,
-        /// What will not work as things are, for people: nobody serves the languages.
+        /// What will not work now, for people: no node serves the languages.
         pub warning: Option<String>,
     }
 

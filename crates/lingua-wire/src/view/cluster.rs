@@ -58,7 +58,7 @@ wire_types! {
 
     /// One scheduler process.
     pub struct InstanceView {
-        /// The instance.
+        /// The configured name of the instance.
         pub instance_id: InstanceId,
         /// The address at which clients reach it.
         pub address: String,
@@ -84,7 +84,7 @@ wire_types! {
         pub pool: LangPair,
         /// Source language, or `auto`.
         pub src_lang: Source,
-        /// Target language.
+        /// Language that the nodes of the pool translate to.
         pub tgt_lang: Lang,
         /// How many nodes serve the pair, with text as the result.
         pub nodes: u64,
@@ -167,7 +167,7 @@ wire_types! {
 
     /// The verdict of the selection about a node.
     pub struct ExplainedNode {
-        /// The node.
+        /// The name that the node registered with.
         pub node_id: NodeId,
         /// Number of the cell that the node is in.
         pub cell: u32,
@@ -183,9 +183,9 @@ wire_types! {
 wire_types! {
     without Eq;
 
-    /// A node.
+    /// A registered node, as operators see it.
     pub struct NodeView {
-        /// The node.
+        /// The name that the node registered with.
         pub node_id: NodeId,
         /// The state of the node.
         pub state: NodeState,
@@ -193,7 +193,7 @@ wire_types! {
         pub fresh: bool,
         /// Slots in use.
         pub used: u32,
-        /// All slots.
+        /// Jobs that the node does at once at most.
         pub max: u32,
         /// Number of the node's incarnation.
         pub epoch: Epoch,
@@ -244,18 +244,18 @@ wire_types! {
     /// How busy a node is, as fractions of one.
     #[derive(Copy, Default)]
     pub struct LoadView {
-        /// Processor time.
+        /// Share of the processor that is busy, 0 to 1.
         pub cpu: f64,
-        /// Accelerator time.
+        /// Share of the accelerator that is busy, 0 to 1.
         pub gpu: f64,
-        /// Memory.
+        /// Share of the main memory that is used, 0 to 1.
         pub memory: f64,
     }
 
     /// The response of `GET /v1/nodes`.
     #[derive(Default)]
     pub struct NodeList {
-        /// All nodes.
+        /// The nodes that the caller may see.
         pub nodes: Vec<NodeView>,
         /// Whether this is what was seen last, because the store does not answer.
         #[serde(default, skip_serializing_if = "is_false")]

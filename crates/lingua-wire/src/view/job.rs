@@ -10,9 +10,9 @@ use crate::raw::RawJson;
 use crate::wire_types::wire_types;
 
 wire_types! {
-    /// A job.
+    /// A job, as its client and operators see it.
     pub struct JobView {
-        /// The job.
+        /// The id that the dispatch replied.
         pub job_id: JobId,
         /// The state of the job.
         pub state: JobState,
@@ -20,7 +20,7 @@ wire_types! {
         pub session_id: Option<String>,
         /// Source language, or `auto`.
         pub src_lang: Source,
-        /// Target language.
+        /// Language to translate to.
         pub tgt_lang: Lang,
         /// The direction in the tags that the node of the current attempt registered, such as
         /// `zh:en`, if those are not the tags that were asked for.

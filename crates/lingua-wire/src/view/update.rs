@@ -21,9 +21,9 @@ wire_types! {
 
     /// A job changed.
     pub struct JobUpdate {
-        /// What changed.
+        /// Which step of the job this is.
         pub kind: JobUpdateKind,
-        /// The job.
+        /// The job that took the step.
         pub job_id: JobId,
         /// The current attempt.
         pub attempt_id: Attempt,

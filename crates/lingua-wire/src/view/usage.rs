@@ -17,11 +17,11 @@ wire_types! {
     /// How many jobs ended in which way.
     #[derive(Copy, Default)]
     pub struct JobCounts {
-        /// Done.
+        /// Jobs that ended with a result.
         pub done: u64,
-        /// Failed.
+        /// Jobs that failed or ran out of time.
         pub failed: u64,
-        /// Cancelled.
+        /// Jobs that a client or an operator cancelled.
         pub cancelled: u64,
     }
 }
@@ -41,7 +41,7 @@ wire_types! {
 
     /// What a tenant has used.
     pub struct TenantUsage {
-        /// The tenant.
+        /// The name of the tenant.
         pub tenant: String,
         /// All days together.
         pub total: UsageTotals,

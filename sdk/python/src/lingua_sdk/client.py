@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import sys
     from collections.abc import AsyncIterator
     from pathlib import Path
-    from types import TracebackType
 
     from . import wire
 
@@ -58,12 +57,7 @@ class Client:
     async def __aenter__(self) -> Client:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         self.close()
 
     def close(self) -> None:

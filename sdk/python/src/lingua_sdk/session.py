@@ -27,7 +27,6 @@ from .turns import SESSION_END, TURN_END, TurnLog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from types import TracebackType
 
     from websockets.asyncio.client import ClientConnection
 
@@ -103,12 +102,7 @@ class Session:
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)

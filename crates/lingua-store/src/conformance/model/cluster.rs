@@ -19,9 +19,9 @@ impl Model {
         let wanted_ms = self.now_ms + candidate.lease_ms;
         let now_ms = self.now_ms;
         let Some(leader) = self.leader.as_mut().filter(|leader| leader.until_ms >= now_ms) else {
-            // Nobody leads: the candidate must win, in a later term.
+            // No instance leads: the candidate must win, in a later term.
             let ElectReply::Leading { term, until_ms } = *election else {
-                panic!("nobody leads, yet {candidate:?} got {election:?}")
+                panic!("no instance leads, yet {candidate:?} got {election:?}")
             };
             assert!(term > self.last_term, "invariant 10: terms rise");
             assert_eq!(until_ms, wanted_ms);

@@ -409,8 +409,8 @@ pub async fn an_expired_lease_never_makes_a_cell_full<S: Store>(w: World<S>) {
     assert!(reply.expired.iter().any(|e| e.key == key(200)));
 }
 
-/// A node that has just signed off makes a cell full, so that jobs wait for it; after that nobody
-/// can do the job.
+/// A node that has just signed off makes a cell full, so that jobs wait for it; after that no
+/// node can do the job.
 pub async fn a_node_that_has_just_gone_counts_as_capable<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 1).await;
     w.store.set_state(place, NodeCommand::Offline).await.expect("a reply");

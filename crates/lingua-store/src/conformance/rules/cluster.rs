@@ -158,8 +158,8 @@ pub async fn a_waiting_reader_wakes_up<S: Store>(w: World<S>) {
     assert_eq!(news.changes, [Change::Node { cell, slot, epoch, node: node(0) }]);
 }
 
-/// A node that was silent for too long and is heard of again is a change: what its cell told in the
-/// meantime is no longer true.
+/// The return of a node that was silent for too long is a change: earlier replies of its cell are
+/// no longer true.
 pub async fn the_return_of_a_silent_node_is_a_change<S: Store>(w: World<S>) {
     let place = w.join(0, "zh en", 1).await;
     let (cell, slot, epoch) = (place.cell, place.slot, place.epoch);

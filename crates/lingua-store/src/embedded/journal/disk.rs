@@ -354,7 +354,7 @@ fn create_dir(dir: &Path) -> io::Result<()> {
     builder.create(dir)
 }
 
-/// Opens a file, or creates an empty one. Only its owner can read it: it holds what was said.
+/// Opens a file, or creates an empty one. Only its owner can read it: it holds the texts of jobs.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
