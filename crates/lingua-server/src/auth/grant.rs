@@ -13,7 +13,7 @@ use std::sync::Arc;
 use jsonwebtoken::dangerous::insecure_decode_claims;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
-use lingua_core::{LangPair, Tenant, UsageLimits};
+use lingua_core::{LangPair, Tenant, UsageLimits, is_hidden};
 use lingua_wire::lang;
 use serde::{Deserialize, Serialize};
 
@@ -227,6 +227,9 @@ impl GrantKeys {
         if !(1..=SUBJECT_BYTES_MAX).contains(&claims.sub.len()) {
             return Err(bad("sub must have 1 to 128 bytes"));
         }
+        if claims.sub.chars().any(is_hidden) {
+            return Err(bad("sub has control characters or others that are not shown"));
+        }
         let GrantAbilities { sessions, rooms, langs } = claims.lingua;
         if let Some(GrantRooms::Ids(ids)) = rooms
             && ids.len() > LIST_MAX
@@ -323,7 +326,13 @@ mod tests {
         assert_eq!(exp(now + GRANT_SECONDS_MAX - 5), None);
         assert!(exp(now + GRANT_SECONDS_MAX + 120).is_some());
         assert!(verify(&GrantClaims { iss: "bob-key".into(), ..claims() }).is_err());
-        assert!(verify(&GrantClaims { sub: String::new(), ..claims() }).is_err());
+        let sub = |sub: &str| verify(&GrantClaims { sub: sub.to_owned(), ..claims() }).err();
+        assert!(sub("").is_some() && sub(&"x".repeat(SUBJECT_BYTES_MAX + 1)).is_some());
+        assert_eq!(sub("Ànn 你好 👩‍🚀"), None);
+        for hidden in ["a\nb", "a\u{9b}2J", "a\u{202e}b", "\u{feff}a"] {
+            let why = "sub has control characters or others that are not shown";
+            assert_eq!(sub(hidden), Some(AccessError::BadGrant(why)), "{hidden:?}");
+        }
         let other = sign_grant(&claims(), b"another secret of thirty-two bytes").unwrap();
         let refused = keys().verify(&other, wall_ms()).unwrap().unwrap_err();
         assert_eq!(refused, AccessError::BadGrant("its signature is not that of the key"));
