@@ -47,6 +47,8 @@ pub struct TenantRules {
     pub weight: u32,
     /// How much it may use at each instance.
     pub limits: UsageLimits,
+    /// Most node ids that it may register through each instance.
+    pub nodes_max: Option<usize>,
     /// Whether the text of ended jobs is kept.
     pub keep_text: bool,
     /// How long its ended jobs are kept, if not as long as all.
@@ -60,6 +62,7 @@ impl Default for TenantRules {
         Self {
             weight: 1,
             limits: UsageLimits::default(),
+            nodes_max: None,
             keep_text: true,
             retention_ms: None,
             public: true,

@@ -339,6 +339,30 @@ mod tests {
     }
 
     #[test]
+    fn rooms_are_ids_or_all_and_not_too_many() {
+        let with = |rooms: serde_json::Value| {
+            let lingua = serde_json::json!({"rooms": rooms});
+            let claims = serde_json::json!({
+                "iss": "alice-key", "sub": "user-1", "exp": claims().exp, "lingua": lingua,
+            });
+            let key = EncodingKey::from_secret(SECRET);
+            let jwt = jsonwebtoken::encode(&Header::default(), &claims, &key).unwrap();
+            keys().verify(&jwt, wall_ms()).expect("a JWT").err()
+        };
+        let many = |count| serde_json::json!(vec!["room"; count]);
+        for right in ["\"*\"", "\"room-1\"", "[]", "[\"room-1\", \"room-2\"]", "null"] {
+            assert_eq!(with(serde_json::from_str(right).unwrap()), None, "{right}");
+        }
+        assert_eq!(with(many(LIST_MAX)), None);
+        let too_many = AccessError::BadGrant("rooms has too many ids");
+        assert_eq!(with(many(LIST_MAX + 1)), Some(too_many));
+        let wrong = AccessError::BadGrant("a claim has the wrong type, or is missing");
+        for bad in ["7", "true", "{}", "[1]", "[[\"room-1\"]]", "[\"room-1\", null]"] {
+            assert_eq!(with(serde_json::from_str(bad).unwrap()), Some(wrong), "{bad}");
+        }
+    }
+
+    #[test]
     fn the_key_chooses_the_algorithm() {
         let signed = |header: &str| {
             let jwt = sign_grant(&claims(), SECRET).unwrap();
