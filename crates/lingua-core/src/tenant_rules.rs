@@ -53,6 +53,8 @@ with_defaults! {
         pub weight: u32 = 1,
         /// How much it may use at each instance.
         pub limits: UsageLimits = UsageLimits::default(),
+        /// Most node ids that it may register through each instance.
+        pub nodes_max: Option<usize> = None,
         /// Whether the text of ended jobs is kept.
         pub keep_text: bool = true,
         /// How long its ended jobs are kept, if not as long as all.

@@ -190,6 +190,11 @@ impl UsageLimiter {
         }
     }
 
+    /// Most node ids that a tenant may register through this instance.
+    pub fn nodes_max_of(&self, tenant: Tenant) -> Option<usize> {
+        self.rules.rules(tenant).nodes_max
+    }
+
     /// How much a tenant uses now.
     pub fn used(&self, tenant: Tenant, kind: Usage) -> usize {
         let owners = self.owners.lock();

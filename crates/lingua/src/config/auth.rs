@@ -103,6 +103,7 @@ pub(crate) struct UsageConfig {
     sessions: Option<usize>,
     event_streams: Option<usize>,
     priority_max: Option<i32>,
+    nodes_max: Option<usize>,
 }
 
 /// A number of bytes: `65536`, `"64KiB"`, `"64MiB"` or `"1GiB"`.
@@ -185,7 +186,10 @@ impl TokenConfig {
             role,
             limits: limits(self.limits.as_ref())?,
             node_ids: self.nodes.clone(),
-            nodes_max: self.nodes_max,
+            nodes_max: [self.nodes_max, self.limits.as_ref().and_then(|limits| limits.nodes_max)]
+                .into_iter()
+                .flatten()
+                .min(),
             expires_ms: expires.transpose()?,
         })
     }
@@ -210,6 +214,7 @@ impl TenantConfig {
         let rules = TenantRules {
             weight,
             limits: limits(self.limits.as_ref())?,
+            nodes_max: self.limits.as_ref().and_then(|limits| limits.nodes_max),
             keep_text: self.keep_text.unwrap_or(usual.keep_text),
             retention_ms: self.retention_ms,
             public: self.public.unwrap_or(usual.public),
