@@ -192,3 +192,105 @@ async fn the_log_is_opened_again_on_sighup_and_has_reloads() {
     .await;
     assert!(a.lines_of("reload")[1]["outcome"].as_str().expect("text").contains("line 1"));
 }
+
+/// The caller is told that there is no such thing; the operator learns that there is.
+#[tokio::test]
+async fn a_reach_for_what_another_tenant_has_is_recorded_and_counted() {
+    let bobs = ["show", "wait", "cancel", "erase", "resume"];
+    let bobs = bobs.map(|name| token(name, "client", "tenant = \"bob\"")).concat();
+    let alice = token("app", "client", "tenant = \"alice\"");
+    let node = token("gpu", "node", "tenant = \"alice\"");
+    let others = token("drain", "admin", "tenant = \"bob\"")
+        + &token("look", "viewer", "tenant = \"bob\"")
+        + &token("ops", "admin", "");
+    let a = Audited::new(&[bobs, alice, node, others].concat()).await;
+    let mut gpu = RawNode::join_at(&a.s.address, Some(&secret("gpu")), register("n1", 2)).await;
+    let send = async |name: &str, method: &str, path: &str, body: &Value| {
+        let headers = [("Authorization", &*bearer(&secret(name)))];
+        a.s.send(method, path, &headers, &body.to_string()).await
+    };
+    let dispatched = send("app", "POST", "/v1/dispatch/f2f", &job()).await;
+    let id = dispatched.body["job_id"].as_str().expect("a job").to_owned();
+    let assign = gpu.expect("job_assign").await;
+    gpu.ack(&assign).await;
+    let start = json!({"type": "session_start", "src_lang": "zh", "tgt_lang": "en"});
+    let session = SessionClient::open_as(&a.s.address, start, Some(&secret("app"))).await.started;
+    let at = format!("/v1/jobs/{id}");
+    let unknown = "/v1/jobs/job-00000000000000000000000000000001";
+    let tries = [
+        ("show", "GET", at.clone(), "GET /v1/jobs/{id}", &*at),
+        ("wait", "GET", format!("{at}?wait_ms=50"), "GET /v1/jobs/{id}", &*at),
+        ("cancel", "POST", format!("{at}/cancel"), "POST /v1/jobs/{id}/cancel", ""),
+        ("erase", "DELETE", at.clone(), "erase", &*id),
+        ("drain", "POST", "/v1/nodes/n1/drain".to_owned(), "POST /v1/nodes/{id}/drain", ""),
+        ("look", "GET", "/v1/nodes/n1".to_owned(), "GET /v1/nodes/{id}", "/v1/nodes/n1"),
+    ];
+    for (name, method, path, action, object) in &tries {
+        // What nobody has leaves no line.
+        let nobody = path.replace(&at, unknown).replace("n1", "nobody");
+        let reply = send(name, method, &nobody, &json!({})).await;
+        assert_eq!(reply.status, 404, "{name}: {}", reply.text);
+        let of = |line: &&Value| line["actor"] == **name && line["outcome"] == "other_tenant";
+        assert_eq!(a.lines().iter().filter(of).count(), 0, "{name}");
+        let foreign = send(name, method, path, &json!({})).await;
+        assert_eq!(foreign.status, 404, "{name}: {}", foreign.text);
+        assert_eq!(foreign.body["error"], reply.body["error"], "{name}: the same answer");
+        let lines = a.lines();
+        let [line] = lines.iter().filter(of).collect::<Vec<_>>()[..] else {
+            panic!("one line for {name}: {lines:?}")
+        };
+        assert_eq!((&line["action"], &line["tenant"]), (&json!(action), &json!("bob")), "{line}");
+        assert!(line["object"].as_str().is_some_and(|shown| shown.contains(object)), "{line}");
+    }
+    let resume = json!({
+        "type": "session_resume", "session_id": session["session_id"],
+        "resume_token": session["resume_token"], "last_seq": 0,
+    });
+    let refused = SessionClient::open_as(&a.s.address, resume, Some(&secret("resume"))).await;
+    assert_eq!(refused.started["error"], "SESSION_NOT_FOUND", "{}", refused.started);
+    let line = &a.lines_of("open a session")[0];
+    let told = (&line["actor"], &line["object"], &line["outcome"]);
+    assert_eq!(told, (&json!("resume"), &session["session_id"], &json!("other_tenant")));
+    assert_eq!(send("app", "GET", &at, &json!({})).await.body["state"], "ACKED", "undisturbed");
+    let metrics = call(&a.s, &secret("ops"), "/metrics").await.text;
+    let counted = r#"lingua_auth_failures_total{reason="other_tenant"} 7"#;
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+#[tokio::test]
+async fn refusals_are_counted_by_the_right_that_was_missing() {
+    let nodes = token("red", "node", "")
+        + &token("blue", "node", "nodes = [\"blue-*\"]\nnodes_max = 1")
+        + &token("eye", "viewer", "tenant = \"bob\"")
+        + &token("app", "client", "tenant = \"bob\"")
+        + &token("ops", "admin", "");
+    let a = Audited::new(&nodes).await;
+    let register_as = async |name: &str, id: &str| {
+        a.post(&secret(name), "/v1/node/register", register(id, 1)).await
+    };
+    assert_eq!(register_as("red", "blue-9").await, 200);
+    assert_eq!(register_as("blue", "blue-1").await, 200);
+    for (name, id) in [("blue", "blue-9"), ("blue", "red-1"), ("blue", "blue-2")] {
+        assert_eq!(register_as(name, id).await, 403, "{id}");
+    }
+    let headers = [("Authorization", &*bearer(&secret("eye")))];
+    let erase = a.s.send("DELETE", "/v1/jobs?session=%E2%80%AEx%C2%9B", &headers, "").await;
+    assert_eq!(erase.status, 403, "{}", erase.text);
+    assert_eq!(call(&a.s, &secret("app"), "/v1/usage?tenant=alice").await.status, 403);
+    assert_eq!(call(&a.s, &secret("eye"), "/metrics").await.status, 403);
+    let metrics = call(&a.s, &secret("ops"), "/metrics").await.text;
+    for expected in [
+        r#"other_owner"} 1"#,
+        r#"node_pattern"} 1"#,
+        r#"nodes_max"} 1"#,
+        r#"wrong_role"} 1"#,
+        r#"tenant_only"} 2"#,
+        r#"grant_langs"} 0"#,
+    ] {
+        let expected = format!(r#"lingua_auth_failures_total{{reason="{expected}"#);
+        assert!(metrics.contains(&expected), "{expected}: {metrics}");
+    }
+    // What would change the text around it is not written.
+    let erased = &a.lines_of("erase")[0];
+    assert_eq!(erased["object"], "session \u{fffd}x\u{fffd}", "{erased}");
+}

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::floods::assert_bounded;
 use crate::http::Reply;
+use crate::memory::resident_kib;
 use crate::raw_node::RawNode;
 use crate::redis::Redis;
 use crate::scheduler::{Scheduler, job, job_with, within};
@@ -99,6 +101,66 @@ async fn waiting_jobs_are_bounded_in_bytes() {
     let (served, ()) = tokio::join!(waiting, rest);
     assert_eq!(served.body["result"]["text_translated"], "waited", "{}", served.body);
     assert_eq!(s.metric(WAITING_HELD).await, 0.0);
+}
+
+/// 100 jobs of 1.5 MB whose clients hang up, as long as no slot is free.
+#[tokio::test]
+async fn waiting_jobs_with_audio_cost_no_more_memory_than_their_bound() {
+    let s = Scheduler::with(&[("SCHEDULER__WAITING_BYTES_MAX", "9000000")]).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
+    s.dispatch(job()).await;
+    let running = node.expect("job_assign").await;
+    let before_kib = resident_kib(&s);
+    let body = spoken(1_500_000, json!({"wait_ms": 60_000})).to_string();
+    let mut waiting = vec![];
+    for _ in 0..100 {
+        let (client, body) = (s.new_client(), body.clone());
+        waiting.push(tokio::spawn(async move {
+            client.send("POST", "/v1/translate", &[], &body).await.status
+        }));
+        // One body at a time, so that only what waits is measured.
+        let refused = "lingua_bytes_refused_total{kind=\"waiting_jobs\"}";
+        within(async {
+            while s.metric("lingua_queue_jobs").await + s.metric(refused).await
+                < waiting.len() as f64
+            {}
+        })
+        .await;
+    }
+    assert_eq!(s.metric("lingua_queue_jobs").await, 5.0);
+    let after_kib = resident_kib(&s);
+    println!("100 jobs of 1.5 MB of audio: from {before_kib} to {after_kib} KiB");
+    assert_bounded(before_kib, after_kib);
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    s.until_metric(WAITING_HELD, 0.0).await;
+    node.done(&running, "hello").await;
+}
+
+/// 100 MB of fields that nobody knows, with jobs that stay open and jobs that end.
+#[tokio::test]
+async fn fields_that_nobody_knows_leave_no_memory_behind() {
+    let s = Scheduler::start().await;
+    let mut node = RawNode::join(&s, "n1", 100).await;
+    let mut body = job();
+    body["unknown"] = json!({"deep": "x".repeat(500_000)});
+    s.dispatch(body.clone()).await;
+    node.expect("job_assign").await;
+    let before_kib = resident_kib(&s);
+    for n in 0..200 {
+        s.dispatch(body.clone()).await;
+        let assign = node.expect("job_assign").await;
+        assert!(assign["unknown"].is_null() && assign.to_string().len() < 2_000, "{assign}");
+        node.ack(&assign).await;
+        if n >= 90 {
+            node.done(&assign, "hello").await;
+            node.expect("job_confirmed").await;
+        }
+    }
+    let after_kib = resident_kib(&s);
+    println!("200 jobs with 500 kB of unknown fields: from {before_kib} to {after_kib} KiB");
+    assert_bounded(before_kib, after_kib);
+    let listed = s.get("/v1/jobs?limit=1000").await.text;
+    assert!(!listed.contains("xxxx") && listed.len() < 1_000_000, "{} bytes", listed.len());
 }
 
 #[tokio::test]

@@ -125,6 +125,20 @@ async fn the_demo_does_jobs_and_ends_by_itself() {
     assert!(out.contains("done"), "{out}");
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn the_demo_prints_commands_that_can_be_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let args = ["demo", "--seconds", "1", "--listen", "127.0.0.1:0"];
+    let search_path = folder.path().to_str().expect("a path");
+    let with_path = async || run(&args, &[("PATH", search_path)]).await.1;
+    let out = with_path().await;
+    assert!(out.contains(&format!("    {} explain --src", binary())), "{out}");
+    std::os::unix::fs::symlink(binary(), folder.path().join("lingua")).expect("a link");
+    let out = with_path().await;
+    assert!(out.contains("    lingua explain --src"), "{out}");
+}
+
 #[tokio::test]
 async fn a_scheduler_that_runs_can_be_measured() {
     let s = Scheduler::start().await;

@@ -2,8 +2,9 @@
 //!
 //! Start at [`Fleet::join`]. Nodes are written from the protocol; jobs come from several clients.
 //!
-//! Bounds follow from chance: a choice that treats equal nodes equally spreads jobs at least as
-//! evenly as independent draws would, and those leave the bounds less than once in a million runs.
+//! A cell gets its share of the jobs up to a tenth. A node's bounds follow from chance: a choice
+//! that treats equal nodes equally spreads jobs at least as evenly as independent draws would, and
+//! those leave the bounds less than once in a million runs.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,11 +18,21 @@ use crate::redis::Redis;
 use crate::scheduler::{Scheduler, job, within};
 use crate::session::SessionClient;
 
-/// Standard deviations that a share of many jobs stays within; beyond six lies one in 10⁹.
-const DEVIATIONS: f64 = 6.0;
+/// How far a cell's jobs may be off its share. With [`JOBS`] that is five standard deviations of
+/// independent draws, and more.
+const CELL_OFF: f64 = 0.1;
+
+/// So improbable is what is not put down to chance: the logarithm of 10⁹.
+const SURPRISE: f64 = 20.7;
+
+/// Jobs of a run with several cells.
+const JOBS: usize = 12_000;
 
 /// Long compared with what the messages take, so that a slow machine makes no node look slow.
 const WORK: Duration = Duration::from_millis(60);
+
+/// Longer than [`UNKNOWN_MS`], beyond the band within which costs count as equal.
+const LONG_WORK: Duration = Duration::from_millis(1500);
 
 /// What a job costs while nobody knows how long jobs take here.
 const UNKNOWN_MS: f64 = 1000.0;
@@ -47,18 +58,30 @@ impl<'a> Fleet<'a> {
         nodes: usize,
         work: fn(&Value) -> Duration,
     ) -> Self {
-        let mut fleet = Self { schedulers: schedulers.to_vec(), nodes: vec![] };
-        let numbers: Vec<usize> = (0..nodes).collect();
-        for some in numbers.chunks(25) {
-            let joined = some.iter().map(|n| async move {
-                let s = schedulers[n % schedulers.len()];
-                RawNode::join(s, &format!("n{n}"), 4).await.serve_each(4, work)
-            });
-            fleet.nodes.extend(join_all(joined).await);
-        }
+        let fleet = Self::connect(schedulers, nodes, |_| 4, work).await;
         // Some nodes with several jobs tell how long a job takes here.
         fleet.run((3 * nodes).max(80), 2 * nodes.min(40)).await;
         fleet.settle().await;
+        fleet
+    }
+
+    /// Registers so many nodes with so many slots each.
+    async fn connect(
+        schedulers: &[&'a Scheduler],
+        nodes: usize,
+        slots: fn(usize) -> usize,
+        work: fn(&Value) -> Duration,
+    ) -> Self {
+        let mut fleet = Self { schedulers: schedulers.to_vec(), nodes: vec![] };
+        let numbers: Vec<usize> = (0..nodes).collect();
+        for some in numbers.chunks(25) {
+            let joined = some.iter().map(|&n| async move {
+                let s = schedulers[n % schedulers.len()];
+                let node = RawNode::join(s, &format!("n{n}"), slots(n)).await;
+                node.serve_each(slots(n), work)
+            });
+            fleet.nodes.extend(join_all(joined).await);
+        }
         fleet
     }
 
@@ -108,22 +131,34 @@ impl<'a> Fleet<'a> {
         counts
     }
 
-    /// Each cell and each node gets its share, as far as chance allows.
-    async fn check_shares(&self, jobs: usize, clients: usize) {
+    /// Each cell gets its share up to a tenth, and each node as far as chance allows.
+    async fn check_shares(&self, clients: usize) {
         let views = self.views().await;
-        let counts = self.run(jobs, clients).await;
-        let mut cells: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+        let counts = self.run(JOBS, clients).await;
         for view in &views {
-            let count = counts.get(id(view)).copied().unwrap_or(0.0);
-            let cell = cells.entry(view["cell"].as_u64().expect("a cell")).or_default();
-            *cell = (cell.0 + 1.0, cell.1 + count);
-            check_share(id(view), count, jobs, 1.0 / views.len() as f64);
+            check_chance(id(view), jobs_of(&counts, id(view)), JOBS as f64 / views.len() as f64);
         }
-        assert!(cells.len() > 1, "{cells:?}");
-        for (cell, (nodes, count)) in cells {
-            check_share(&format!("cell {cell}"), count, jobs, nodes / views.len() as f64);
-        }
+        check_cells(&views, &counts, |_| 1.0);
     }
+}
+
+/// Each of several cells has its share of the jobs up to a tenth, by what its nodes weigh.
+fn check_cells(views: &[Value], counts: &BTreeMap<String, f64>, weight: fn(&Value) -> f64) {
+    let mut cells: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+    for view in views {
+        let cell = cells.entry(view["cell"].as_u64().expect("a cell")).or_default();
+        *cell = (cell.0 + weight(view), cell.1 + jobs_of(counts, id(view)));
+    }
+    assert!(cells.len() > 1, "{cells:?}");
+    let all = cells.values().fold((0.0, 0.0), |all, cell| (all.0 + cell.0, all.1 + cell.1));
+    for (cell, (weight, jobs)) in &cells {
+        let fair = all.1 * weight / all.0;
+        assert!((jobs / fair - 1.0).abs() <= CELL_OFF, "cell {cell}: {jobs} of {fair:.0}");
+    }
+}
+
+fn jobs_of(counts: &BTreeMap<String, f64>, node: &str) -> f64 {
+    counts.get(node).copied().unwrap_or(0.0)
 }
 
 fn id(view: &Value) -> &str {
@@ -134,12 +169,23 @@ fn cost(view: &Value) -> f64 {
     view["cost_ms"].as_f64().expect("a cost")
 }
 
-/// So many of all jobs are this share, as far as chance allows.
-fn check_share(who: &str, count: f64, jobs: usize, share: f64) {
-    let fair = jobs as f64 * share;
-    // Small numbers are skewed: their upper tail is longer by about a sixth of the square.
-    let most = DEVIATIONS * (fair * (1.0 - share)).sqrt() + DEVIATIONS * DEVIATIONS / 6.0;
-    assert!((count - fair).abs() <= most, "{who} has {count} jobs, {fair:.0} ± {most:.0} are fair");
+/// A count that should be `fair` is not off by more than chance explains: Chernoff's bound for
+/// Poisson's distribution, which is close for small numbers, too.
+#[track_caller]
+fn check_chance(who: &str, count: f64, fair: f64) {
+    let surprise = match count > 0.0 {
+        true => fair - count + count * (count / fair).ln(),
+        false => fair,
+    };
+    assert!(surprise <= SURPRISE, "{who} has {count} jobs, {fair:.0} are fair");
+    // With so few jobs nothing could be said of a node that gets none.
+    assert!(fair > SURPRISE, "{fair} jobs say nothing");
+}
+
+/// The share of a node that has just come is never more than double, nor less than half.
+#[track_caller]
+fn check_newcomer(count: f64, fair: f64) {
+    assert!(count >= 0.5 * fair && count <= 2.0 * fair, "{count} jobs, {fair:.0} are fair");
 }
 
 /// Requirements: CELL-08, PICK-12.
@@ -147,7 +193,7 @@ fn check_share(who: &str, count: f64, jobs: usize, share: f64) {
 async fn two_hundred_and_fifty_nodes_in_several_cells_share_the_work() {
     let s = Scheduler::with(&SETTINGS).await;
     let fleet = Fleet::join(&[&s], 250).await;
-    fleet.check_shares(4000, 80).await;
+    fleet.check_shares(200).await;
 }
 
 /// Requirements: CELL-08.
@@ -155,7 +201,7 @@ async fn two_hundred_and_fifty_nodes_in_several_cells_share_the_work() {
 async fn the_last_of_a_hundred_and_one_nodes_is_like_the_others() {
     let s = Scheduler::with(&SETTINGS).await;
     let fleet = Fleet::join(&[&s], 101).await;
-    fleet.check_shares(2000, 50).await;
+    fleet.check_shares(100).await;
 }
 
 /// Requirements: CELL-08, PICK-12.
@@ -167,7 +213,7 @@ async fn nodes_of_two_instances_share_the_work_of_both() {
     let (one, two) = (over("one"), over("two"));
     let (one, two) = tokio::join!(Scheduler::with(&one), Scheduler::with(&two));
     let fleet = Fleet::join(&[&one, &two], 60).await;
-    fleet.check_shares(2000, 30).await;
+    fleet.check_shares(60).await;
 }
 
 /// Requirements: PICK-12.
@@ -176,10 +222,65 @@ async fn a_node_that_joins_late_gets_its_share() {
     let s = Scheduler::with(&SETTINGS).await;
     let mut fleet = Fleet::join(&[&s], 10).await;
     fleet.nodes.push(RawNode::join(&s, "late", 4).await.serve(4, WORK));
-    // Half and double the share are 5 and 10 standard deviations from it.
-    let counts = fleet.run(1650, 12).await;
-    let late = counts.get("late").copied().unwrap_or(0.0);
-    assert!((75.0..=300.0).contains(&late), "{late} of 150: {counts:?}");
+    // Half and double the share are 6 and 12 standard deviations from it.
+    check_newcomer(jobs_of(&fleet.run(1650, 12).await, "late"), 150.0);
+}
+
+/// Requirements: PICK-12.
+#[tokio::test]
+async fn a_node_that_reconnects_keeps_its_share() {
+    let s = Scheduler::with(&SETTINGS).await;
+    let mut fleet = Fleet::join(&[&s], 10).await;
+    for _ in 0..2 {
+        fleet.nodes[3].kill();
+        s.until_reply("/v1/nodes/n3", |reply| reply.body["state"] == "offline").await;
+        fleet.run(100, 12).await;
+        fleet.nodes[3] = RawNode::join(&s, "n3", 4).await.serve(4, WORK);
+        check_newcomer(jobs_of(&fleet.run(1500, 12).await, "n3"), 150.0);
+    }
+}
+
+/// Jobs that take longer than what an unknown node is taken for.
+///
+/// Requirements: PICK-12.
+#[tokio::test]
+async fn a_node_that_joins_late_is_not_flooded_with_long_jobs() {
+    let s = Scheduler::with(&SETTINGS).await;
+    let mut fleet = Fleet::join_with(&[&s], 8, |_| LONG_WORK).await;
+    fleet.nodes.push(RawNode::join(&s, "late", 4).await.serve(4, LONG_WORK));
+    let mut late = 0.0;
+    for _ in 0..4 {
+        // There is a free node for each of these jobs.
+        let now = jobs_of(&fleet.run(9, 9).await, "late");
+        assert!(now <= 2.0, "{now} of 9 jobs");
+        late += now;
+    }
+    check_newcomer(late, 4.0);
+}
+
+/// Requirements: CELL-08, PICK-12.
+#[tokio::test]
+async fn nodes_and_cells_share_the_work_by_their_slots() {
+    let s = Scheduler::with(&SETTINGS).await;
+    // Long enough that all slots are taken most of the time.
+    let work = |_: &Value| Duration::from_millis(400);
+    let slots = |n: usize| 2 << (n % 3);
+    let fleet = Fleet::connect(&[&s], 100, slots, work).await;
+    fleet.run(800, 400).await;
+    let views = fleet.views().await;
+    let counts = fleet.run(6000, 600).await;
+    let max = |view: &Value| view["max"].as_f64().expect("slots");
+    check_cells(&views, &counts, max);
+    let all: f64 = views.iter().map(max).sum();
+    for slots in [2.0, 4.0, 8.0] {
+        let alike: Vec<&Value> = views.iter().filter(|view| max(view) == slots).collect();
+        let jobs: f64 = alike.iter().map(|view| jobs_of(&counts, id(view))).sum();
+        let fair = 6000.0 * slots * alike.len() as f64 / all;
+        assert!((jobs / fair - 1.0).abs() <= 0.1, "{slots} slots: {jobs} of {fair:.0}");
+        for view in alike {
+            check_chance(id(view), jobs_of(&counts, id(view)), 6000.0 * slots / all);
+        }
+    }
 }
 
 /// Requirements: PICK-12, PICK-19.
@@ -197,7 +298,12 @@ async fn two_equal_nodes_get_three_of_six_jobs_each() {
 /// Requirements: PICK-12, PICK-17.
 #[tokio::test]
 async fn turns_one_after_the_other_spread_over_ten_nodes() {
-    let s = Scheduler::with(&SETTINGS).await;
+    tokio::join!(check_turns("balanced"), check_turns("sample"));
+}
+
+async fn check_turns(policy: &str) {
+    let settings = [&SETTINGS[..], &[("SELECTION__POLICY", policy)]].concat();
+    let s = Scheduler::with(&settings).await;
     // As noisy as real work: the deviation of its logarithm is about 1.
     let varied = |assign: &Value| {
         let mut hash = DefaultHasher::new();
@@ -209,7 +315,7 @@ async fn turns_one_after_the_other_spread_over_ten_nodes() {
     let shares = counts.values().map(|count| count / 400.0);
     let entropy = -shares.map(|share| share * share.ln()).sum::<f64>() / 10f64.ln();
     // By chance it is 0.995; below 0.97 less than once in ten million runs.
-    assert!(entropy >= 0.97, "{entropy}: {counts:?}");
+    assert!(entropy >= 0.97, "{policy}: {entropy}: {counts:?}");
 }
 
 /// Requirements: PICK-12.
@@ -235,6 +341,5 @@ async fn a_node_that_hears_people_speak_does_not_look_slow() {
     join_all(speakers).await;
     fleet.run(80, 4).await;
     fleet.settle().await;
-    let counts = fleet.run(150, 1).await;
-    check_share("the streaming node", counts.get("hears").copied().unwrap_or(0.0), 150, 0.5);
+    check_chance("the streaming node", jobs_of(&fleet.run(150, 1).await, "hears"), 75.0);
 }

@@ -74,7 +74,7 @@ pub(crate) async fn pour(stream: &mut TcpStream, bytes: &[u8], limit: Duration) 
 }
 
 /// Processor time of the thread that serves all connections, in milliseconds.
-fn thread_ms(s: &Scheduler) -> u64 {
+pub(crate) fn thread_ms(s: &Scheduler) -> u64 {
     let pid = s.child.id().expect("the process runs");
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).expect("its times");
     let (_, fields) = stat.rsplit_once(") ").expect("a name");
@@ -254,6 +254,146 @@ async fn event_streams_are_bounded_and_those_that_are_not_read_are_cut() {
     })
     .await;
     drop(streams);
+}
+
+/// Does so many jobs one after the other; gives the processor time that they cost.
+async fn busy_ms_of_jobs(s: &Scheduler, node: &mut RawNode, count: usize) -> u64 {
+    let before_ms = thread_ms(s);
+    for _ in 0..count {
+        let (reply, _) = tokio::join!(s.post("/v1/translate", job()), node.work());
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    }
+    thread_ms(s) - before_ms
+}
+
+/// Each event is encoded once, and streams get several at a time.
+#[tokio::test]
+async fn jobs_cost_little_more_while_hundreds_of_event_streams_are_open() {
+    const STREAMS: usize = 512;
+    const JOBS: usize = 300;
+    let limits = "[limits]\nevent_streams_max = 1000\nevent_streams_per_caller = 1000\n\
+                  [[auth.tenants]]\nname = \"default\"\nlimits = { event_streams = 1000 }\n";
+    let s = Scheduler::from_toml(limits).await;
+    let mut node = RawNode::join(&s, "n1", 1).await;
+    busy_ms_of_jobs(&s, &mut node, 20).await;
+    let alone_ms = busy_ms_of_jobs(&s, &mut node, JOBS).await;
+    let mut readers = vec![];
+    for _ in 0..STREAMS {
+        let mut stream = TcpStream::connect(&s.address).await.expect("the scheduler accepts");
+        let request = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        stream.write_all(request).await.expect("sent");
+        let mut status = [0; 12];
+        within(stream.read_exact(&mut status)).await.expect("a status");
+        assert!(status.ends_with(b"200"));
+        readers.push(tokio::spawn(async move {
+            let mut buffer = vec![0; 64 << 10];
+            let mut bytes = 0;
+            while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+                bytes += read;
+            }
+            bytes
+        }));
+    }
+    let watched_ms = busy_ms_of_jobs(&s, &mut node, JOBS).await;
+    s.begin_stop().await;
+    for reader in readers {
+        let bytes = within(reader).await.expect("a reader");
+        assert!(bytes > JOBS * 100, "every stream has the events of all jobs: {bytes} bytes");
+    }
+    println!("{JOBS} jobs: {alone_ms} ms alone, {watched_ms} ms with {STREAMS} streams");
+    assert!(
+        watched_ms <= 10 * alone_ms.max(100),
+        "{JOBS} jobs: {alone_ms} ms alone, {watched_ms} ms with {STREAMS} streams"
+    );
+}
+
+/// More silent connections than there are places: others are answered, at no more cost.
+#[tokio::test]
+async fn silent_connections_beyond_all_places_delay_nobody() {
+    const SILENT: usize = 1_100;
+    rlimit::increase_nofile_limit(4_096).expect("files for the test itself");
+    let s = Scheduler::with(&[("SERVER__CONNECTIONS_MAX", "700")]).await;
+    let asked = async || {
+        let before_ms = thread_ms(&s);
+        for _ in 0..300 {
+            // A connection of its own for each, as a load balancer does.
+            assert_eq!(s.new_client().get("/healthz").await.status, 200);
+        }
+        thread_ms(&s) - before_ms
+    };
+    let alone_ms = asked().await;
+    let mut silent = vec![];
+    for n in 0..SILENT {
+        silent.push(TcpStream::connect(&s.address).await.expect("the system accepts"));
+        if n % 100 == 0 {
+            assert_eq!(s.new_client().get("/healthz").await.status, 200, "beside {n}");
+        }
+    }
+    let beside_ms = asked().await;
+    println!("300 requests: {alone_ms} ms alone, {beside_ms} ms beside {SILENT} connections");
+    assert!(
+        beside_ms <= 5 * alone_ms.max(50),
+        "300 requests: {alone_ms} ms alone, {beside_ms} ms beside {SILENT} connections"
+    );
+    assert!(s.metric("lingua_connections{kind=\"client\"}").await <= 700.0);
+}
+
+/// A socket that sends too much is read more slowly; others are not, and every message is answered.
+#[tokio::test]
+async fn a_flooding_socket_is_slowed_and_nothing_is_lost() {
+    const RATE: usize = 200;
+    const SENT: usize = 3 * RATE;
+    let rate = RATE.to_string();
+    let s = Scheduler::with(&[
+        ("LIMITS__NODE_MESSAGES_PER_SECOND", &rate),
+        ("SESSION__MESSAGES_PER_SECOND", &rate),
+    ])
+    .await;
+    let mut flooding_node = RawNode::join_with(&s, register("flood", 1)).await;
+    let mut flooding_client = SessionClient::start(&s).await;
+    let mut node = RawNode::join(&s, "n1", 2).await;
+    // The flooding node serves nobody: it is drained.
+    assert_eq!(s.post("/v1/nodes/flood/drain", json!({})).await.status, 200);
+    flooding_node.expect("drain").await;
+    let mut client = SessionClient::start(&s).await;
+    let began = std::time::Instant::now();
+    let node_flood = async {
+        for _ in 0..SENT {
+            flooding_node.send(json!({"type": "heartbeat"})).await;
+        }
+        for _ in 0..SENT {
+            flooding_node.expect("heartbeat_ack").await;
+        }
+        began.elapsed()
+    };
+    let client_flood = async {
+        for n in 0..SENT {
+            flooding_client.send(json!({"type": format!("nonsense-{n}")})).await;
+        }
+        for n in 0..SENT {
+            let error = flooding_client.expect("error").await;
+            let detail = error["detail"].as_str().expect("a text");
+            assert!(detail.contains(&format!("nonsense-{n}")), "in order: {n}: {error}");
+        }
+        began.elapsed()
+    };
+    let others = async {
+        for seq in 1..=20 {
+            client.send(json!({"type": "text", "text": "hello"})).await;
+            node.work().await;
+            assert_eq!(client.outcome().await["seq"], seq);
+        }
+        began.elapsed()
+    };
+    let (nodes, clients, others) = tokio::join!(node_flood, client_flood, others);
+    // A second's worth passes at once, the rest at the rate.
+    let least = Duration::from_millis(1_500);
+    assert!(nodes >= least && clients >= least, "not slowed: {nodes:?}, {clients:?}");
+    assert!(others < nodes.min(clients), "20 jobs took {others:?}, the floods {nodes:?}");
+    // They are not cut off, and go on.
+    flooding_client.send(json!({"type": "text", "text": "hello"})).await;
+    node.work().await;
+    assert_eq!(flooding_client.outcome().await["seq"], 1);
 }
 
 #[tokio::test]

@@ -172,18 +172,18 @@ fn documented(language: &str) -> String {
     rest.split_once("```").expect("its end").0.to_owned()
 }
 
-/// Runs a documented program with the id of the key and its file; `None` if the machine has no
-/// such interpreter.
-async fn run_documented(interpreter: &str, language: &str, secret: &str) -> Option<String> {
+/// Runs a documented program with the id of the key and its file.
+async fn run_documented(interpreter: &str, language: &str, secret: &str) -> String {
     let dir = tempfile::tempdir().expect("a directory");
     let script = dir.path().join("sign");
     std::fs::write(&script, documented(language)).expect("written");
     let mut command = Command::new(interpreter);
     command.arg(&script).args(["alice-key", secret]).stdin(Stdio::null()).kill_on_drop(true);
-    let output = within(command.output()).await.ok()?;
+    let output = within(command.output()).await;
+    let output = output.unwrap_or_else(|error| panic!("{interpreter} is needed: {error}"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{interpreter}: {}", text(&output.stderr));
-    Some(text(&output.stdout).trim().to_owned())
+    text(&output.stdout).trim().to_owned()
 }
 
 /// Signs claims as an app does, without this program.
@@ -199,7 +199,7 @@ async fn the_documented_programs_sign_grants() {
     let s = key.file.scheduler().await;
     let mut grants = vec![key.sign(&["--ttl", "10m", "--sub", "rust"]).await];
     for (interpreter, language) in [("python3", "python"), ("node", "js")] {
-        grants.extend(run_documented(interpreter, language, &secret).await);
+        grants.push(run_documented(interpreter, language, &secret).await);
     }
     for grant in grants {
         let opened = session(&s, &grant, start("zh", "en")).await;

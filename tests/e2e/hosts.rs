@@ -135,6 +135,47 @@ async fn the_proxy_protocol_tells_the_caller() {
     assert_eq!(proxied(&s, b"").await, "", "a proxy has to say for whom it calls");
 }
 
+/// The callers that the audit log names, one line for each.
+fn audited(log: &std::path::Path) -> Vec<String> {
+    let lines = std::fs::read_to_string(log).expect("the log");
+    let lines = lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+    lines.map(|line: Value| line["remote"].as_str().expect("an address").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn the_audit_log_names_the_caller_behind_a_proxy() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_, token) = new_token(&["--role", "admin"]).await;
+    let start = async |log: &std::path::Path, more: &str| {
+        let trusted = "trusted_proxies = [\"127.0.0.0/8\"]";
+        let audit = format!("[audit]\nfile = {log:?}\n");
+        Scheduler::from_toml(&format!("[server]\n{trusted}\n{more}\n{audit}{token}")).await
+    };
+    let log = dir.path().join("forwarded.jsonl");
+    let s = start(&log, "").await;
+    for forwarded in ["203.0.113.1", "198.51.100.9, 203.0.113.2", "2001:db8::7"] {
+        let headers = [("X-Forwarded-For", forwarded), ("Authorization", "Bearer guess")];
+        assert_eq!(s.send("GET", "/v1/nodes", &headers, "").await.status, 401);
+    }
+    assert_eq!(audited(&log), ["203.0.113.1", "203.0.113.2", "2001:db8::7"]);
+
+    let log = dir.path().join("proxied.jsonl");
+    let s = start(&log, "proxy_protocol = true").await;
+    let v1 = "PROXY TCP4 203.0.113.4 127.0.0.1 4711 80\r\n";
+    assert!(proxied(&s, v1.as_bytes()).await.starts_with("HTTP/1.1 401"));
+    let mut v2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
+    v2.extend([203, 0, 113, 5, 127, 0, 0, 1, 0x12, 0x67, 0, 80]);
+    assert!(proxied(&s, &v2).await.starts_with("HTTP/1.1 401"));
+    assert_eq!(audited(&log), ["203.0.113.4", "203.0.113.5"]);
+
+    let log = dir.path().join("direct.jsonl");
+    let config = format!("[audit]\nfile = {log:?}\n{token}");
+    let s = Scheduler::from_toml(&config).await;
+    let headers = [("X-Forwarded-For", "203.0.113.6"), ("Authorization", "Bearer guess")];
+    assert_eq!(s.send("GET", "/v1/nodes", &headers, "").await.status, 401);
+    assert_eq!(audited(&log), ["127.0.0.1"], "nobody is believed");
+}
+
 #[tokio::test]
 async fn references_to_audio_are_checked() {
     let s = Scheduler::start().await;

@@ -1,6 +1,6 @@
 //! The leader, and the pool table that all instances show.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -51,6 +51,11 @@ async fn until_agreed(all: &[&Scheduler], fits: impl Fn(&PoolTable) -> bool) -> 
         }
     })
     .await
+}
+
+/// The time of this machine, which Redis and the instances have, too.
+fn unix_ms() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64
 }
 
 async fn leader(s: &Scheduler) -> String {
@@ -121,20 +126,20 @@ async fn a_table_says_who_made_it_and_a_new_instance_takes_it_over() {
     let joined_ms = at_two.registered["epoch"].as_u64().expect("an epoch");
     let made = until_agreed(&[&one, &two], |table| table.ready("zh:en") == 2).await;
     assert_eq!(made.generated_by, leader(&one).await);
-    assert!((joined_ms..joined_ms + 10_000).contains(&made.generated_ms), "{joined_ms}: {made:?}");
+    assert!(made.generated_ms >= joined_ms, "{joined_ms}: {made:?}");
     for key in ["table", "leader"] {
         let left = redis.command(&format!("PTTL lingua:v1:{{hub}}:{key}")).await;
         assert_eq!(left, ":-1", "{key} does not expire");
     }
-    // What comes later is as old as the table that it takes over.
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    // An instance that comes later takes the table over as it is, and says how old it was by then.
+    let age_s = (unix_ms() - made.generated_ms) as f64 / 1000.0;
+    let lag_s = two.metric("lingua_pool_table_lag_seconds").await;
+    assert!((0.0..=age_s).contains(&lag_s), "{lag_s} of {age_s}");
     let three = Scheduler::over(&url, "three").await;
     let taken = until_agreed(&[&one, &three], |table| table.ready("zh:en") == 2).await;
     assert_eq!(taken, made);
-    let lag = three.metric("lingua_pool_table_lag_seconds").await;
-    assert!((1.0..=20.0).contains(&lag), "{lag}");
-    let lag = two.metric("lingua_pool_table_lag_seconds").await;
-    assert!((0.0..=10.0).contains(&lag), "{lag}");
+    let lag_s = three.metric("lingua_pool_table_lag_seconds").await;
+    assert!(lag_s >= age_s, "{lag_s}, {age_s}");
 }
 
 /// Requirements: LEAD-05, LEAD-06.

@@ -1,5 +1,6 @@
 //! The real program, real sockets: what users see, from the outside.
 
+mod alerts;
 mod answers;
 mod audit;
 mod auth;

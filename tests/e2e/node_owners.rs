@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::callers::{Caller, secret, token};
+use crate::floods::thread_ms;
 use crate::raw_node::{RawNode, register};
 use crate::redis::Redis;
 use crate::scheduler::{Scheduler, job, within};
@@ -107,6 +108,77 @@ async fn a_token_gets_the_place_of_its_node_that_is_gone() {
     }
     let late = async || blue.post("/v1/node/register", register("blue-3", 1)).await.status;
     assert_eq!(late().await, 403, "both are there");
+    within(async { while late().await != 200 {} }).await;
+}
+
+/// Looking for places that can be given away means reading the whole fleet. It is done once a
+/// second, so that a name too many costs about as much as a name that is not allowed.
+#[tokio::test]
+async fn a_flood_of_new_names_costs_little_for_each_however_large_the_fleet() {
+    const FLEET: usize = 1_000;
+    const NAMES: usize = 1_000;
+    let s = Scheduler::from_toml(&tokens()).await;
+    let (red, blue) = (Caller::new(&s, "red"), Caller::new(&s, "blue"));
+    for n in 0..FLEET {
+        let reply = red.post("/v1/node/register", register(&format!("red-{n}"), 1)).await;
+        assert_eq!(reply.status, 200, "{}", reply.text);
+    }
+    for id in ["blue-a", "blue-b"] {
+        assert_eq!(blue.post("/v1/node/register", register(id, 1)).await.status, 200);
+    }
+    let refused_ms = async |prefix: &str| {
+        let before_ms = thread_ms(&s);
+        for n in 0..NAMES {
+            let id = format!("{prefix}-{n}");
+            let reply = blue.post("/v1/node/register", register(&id, 1)).await;
+            assert_eq!(reply.error(), (403, "FORBIDDEN"), "{}", reply.text);
+        }
+        thread_ms(&s) - before_ms
+    };
+    // Refused before the store is asked, and after.
+    let (unasked_ms, asked_ms) = (refused_ms("other").await, refused_ms("blue").await);
+    println!("{NAMES} names: {unasked_ms} ms by their pattern, {asked_ms} ms by their number");
+    assert!(
+        asked_ms <= 3 * unasked_ms.max(100),
+        "{NAMES} names: {unasked_ms} ms by their pattern, {asked_ms} ms by their number"
+    );
+    assert!(s.get("/healthz").await.status == 200);
+}
+
+/// The limit of a tenant holds for all its tokens together.
+#[tokio::test]
+async fn a_tenant_registers_the_number_of_node_ids_that_it_may() {
+    let times = "[scheduler]\nheartbeat_interval_ms = 200\nheartbeat_stale_ms = 600\n";
+    let of = |tenant: &str| format!("tenant = \"{tenant}\"");
+    let tokens = token("red", "node", &of("gpus"))
+        + &token("blue", "node", &format!("{}\nnodes_max = 2", of("gpus")))
+        + &token("free", "node", &of("others"))
+        + "[[auth.tenants]]\nname = \"gpus\"\nlimits = { nodes_max = 3 }\n";
+    let s = Scheduler::from_toml(&format!("{times}{tokens}")).await;
+    let join = async |name: &str, id: &str| {
+        RawNode::join_at(&s.address, Some(&secret(name)), register(id, 1)).await
+    };
+    let [red, blue, free] = ["red", "blue", "free"].map(|name| Caller::new(&s, name));
+    let _connected = [join("red", "n1").await, join("red", "n2").await];
+    let mut third = join("blue", "n3").await;
+    for (caller, id) in [(&red, "n4"), (&blue, "n5")] {
+        let refused = caller.post("/v1/node/register", register(id, 1)).await;
+        assert_eq!(refused.error(), (403, "FORBIDDEN"), "{}", refused.text);
+        assert!(refused.text.contains("nodes_max") && refused.text.contains("gpus"), "{refused:?}");
+    }
+    assert_eq!(free.post("/v1/node/register", register("n6", 1)).await.status, 200);
+    // What is there may register again.
+    let again = RawNode::join_at(&s.address, Some(&secret("blue")), register("n3", 1)).await;
+    assert_eq!(third.expect("error").await["error"], "STALE_EPOCH");
+    for (caller, limit, left) in [(&red, json!(3), 0), (&blue, json!(2), 0)] {
+        let me = caller.get("/v1/me").await.body;
+        assert_eq!((&me["limits"]["nodes_max"], &me["left"]["nodes"]), (&limit, &json!(left)));
+    }
+    let me = free.get("/v1/me").await.body;
+    assert!(me["limits"]["nodes_max"].is_null() && me["left"]["nodes"].is_null(), "{me}");
+    // A node that is gone gives its place up.
+    drop(again);
+    let late = async || blue.post("/v1/node/register", register("n5", 1)).await.status;
     within(async { while late().await != 200 {} }).await;
 }
 

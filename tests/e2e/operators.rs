@@ -173,6 +173,25 @@ async fn a_refused_job_leaves_a_line_with_its_reason_and_ids() {
     assert_eq!(invalid.status, 400, "{}", invalid.text);
     let line = s.until_logged(&[("message", "the job was refused")]).await;
     assert_eq!(line["fields"]["reason"], "INVALID_REQUEST", "{line}");
+    assert_eq!(line["spans"][0]["trace_id"], "order-7", "{line}");
+    // Refused after it was read: the line has the ids that the job would have had.
+    let mut forbidden = job();
+    forbidden["audio_ref"] = json!("file:///etc/passwd");
+    forbidden["trace_id"] = json!("trace-8");
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let parent = format!("00-{trace}-b7ad6b7169203331-01");
+    for (headers, body, expected) in [
+        (headers, forbidden.to_string(), "trace-8"),
+        ([("traceparent", &*parent)], "{}".to_owned(), trace),
+    ] {
+        let refused = s.send("POST", "/v1/translate", &headers, &body).await;
+        assert_eq!(refused.status, 400, "{}", refused.text);
+        let lines = s.log_lines(&[("message", "the job was refused")]);
+        let line = lines.last().expect("a line");
+        assert_eq!(line["spans"][0]["trace_id"], expected, "{line}");
+        let has_job = line["spans"][0]["job_id"].as_str().is_some_and(|id| id.starts_with("job-"));
+        assert_eq!(has_job, expected == "trace-8", "{line}");
+    }
     // A flood of refusals does not flood the log.
     for _ in 0..100 {
         s.send("POST", "/v1/dispatch/f2f", &headers, "{}").await;

@@ -42,6 +42,63 @@ async fn a_strict_job_is_retried_on_its_node_only() {
     assert_eq!(nodes_of(&ended), ["wanted"; 3], "{ended}");
 }
 
+/// Requirements: PREF-06.
+#[tokio::test]
+async fn a_strict_job_that_its_node_refuses_goes_to_no_other() {
+    let s = Scheduler::start().await;
+    let mut wanted = RawNode::join(&s, "wanted", 4).await;
+    let _other = RawNode::join(&s, "other", 8).await;
+    let (id, _) = s.dispatch(strictly("wanted", 15_000)).await;
+    for _ in 0..2 {
+        let assign = wanted.expect("job_assign").await;
+        wanted.report("job_fail", &assign, json!({"reason": "BUSY"})).await;
+    }
+    wanted.work().await;
+    let ended = s.ended(&id).await;
+    assert_eq!((&ended["state"], nodes_of(&ended)), (&json!("DONE"), vec!["wanted"; 3]), "{ended}");
+}
+
+/// Requirements: PREF-06.
+#[tokio::test]
+async fn a_strict_job_whose_node_dies_waits_for_it_and_fails_without_it() {
+    let s = Scheduler::start().await;
+    let mut wanted = RawNode::join(&s, "wanted", 4).await;
+    let _other = RawNode::join(&s, "other", 8).await;
+    let (id, _) = s.dispatch(strictly("wanted", 15_000)).await;
+    let assign = wanted.expect("job_assign").await;
+    wanted.ack(&assign).await;
+    wanted.crash();
+    s.until_metric("lingua_queue_jobs", 1.0).await;
+    let mut wanted = RawNode::join(&s, "wanted", 4).await;
+    wanted.work().await;
+    let ended = s.ended(&id).await;
+    assert_eq!((&ended["state"], nodes_of(&ended)), (&json!("DONE"), vec!["wanted"; 2]), "{ended}");
+
+    let (id, _) = s.dispatch(strictly("wanted", 200)).await;
+    let assign = wanted.expect("job_assign").await;
+    wanted.ack(&assign).await;
+    wanted.crash();
+    let ended = s.ended(&id).await;
+    assert_eq!(ended["error"], "ALL_CANDIDATES_FULL_OR_FAILED", "{ended}");
+    assert_eq!(nodes_of(&ended), ["wanted"], "{ended}");
+}
+
+/// Requirements: PREF-06.
+#[tokio::test]
+async fn a_strict_job_that_its_node_does_not_acknowledge_goes_to_no_other() {
+    let s = Scheduler::with(&[("SCHEDULER__RESERVATION_TTL_MS", "300")]).await;
+    let mut wanted = RawNode::join(&s, "wanted", 4).await;
+    let _other = RawNode::join(&s, "other", 8).await;
+    let (id, _) = s.dispatch(strictly("wanted", 15_000)).await;
+    // It says nothing until all attempts are used up.
+    for attempt in 1..=3 {
+        let assign = wanted.expect("job_assign").await;
+        assert_eq!(assign["attempt_id"], attempt, "{assign}");
+    }
+    let ended = s.ended(&id).await;
+    assert_eq!((&ended["state"], nodes_of(&ended)), (&json!("FAILED"), vec!["wanted"; 3]));
+}
+
 /// Requirements: PREF-05.
 #[tokio::test]
 async fn a_strict_job_waits_for_its_node_and_holds_nobody_up() {

@@ -150,3 +150,32 @@ async fn instances_add_up_what_their_tenants_use() {
     one_of_each(&Caller::new(&two, "alice-app"), &mut node).await;
     until_total(&Caller::new(&one, "alice-app"), "/v1/usage", rounds(3)).await;
 }
+
+/// What was counted is written within two seconds: a kill after that loses nothing.
+#[tokio::test]
+async fn a_kill_loses_at_most_the_last_two_seconds_of_usage() {
+    let redis = Redis::start().await;
+    let start = async || {
+        let store = format!("[store]\nurl = \"{}\"\n[instance]\nid = \"one\"", redis.url());
+        let soon = "[scheduler]\nleader_lease_ms = 1500";
+        Scheduler::from_toml(&format!("{store}\n{soon}\n{}", tokens())).await
+    };
+    let killed = start().await;
+    let mut node = join(&killed, "n1").await;
+    one_of_each(&Caller::new(&killed, "alice-app"), &mut node).await;
+    one_of_each(&Caller::new(&killed, "bob-app"), &mut node).await;
+    tokio::time::sleep(Duration::from_millis(3_000)).await;
+    let before = Caller::new(&killed, "ops").get("/v1/usage?days=true").await.body;
+    assert_eq!(before["tenants"][0]["total"], rounds(1), "{before}");
+    killed.kill().await;
+    let again = start().await;
+    let ops = Caller::new(&again, "ops");
+    assert_eq!(ops.get("/v1/usage?days=true").await.body, before);
+    // It goes on from there, and counts nothing twice.
+    let mut node = join(&again, "n1").await;
+    until_served(&Caller::new(&again, "alice-app")).await;
+    one_of_each(&Caller::new(&again, "alice-app"), &mut node).await;
+    until_total(&Caller::new(&again, "alice-app"), "/v1/usage", rounds(2)).await;
+    let bob = Caller::new(&again, "bob-app").get("/v1/usage").await.body;
+    assert_eq!(bob["tenants"][0]["total"], rounds(1), "{bob}");
+}

@@ -1,7 +1,8 @@
 //! Installs the programs that the build and the tests need, if they are missing.
 //!
 //! Start at [`install_missing`]. The tests start their own Redis servers and browsers, make their
-//! own certificates and send signals; the allocator is built with `make`; tidy asks `git`.
+//! own certificates and send signals, and ask `promtool` about the alerts; the allocator is built
+//! with `make`; tidy asks `git`.
 //!
 //! A program that is there may not be enough: Python needs `ensurepip`, for virtual environments,
 //! and Node a version that runs TypeScript's tools.
@@ -16,8 +17,18 @@ use anyhow::{Context, bail};
 
 use crate::Cargo;
 
-const PROGRAMS: [&str; 9] =
-    ["redis-server", "openssl", "kill", "make", "git", "chromium", "node", "npm", "python3"];
+const PROGRAMS: [&str; 10] = [
+    "redis-server",
+    "openssl",
+    "kill",
+    "make",
+    "git",
+    "chromium",
+    "node",
+    "npm",
+    "python3",
+    "promtool",
+];
 
 /// Package managers with the commands that install packages.
 const PACKAGE_MANAGERS: [(&str, &[&str]); 5] = [
@@ -69,6 +80,8 @@ fn package(manager: &str, program: &'static str) -> &'static str {
         // Debian keeps virtual environments in a package of their own; it needs the interpreter.
         ("apt-get", "python3") => "python3-venv",
         ("pacman", "python3") => "python",
+        ("dnf", "promtool") => "golang-github-prometheus",
+        (_, "promtool") => "prometheus",
         (_, other) => other,
     }
 }

@@ -6,6 +6,7 @@
 
 mod crates;
 mod documents;
+mod formats;
 mod requirements;
 mod sources;
 
@@ -55,6 +56,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
 fn check(workspace: &Workspace) -> Vec<String> {
     let mut findings = crates::check(workspace);
     findings.extend(documents::check(workspace));
+    findings.extend(formats::check(workspace));
     findings.extend(requirements::check(workspace));
     findings.extend(sources::check(workspace));
     findings.sort();

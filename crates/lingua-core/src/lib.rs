@@ -21,6 +21,7 @@
 
 pub mod capability;
 pub mod fair_share;
+mod hidden;
 pub mod id;
 pub mod job;
 pub mod label;
@@ -37,6 +38,7 @@ pub use capability::{
     Capabilities, CapabilityError, LangSet, MissingCapability, Needs, Nmt, SemanticRule, Service,
     ServiceSet,
 };
+pub use hidden::is_hidden;
 pub use id::{
     Attempt, CELL_NODES_MAX, CELLS_MAX, CellId, Epoch, Fence, InstanceId, JobId, NodeId, Slot,
     Tenant, Term, TokenName,

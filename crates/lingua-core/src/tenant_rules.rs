@@ -14,6 +14,8 @@ pub struct UsageLimits {
     pub open_jobs: Option<usize>,
     /// Bytes of those jobs, with their audio.
     pub open_bytes: Option<usize>,
+    /// Bytes of those that wait for a slot, with their audio.
+    pub waiting_bytes: Option<usize>,
     /// Sessions at a time.
     pub sessions: Option<usize>,
     /// Streams of `/v1/events` at a time.
@@ -35,6 +37,7 @@ impl UsageLimits {
             requests_per_second: lower(self.requests_per_second, other.requests_per_second),
             open_jobs: lower(self.open_jobs, other.open_jobs),
             open_bytes: lower(self.open_bytes, other.open_bytes),
+            waiting_bytes: lower(self.waiting_bytes, other.waiting_bytes),
             sessions: lower(self.sessions, other.sessions),
             event_streams: lower(self.event_streams, other.event_streams),
             priority_max: lower(self.priority_max, other.priority_max),
@@ -50,6 +53,8 @@ with_defaults! {
         pub weight: u32 = 1,
         /// How much it may use at each instance.
         pub limits: UsageLimits = UsageLimits::default(),
+        /// Most node ids that it may register through each instance.
+        pub nodes_max: Option<usize> = None,
         /// Whether the text of ended jobs is kept.
         pub keep_text: bool = true,
         /// How long its ended jobs are kept, if not as long as all.

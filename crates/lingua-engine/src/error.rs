@@ -1,7 +1,7 @@
 //! Why the engine refuses jobs and reports.
 
-use lingua_core::Epoch;
 use lingua_core::job::Refusal;
+use lingua_core::{Epoch, Tenant};
 use lingua_store::StoreError;
 use lingua_store::contract::JOB_BYTES_MAX;
 
@@ -78,6 +78,12 @@ pub enum NodeError {
     /// The token has as many nodes as it may.
     #[error("{limit} node ids belong to this token already; sign nodes off or raise its nodes_max")]
     TooMany { limit: usize },
+    /// The tenant has as many nodes at this instance as it may.
+    #[error(
+        "{limit} node ids of tenant {tenant} were registered here already; sign nodes off or raise \
+         the tenant's nodes_max"
+    )]
+    TooManyOfTenant { tenant: Tenant, limit: usize },
     /// There is no such job.
     #[error("there is no such job")]
     NoSuchJob,
@@ -97,7 +103,7 @@ impl NodeError {
             Self::StaleEpoch { .. } => "STALE_EPOCH",
             Self::FleetFull { .. } => "FLEET_FULL",
             Self::Taken => "NODE_ID_TAKEN",
-            Self::TooMany { .. } => "FORBIDDEN",
+            Self::TooMany { .. } | Self::TooManyOfTenant { .. } => "FORBIDDEN",
             Self::NoSuchJob => "JOB_NOT_FOUND",
             Self::Refused(refusal) => refusal.code(),
             Self::Store(error) => error.code(),

@@ -22,6 +22,7 @@
 //! | `usage_count` | what tenants have used: jobs, audio, characters |
 //! | **nodes** | |
 //! | [`node`] | the nodes that are connected here, and the messages to them |
+//! | [`tenant_nodes`] | how many node ids each tenant and token has |
 //! | `running` | the attempts that a node has |
 //! | `mailbox` | messages to nodes without WebSocket, until they poll |
 //! | `failover_guard` | nodes that must send a heartbeat before they get jobs |
@@ -82,6 +83,7 @@ pub mod session;
 pub mod speech;
 pub mod state;
 pub mod table;
+pub mod tenant_nodes;
 pub mod tenants;
 mod upkeep;
 mod usage_count;

@@ -17,7 +17,8 @@ use lingua_core::planted::{self, Bug};
 use lingua_core::{Attempt, JobId};
 use lingua_store::Store;
 use lingua_store::contract::{
-    AdvanceReply, AdvanceRequest, Bytes, CreateReply, JobFilter, JobRecord, NewJob, StoreIdentity,
+    AdvanceReply, AdvanceRequest, Bytes, CreateReply, JobFilter, JobRecord, NewJob, Retention,
+    StoreIdentity,
 };
 use parking_lot::Mutex;
 
@@ -49,8 +50,7 @@ pub(crate) struct WrittenEnd {
     pub(crate) job: NewJob,
     pub(crate) stage: Stage,
     pub(crate) outcome: Bytes,
-    /// What the end replaces the specification with, and how long the record is kept.
-    pub(crate) kept: (Option<Bytes>, Option<u64>),
+    pub(crate) retention: Retention,
     pub(crate) token: u64,
     pub(crate) written_ms: u64,
 }
@@ -334,8 +334,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
             let Ok(step) = AdvanceRequest::new(id, owner, stage, to, end.token) else {
                 return Ok(());
             };
-            let (spec, keep_ms) = end.kept.clone();
-            let step = step.with_kept(spec, keep_ms).with_outcome(end.outcome.clone());
+            let retention = end.retention.clone();
+            let step = step.with_retention(retention).with_outcome(end.outcome.clone());
             match self.store.advance_job(step).await? {
                 AdvanceReply::Advanced => {
                     tracing::warn!(job_id = %id, "wrote a lost end again");
@@ -372,8 +372,9 @@ mod tests {
         let spec = Bytes::from_static(b"spec");
         let job = NewJob { id, owner, spec, deadline_ms: None, recoverable: true, label: 0 };
         let outcome = Bytes::from_static(b"ours");
-        let (kept, stage) = ((None, None), ENDED);
-        let end = WrittenEnd { is_confirmed, job, stage, outcome, kept, token: 1, written_ms: 0 };
+        let (retention, stage) = (Retention::default(), ENDED);
+        let (token, written_ms) = (1, 0);
+        let end = WrittenEnd { is_confirmed, job, stage, outcome, retention, token, written_ms };
         reconciler.remember(end);
         reconciler
     }

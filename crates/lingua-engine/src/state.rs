@@ -28,6 +28,7 @@ use crate::recent_results::RecentResults;
 use crate::reconcile::Reconciler;
 use crate::routes::Routes;
 use crate::table::PoolTable;
+use crate::tenant_nodes::TenantNodes;
 use crate::usage_count::UsageCounter;
 use crate::usage_limit::UsageLimiter;
 use crate::{EngineOptions, Handle, NodeError, Timer};
@@ -111,6 +112,7 @@ pub struct Engine<S, T> {
     pub(crate) rounds: AtomicUsize,
     /// When places of nodes that are gone were last given away.
     pub(crate) room_made_ms: AtomicU64,
+    pub(crate) tenant_nodes: TenantNodes,
     /// The term that this instance last led in, and the store in which it began.
     /// When the pool table may be made again.
     pub(crate) table_due_ms: AtomicU64,
@@ -145,6 +147,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             alive: Mutex::default(),
             rounds: AtomicUsize::new(0),
             room_made_ms: AtomicU64::new(0),
+            tenant_nodes: TenantNodes::default(),
             present_ms: AtomicU64::new(0),
             rival_until_ms: AtomicU64::new(0),
             name_lost: SetOnce::new(),

@@ -34,6 +34,20 @@ impl TenantTable {
         self.0.read().len() > 1
     }
 
+    /// The tenant's part of what all tenants share, and the number of parts, both by weight: all of
+    /// it if there is only one.
+    pub fn share_of(&self, tenant: Tenant) -> (u32, u32) {
+        let table = self.0.read();
+        let weight = |rules: &TenantRules| rules.weight.max(1);
+        if table.len() <= 1 {
+            return (1, 1);
+        }
+        let known = table.get(&tenant).map(weight);
+        let all = table.values().map(weight).fold(0, u32::saturating_add);
+        let part = known.unwrap_or(1);
+        (part, if known.is_some() { all } else { all.saturating_add(part) })
+    }
+
     /// Replaces all rules.
     pub fn replace(&self, rules: impl IntoIterator<Item = (Tenant, TenantRules)>) {
         *self.0.write() = rules.into_iter().collect();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use lingua_core::job::{JobEvent, JobMachine, JobState, Stage};
 use lingua_core::planted::{self, Bug};
-use lingua_core::{CellId, NodeId, TokenName};
+use lingua_core::{CellId, NodeId};
 use lingua_store::Store;
 use lingua_store::contract::{
     AdvanceRequest, AnnounceReply, AnnounceRequest, JobRecord, NodeCommand, NodeRecord, Place,
@@ -17,6 +17,7 @@ use crate::job_spec_codec;
 use crate::live_jobs::JobMessage;
 use crate::request::JobRequest;
 use crate::runner::TakenOver;
+use crate::tenant_nodes::Room;
 use crate::{Engine, Timer};
 
 /// Leases that are ended in one cell at a time.
@@ -70,10 +71,10 @@ impl<S: Store, T: Timer> Engine<S, T> {
         Ok(())
     }
 
-    /// No place is left, or none for this token: gives away places of the nodes that have been gone
-    /// for longest. Says whether there were any. It reads the whole fleet, so it is done once in
-    /// [`ROOM_EVERY_MS`], however many nodes ask for a place.
-    pub(crate) async fn make_room(&self, of: Option<&TokenName>) -> lingua_store::Result<bool> {
+    /// No place is left, or none for a token or a tenant: gives away places of the nodes that have
+    /// been gone for longest. Says whether there were any. It reads the whole fleet, so it is done
+    /// once in [`ROOM_EVERY_MS`], however many nodes ask for a place.
+    pub(crate) async fn make_room(&self, of: Room<'_>) -> lingua_store::Result<bool> {
         let (now_ms, before_ms) = (self.now_ms(), self.room_made_ms.load(Ordering::Relaxed));
         let order = Ordering::Relaxed;
         if now_ms.saturating_sub(before_ms) < ROOM_EVERY_MS
@@ -81,17 +82,17 @@ impl<S: Store, T: Timer> Engine<S, T> {
         {
             return Ok(false);
         }
-        let seen = self.read_nodes().await?;
-        let is_gone = |node: &&NodeRecord| {
-            let is_theirs = of.is_none() || node.profile.token() == of;
-            is_theirs && node.fresh_until_ms < seen.as_of_ms
-        };
+        let (seen, instance) = (self.read_nodes().await?, &self.options.instance);
+        self.tenant_nodes.recount(&seen.nodes, instance, now_ms);
+        let is_gone =
+            |node: &&NodeRecord| node.fresh_until_ms < seen.as_of_ms && of.has(node, instance);
         let mut gone: Vec<&NodeRecord> = seen.nodes.iter().filter(is_gone).collect();
         gone.sort_unstable_by_key(|node| (node.fresh_until_ms, node.place.epoch));
         gone.truncate(ROOM_NODES);
         for node in &gone {
             tracing::info!(node_id = %node.node, "gave the place of a node that is gone away");
             self.remove_node(&node.node, node.place).await?;
+            self.tenant_nodes.give_back(node.profile.tenant(), &node.node);
         }
         Ok(!gone.is_empty())
     }

@@ -34,6 +34,8 @@ named_enum! {
         OpenJobs = "open_jobs",
         /// Their bytes, with their audio.
         OpenBytes = "open_bytes",
+        /// Bytes of those that wait for a slot, with their audio.
+        WaitingBytes = "waiting_bytes",
         /// Sessions that are open at once.
         Sessions = "sessions",
         /// Streams of `/v1/events`.
@@ -41,13 +43,14 @@ named_enum! {
     }
 }
 
-const KINDS: usize = 4;
+const KINDS: usize = 5;
 
 impl Usage {
     fn limit(self, limits: &UsageLimits) -> Option<usize> {
         match self {
             Self::OpenJobs => limits.open_jobs,
             Self::OpenBytes => limits.open_bytes,
+            Self::WaitingBytes => limits.waiting_bytes,
             Self::Sessions => limits.sessions,
             Self::EventStreams => limits.event_streams,
         }
@@ -159,6 +162,7 @@ impl UsageLimiter {
         let shared = UsageLimits {
             open_jobs: Some(bounds.live_jobs_max / 2),
             open_bytes: Some(bounds.open_bytes_max / 2 + bounds.audio_bytes_max / 2),
+            waiting_bytes: Some(bounds.waiting_bytes_max / 2),
             ..UsageLimits::default()
         };
         Self {
@@ -181,8 +185,14 @@ impl UsageLimiter {
         UsageLimits {
             open_jobs: own.open_jobs.or(self.shared.open_jobs),
             open_bytes: own.open_bytes.or(self.shared.open_bytes),
+            waiting_bytes: own.waiting_bytes.or(self.shared.waiting_bytes),
             ..own
         }
+    }
+
+    /// Most node ids that a tenant may register through this instance.
+    pub fn nodes_max_of(&self, tenant: Tenant) -> Option<usize> {
+        self.rules.rules(tenant).nodes_max
     }
 
     /// How much a tenant uses now.

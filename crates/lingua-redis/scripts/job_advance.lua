@@ -3,9 +3,9 @@
 -- KEYS     job all open ended
 -- ARGV     1 now, 2 'owner id', 3 the expected start of the head (stage and owner), 4 the new start
 --          (stage, owner, token), 5 grant or '-', 6 how long an ended job is kept in ms,
---          7 ended jobs at most, or -1 to leave the old ones alone this time, 8 their bytes at
---          most, 9 how long this job is kept in ms if it ends, 10 what replaces the specification,
---          or '', 11 outcome, if any
+--          7 ended jobs of the group at most, or -1 to leave the old ones alone this time,
+--          8 their bytes at most, 9 how long this job is kept in ms if it ends,
+--          10 what replaces the specification, or '', 11 outcome, if any
 -- RETURNS  1 if it was moved, 0 if there is no such job, {state, attempt, owner} on a conflict, or
 --          {'drop', id …} if it was moved and these records have to be removed
 -- WHY ATOMIC  no step leads out of an end, so that a job has one end, whatever races
@@ -56,6 +56,8 @@ if ended_max < 0 then return 1 end
 -- because a caller waits. The records of those that are too old expire by themselves.
 local oldest, keep_from = now - tonumber(ARGV[6]), before + bytes - tonumber(ARGV[8])
 local first, excess = call('LRANGE', ended, 0, DROP_BATCH - 1), call('LLEN', ended) - ended_max
+-- All of it is too old by then; a group without new ends leaves no list behind.
+call('PEXPIRE', ended, text(2 * tonumber(ARGV[6])))
 local gone, drop = {}, { 'drop' }
 for i = 1, #first do
   local ended_ms, at = unpack_from(ENDED, first[i])

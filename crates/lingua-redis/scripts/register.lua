@@ -75,6 +75,7 @@ if old_capabilities ~= capabilities then
   set_member(index, joins, slot, true)
 end
 
+call('HSETNX', index, FILLER, '')
 local gate = state * STATE_UNIT + overload
 set_gate(index, slot, gate)
 local is_back = set_fresh(hot, fresh, slot, now + tonumber(ARGV[11]))

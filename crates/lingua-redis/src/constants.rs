@@ -134,11 +134,18 @@ pub(crate) const RANDOM: u64 = 3;
 /// The field of `leases` that is not a lease: the last fence, and a time before which none expires.
 pub(crate) const LEASES_HEAD: &str = "#";
 
+/// An entry of hashes and sorted sets that is longer than what Redis keeps in its compact form (64
+/// bytes by default), in which every look-up reads all entries before the wanted one.
+pub(crate) const FILLER: &str =
+    "the entry that makes Redis look the others up by hash, not one by one";
+const _: () = assert!(FILLER.len() > 64);
+
 const TEXTS: &[(&str, &str)] = &[
     ("COUNTS", "'<ddddddd'"),
     ("COLD", "'<ddI2I2I2I4BBBBBI4I2'"),
     ("ENDED", "'<ddI4'"),
     ("LEASE", "'<BBI4d'"),
+    ("FILLER", "'the entry that makes Redis look the others up by hash, not one by one'"),
     ("LEASES_HEAD", "'#'"),
     ("WORDS", "'<I4I4I4I4'"),
 ];

@@ -11,7 +11,7 @@ use crate::keys::Keys;
 use crate::script;
 
 /// Raised with every change that an older or a newer program would misread.
-pub(crate) const FORMAT: u64 = 5;
+pub(crate) const FORMAT: u64 = 6;
 
 /// Fails unless the data has the format of this program; gives it to a store without data.
 /// `was_ours` says that this process has found its format there before.

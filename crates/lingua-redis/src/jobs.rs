@@ -11,7 +11,8 @@
 use lingua_core::job::{JobState, Stage};
 use lingua_core::{Attempt, JobId};
 use lingua_store::contract::{
-    AdvanceReply, AdvanceRequest, CreateReply, EraseReply, JOB_BYTES_MAX, JobRecord, NewJob,
+    AdvanceReply, AdvanceRequest, CreateReply, EraseReply, JOB_BYTES_MAX, JobRecord, KeptShare,
+    NewJob,
 };
 use lingua_store::{Result, StoreError};
 use redis::Value;
@@ -63,12 +64,14 @@ impl RedisStore {
     pub(crate) async fn advance_job(&self, step: AdvanceRequest) -> Result<AdvanceReply> {
         let outcome_bytes = step.outcome.as_ref().map_or(0, |outcome| outcome.len());
         StoreError::check_limit("a job's outcome in bytes", outcome_bytes, JOB_BYTES_MAX)?;
-        let spec = step.spec.as_deref().unwrap_or_default();
+        let retention = &step.retention;
+        let spec = retention.spec.as_deref().unwrap_or_default();
         StoreError::check_limit("a job's specification in bytes", spec.len(), JOB_BYTES_MAX)?;
         let record_ms = self.options.limits.job_record_ms;
         let (owner, job) = (&step.owner, step.job);
         let (record, shard) = (self.keys.job(job), self.shard(job));
-        let [all, open, ended] = [&shard.all, &shard.open, &shard.ended].map(String::as_bytes);
+        let ended = shard.ended(retention.share.group);
+        let keys = [&record[..], shard.all.as_bytes(), shard.open.as_bytes(), ended.as_bytes()];
         let mut expected = head::start(step.from, owner, NO_TOKEN);
         expected.truncate(expected.len() - size_of_val(&NO_TOKEN));
         let args = (
@@ -78,12 +81,12 @@ impl RedisStore {
             head::grant_text(step.grant.as_ref()),
             record_ms,
             self.ended_jobs_max(&step),
-            per_shard(self.options.limits.ended_bytes_max),
-            step.keep_ms.map_or(record_ms, |ms| ms.min(record_ms)),
+            self.ended_bytes_max(retention.share),
+            retention.keep_ms(record_ms),
             spec,
             step.outcome.as_deref(),
         );
-        match self.call(&JOB_ADVANCE, &[&record, all, open, ended], args).await? {
+        match self.call(&JOB_ADVANCE, &keys, args).await? {
             Value::Int(1) => Ok(AdvanceReply::Advanced),
             Value::Int(_) => Ok(AdvanceReply::NotFound),
             Value::Array(parts) if matches!(parts.first(), Some(Value::BulkString(_))) => {
@@ -99,13 +102,18 @@ impl RedisStore {
         }
     }
 
-    /// How many ended jobs a shard may keep, or -1 if this step drops none.
+    /// How many ended jobs of its group a shard may keep, or -1 if this step drops none.
     fn ended_jobs_max(&self, step: &AdvanceRequest) -> i64 {
-        let max = per_shard(self.options.limits.ended_jobs_max) as i64;
-        let is_small = max < DROP_ALWAYS_BELOW
-            || per_shard(self.options.limits.ended_bytes_max) < DROP_ALWAYS_BELOW_BYTES;
+        let share = step.retention.share;
+        let max = per_shard(share.part_of(self.options.limits.ended_jobs_max)) as i64;
+        let is_small =
+            max < DROP_ALWAYS_BELOW || self.ended_bytes_max(share) < DROP_ALWAYS_BELOW_BYTES;
         let drops = is_small || step.token.is_multiple_of(DROP_EVERY);
         if drops { max } else { -1 }
+    }
+
+    fn ended_bytes_max(&self, share: KeptShare) -> usize {
+        per_shard(share.part_of(self.options.limits.ended_bytes_max))
     }
 
     pub(crate) async fn job(&self, job: JobId) -> Result<Option<JobRecord>> {

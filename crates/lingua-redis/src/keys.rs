@@ -53,14 +53,22 @@ pub(crate) struct ShardKeys {
     job: String,
     pub(crate) all: String,
     pub(crate) open: String,
-    pub(crate) ended: String,
+    /// The prefix of its lists of ended jobs.
+    ended: String,
+}
+
+impl ShardKeys {
+    /// The ended jobs of a group.
+    pub(crate) fn ended(&self, group: u32) -> String {
+        format!("{}{group:08x}", self.ended)
+    }
 }
 
 impl Keys {
     pub(crate) fn new(prefix: &str) -> Self {
         let shard = |shard| {
             let key = |name: &str| format!("{prefix}{{j{shard}}}:{name}");
-            ShardKeys { job: key("job:"), all: key("all"), open: key("open"), ended: key("ended") }
+            ShardKeys { job: key("job:"), all: key("all"), open: key("open"), ended: key("ended:") }
         };
         Self {
             prefix: prefix.to_owned(),
@@ -142,4 +150,62 @@ impl Keys {
 /// Which shard a job is in. The low bits of an id are random.
 pub(crate) fn shard_of(job: JobId) -> u32 {
     (job.number() % u128::from(SHARDS)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = include_str!("../../../docs/redis-data-model.md");
+
+    /// The sources that name keys of the hub or of the usage.
+    const SOURCES: [&str; 4] = [
+        include_str!("cluster.rs"),
+        include_str!("format.rs"),
+        include_str!("instances.rs"),
+        include_str!("usage.rs"),
+    ];
+
+    /// What follows a call of this function: `name("leader")` gives `leader`.
+    fn named(function: &str) -> impl Iterator<Item = &str> {
+        let calls = SOURCES.into_iter().flat_map(move |source| source.split(function).skip(1));
+        calls.filter_map(|rest| rest.strip_prefix("(\"")?.split('"').next())
+    }
+
+    fn every_key() -> Vec<String> {
+        let keys = Keys::new("");
+        let cell = CellId::new(7).expect("a cell");
+        let instance: InstanceId = "a".parse().expect("an id");
+        let tenant = Tenant::new(Tenant::DEFAULT).expect("a name");
+        let shard = keys.shard(3);
+        let mut all: Vec<String> = keys.cell(cell).all().map(String::clone).into();
+        all.extend([shard.job.clone(), shard.all.clone(), shard.open.clone(), shard.ended.clone()]);
+        all.extend(keys.directory());
+        all.extend(keys.feed());
+        all.extend(keys.instance(&instance));
+        all.extend(keys.idempotency(&[3; 32]));
+        all.extend([keys.session("sess-…"), keys.binding(tenant, "turn-3")]);
+        all.extend(named(".cluster").map(|name| keys.cluster(name)));
+        all.extend(named(".usage").map(|name| keys.usage(name)));
+        all.push(keys.usage("last:"));
+        all
+    }
+
+    #[test]
+    fn the_document_lists_every_key() {
+        let rows: Vec<&str> = DOCUMENT.lines().filter(|line| line.starts_with("| `{")).collect();
+        for key in every_key() {
+            let is_listed = |row: &&str| {
+                // The number of a binding's shard is a hash.
+                let name = row.split('`').nth(1).expect("a key");
+                match name.split_once(":bind:") {
+                    Some((_, name)) => key.ends_with(&format!(":bind:{name}")),
+                    None => name == key || key.ends_with(':') && name.starts_with(&key),
+                }
+            };
+            assert!(rows.iter().any(is_listed), "{key} is not in docs/redis-data-model.md");
+        }
+        assert!(every_key().contains(&"{hub}:leader".to_owned()));
+        assert!(every_key().contains(&"{usage}:counts".to_owned()));
+    }
 }

@@ -57,6 +57,7 @@ scripts! {
     JOB_CLAIM "job_claim" + "clock" + "jobs",
     JOB_ERASE "job_erase" + "clock" + "jobs",
     JOB_ORPHANS "job_orphans",
+    JOB_UNLIST "job_unlist",
     USAGE_ADD "usage_add" + "clock",
     USAGE_LIST "usage_list" + "clock",
     KEY_CLAIM "key_claim" + "clock",

@@ -28,7 +28,7 @@ use crate::caller_address::TrustedProxies;
 use crate::connections::Connections;
 use crate::convert::JobDefaults;
 use crate::event_streams::EventStreams;
-use crate::limit::{Limiter, TokenRates};
+use crate::limit::{Limiter, OwnRates};
 use crate::listen::{self, ConnLimits};
 use crate::metrics::ServerMetrics;
 use crate::options::{InsecureListen, ServerOptions};
@@ -63,7 +63,7 @@ pub(crate) struct AppState<S, T> {
     /// The rate of pages and documents that need no token, for each address.
     pub(crate) open_limiter: Limiter,
     pub(crate) event_streams: Arc<EventStreams>,
-    pub(crate) token_rates: TokenRates,
+    pub(crate) own_rates: OwnRates,
     /// Tells the sockets that the server stops.
     pub(crate) stop: watch::Sender<bool>,
 }
@@ -71,12 +71,12 @@ pub(crate) struct AppState<S, T> {
 impl<S, T> AppState<S, T> {
     /// Records that a caller has lost its access; counts and gives the error.
     pub(crate) fn access_ended(&self, sender: &Sender, what: &str, error: AccessError) -> ApiError {
-        let error = self.refused(error);
-        self.options.audit.refusal(Some(sender), sender.remote, what, "", error.code().as_str());
+        let error = ApiError::from(error);
+        self.record_refusal(sender, what, "", &error);
         error
     }
 
-    /// Records what a socket refused after its upgrade, if it was for want of rights.
+    /// Counts and records an error, if it was for want of rights.
     pub(crate) fn record_refusal(
         &self,
         sender: &Sender,
@@ -84,16 +84,11 @@ impl<S, T> AppState<S, T> {
         object: &str,
         error: &ApiError,
     ) {
-        if matches!(error.code().status(), 401 | 403) {
-            let reason = error.code().as_str();
-            self.options.audit.refusal(Some(sender), sender.remote, what, object, reason);
+        if let Some(refused) = error.refused() {
+            self.metrics.count_refused(refused);
+            let (audit, outcome) = (&self.options.audit, error.outcome());
+            audit.refusal(Some(sender), sender.remote, what, object, outcome);
         }
-    }
-
-    /// Counts a refusal.
-    pub(crate) fn refused(&self, error: AccessError) -> ApiError {
-        self.metrics.count_refused(error.reason());
-        error.into()
     }
 }
 
@@ -153,7 +148,7 @@ impl<S: Store, T: Timer> Server<S, T> {
             limiter,
             open_limiter,
             event_streams,
-            token_rates: TokenRates::default(),
+            own_rates: OwnRates::default(),
             stop,
         };
         Self { app: Arc::new(state) }

@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lingua_core::Tenant;
+use lingua_core::{Tenant, is_hidden};
 use parking_lot::Mutex;
 use serde::Serialize;
 
@@ -187,7 +187,7 @@ fn line(
     outcome: &str,
 ) -> Line {
     Line {
-        actor: sender.map_or_else(|| "unknown".to_owned(), Sender::actor),
+        actor: sender.map_or_else(|| "unknown".to_owned(), |sender| clean(&sender.actor())),
         tenant: sender
             .and_then(|sender| sender.holder.tenant)
             .map(|tenant: Tenant| tenant.to_string()),
@@ -198,15 +198,16 @@ fn line(
     }
 }
 
-/// What a caller wrote, without what a terminal would obey.
+/// What a caller wrote, without what a terminal would obey and nobody would see.
 fn clean(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let shown = |c: char| if is_hidden(c) { '\u{fffd}' } else { c };
     text.chars().take(OBJECT_CHARS_MAX).map(shown).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::{KnownToken, Role, TokenHash, Tokens};
 
     fn lines(path: &Path) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(path).unwrap();
@@ -244,6 +245,11 @@ mod tests {
     #[test]
     fn what_a_caller_wrote_cannot_make_a_line() {
         assert_eq!(clean("a\nb\u{1b}[0m"), "a\u{fffd}b\u{fffd}[0m");
+        assert_eq!(clean("a\u{202e}b\u{9b}c\u{200b}"), "a\u{fffd}b\u{fffd}c\u{fffd}");
         assert_eq!(clean(&"x".repeat(10_000)).len(), OBJECT_CHARS_MAX);
+        let holder = KnownToken { name: "a\u{202e}b".into(), ..KnownToken::new(Role::Client) };
+        let tokens = Tokens::new([(TokenHash::of("x"), holder)]);
+        let sender = tokens.identify(Some("x"), 0).unwrap();
+        assert_eq!(line(Some(&sender), None, "", "", "").actor, "a\u{fffd}b");
     }
 }

@@ -15,7 +15,7 @@ use lingua_wire::ErrorCode;
 
 use crate::app::App;
 use crate::auth::{Access, AccessError, Sender, shown_token, wall_ms};
-use crate::limit::{RateExceeded, RateLimitKey, RateState};
+use crate::limit::{RateExceeded, RateLimitKey, RateOwner, RateState};
 use crate::metrics::Refused;
 use crate::reply::ApiError;
 
@@ -29,7 +29,7 @@ pub(crate) fn guard<S: Store, T: Timer>(
     // Before the role is checked: who is refused is recorded, too.
     request.extensions_mut().insert(sender.clone());
     request.extensions_mut().insert(sender.caller());
-    let sender = sender.may(access).map_err(|error| app.refused(error))?;
+    let sender = sender.may(access)?;
     check_origin(app, access, request.headers())?;
     Ok(sender)
 }
@@ -53,12 +53,11 @@ pub(crate) fn check_host<S: Store, T: Timer>(
     let named = named.map(|host| host.to_str().unwrap_or("an unreadable name"));
     let in_uri = request.uri().authority().map(Authority::as_str);
     let Some(host) = named.chain(in_uri).find(|host| !is_own(host)) else { return Ok(()) };
-    app.metrics.count_refused(Refused::ForeignHost);
     let detail = format!(
         "without tokens this server is called as localhost, 127.0.0.1 or [::1], not as {host:?}; \
          make tokens, or add the name to server.allowed_hosts"
     );
-    Err(ApiError::new(ErrorCode::Forbidden, detail))
+    Err(ApiError::new(ErrorCode::Forbidden, detail).because(Refused::ForeignHost))
 }
 
 /// A proxy and this server must not see different hosts in one request (RFC 9112, section 3.2).
@@ -131,11 +130,11 @@ fn identify<S: Store, T: Timer>(
     if let Err(exceeded) = rate {
         return Err(too_many(app, exceeded));
     }
-    sender.map_err(|error| app.refused(error))
+    Ok(sender?)
 }
 
-/// Counts a request against the rate of all callers, and against that of its token. Says what is
-/// left, if there is a limit.
+/// Counts a request against the rate of all callers, and against those of its token and its tenant.
+/// Says what is left of the one with the least, if there is a limit.
 fn check_rate<S: Store, T: Timer>(
     app: &App<S, T>,
     sender: Option<&Sender>,
@@ -143,14 +142,20 @@ fn check_rate<S: Store, T: Timer>(
 ) -> Result<Option<RateState>, RateExceeded> {
     let caller = sender.map_or_else(|| RateLimitKey::at(remote), Sender::caller);
     let common = app.limiter.as_ref().map(|limiter| limiter.check(caller)).transpose()?;
-    let per_second = sender.and_then(|sender| sender.holder.limits.requests_per_second);
-    match (sender, per_second.and_then(NonZeroU32::new)) {
-        (Some(sender), Some(per_second)) => {
-            let own = app.token_rates.check(sender.actor(), per_second)?;
-            Ok(Some(own.lower(common)))
-        }
-        _ => Ok(common),
+    let Some(sender) = sender else { return Ok(common) };
+    let of_tenant = app.engine.usage_limiter().limits_of(sender.tenant).requests_per_second;
+    let of_token = sender.holder.limits.requests_per_second;
+    let mut least = common;
+    // What its token refuses costs its tenant nothing.
+    if let Some(per_second) = of_token.and_then(NonZeroU32::new) {
+        let owner = RateOwner::Token(sender.actor());
+        least = Some(app.own_rates.check(owner, per_second)?.lower(least));
     }
+    if let Some(per_second) = of_tenant.and_then(NonZeroU32::new) {
+        let owner = RateOwner::Tenant(sender.tenant);
+        least = Some(app.own_rates.check(owner, per_second)?.lower(least));
+    }
+    Ok(least)
 }
 
 /// Refuses web pages of origins that are not allowed.
@@ -165,11 +170,10 @@ fn check_origin<S: Store, T: Timer>(
     match foreign.or(is_cross_site.then_some("another site")) {
         None => Ok(()),
         Some(origin) => {
-            app.metrics.count_refused(Refused::ForeignOrigin);
             let detail = format!(
                 "pages of {origin} may not call this server; add it to server.allowed_origins"
             );
-            Err(ApiError::new(ErrorCode::Forbidden, detail))
+            Err(ApiError::new(ErrorCode::Forbidden, detail).because(Refused::ForeignOrigin))
         }
     }
 }
@@ -191,16 +195,6 @@ impl AccessError {
             Self::BadGrant(_) => Refused::BadGrant,
             Self::WrongRole { .. } | Self::GrantOnly => Refused::WrongRole,
         }
-    }
-}
-
-impl From<AccessError> for ApiError {
-    fn from(error: AccessError) -> Self {
-        let code = match error {
-            AccessError::WrongRole { .. } | AccessError::GrantOnly => ErrorCode::Forbidden,
-            _ => ErrorCode::Unauthorized,
-        };
-        Self::new(code, error.to_string())
     }
 }
 

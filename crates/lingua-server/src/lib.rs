@@ -30,6 +30,9 @@
 //!
 //! Architecture invariant: only this crate speaks HTTP; nothing here decides anything about jobs.
 
+#[cfg(planted_bugs)]
+compile_error!("planted bugs are for the tests of lingua-sim and not for a server");
+
 mod app;
 pub mod audio_ref;
 pub mod audit;

@@ -1,8 +1,8 @@
 //! The rate limit.
 //!
-//! Start at `Limiter::check`; `TokenRates` has the limits that tokens have of their own. Every
-//! caller has a bucket that fills at a steady rate. A caller with
-//! a known token is identified by it, any other by the address of its connection.
+//! Start at `Limiter::check`; `OwnRates` has the limits that tokens and tenants have of their own.
+//! Every caller has a bucket that fills at a steady rate. A caller with a known token is identified
+//! by it, any other by the address of its connection.
 //!
 //! Invariant: at most `CALLERS_MAX` buckets are kept. A caller whose bucket was dropped to make
 //! room starts with a full one, so that strangers cannot lock anybody out.
@@ -18,6 +18,7 @@ use governor::middleware::{StateInformationMiddleware, StateSnapshot};
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed, StateStore};
 use governor::{NotUntil, Quota, RateLimiter};
+use lingua_core::Tenant;
 use parking_lot::Mutex;
 
 use crate::auth::TokenHash;
@@ -144,30 +145,39 @@ impl RateExceeded {
     }
 }
 
-type TokenRate = RateLimiter<NotKeyed, InMemoryState, MonotonicClock, StateInformationMiddleware>;
+type OwnRate = RateLimiter<NotKeyed, InMemoryState, MonotonicClock, StateInformationMiddleware>;
 
-/// The rates of tokens that have a limit of their own, by the name of their caller.
+/// Who has a rate of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum RateOwner {
+    /// The token of this name; a name may have several tokens.
+    Token(String),
+    /// All tokens and grants of a tenant together.
+    Tenant(Tenant),
+}
+
+/// The rates of the tokens and tenants that have a limit of their own.
 #[derive(Debug, Default)]
-pub(crate) struct TokenRates(Mutex<HashMap<(String, NonZeroU32), Arc<TokenRate>>>);
+pub(crate) struct OwnRates(Mutex<HashMap<(RateOwner, NonZeroU32), Arc<OwnRate>>>);
 
-impl TokenRates {
-    /// Counts a request; a caller may send as many at once as in a second.
+impl OwnRates {
+    /// Counts a request; an owner may send as many at once as in a second.
     pub(crate) fn check(
         &self,
-        name: String,
+        owner: RateOwner,
         per_second: NonZeroU32,
     ) -> Result<RateState, RateExceeded> {
-        let checked = self.rate_of(name, per_second).check();
+        let checked = self.rate_of(owner, per_second).check();
         checked.map(RateState::of).map_err(|until| RateExceeded::of(&until, MonotonicClock.now()))
     }
 
-    fn rate_of(&self, name: String, per_second: NonZeroU32) -> Arc<TokenRate> {
+    fn rate_of(&self, owner: RateOwner, per_second: NonZeroU32) -> Arc<OwnRate> {
         let mut rates = self.0.lock();
-        // Only tokens of the configuration get here; they may have been replaced often.
+        // Only tokens and tenants of the configuration get here; they may have been replaced often.
         if rates.len() >= CALLERS_MAX {
             rates.clear();
         }
-        let rate = rates.entry((name, per_second)).or_insert_with(|| {
+        let rate = rates.entry((owner, per_second)).or_insert_with(|| {
             let quota = Quota::per_second(per_second);
             Arc::new(RateLimiter::new(quota, InMemoryState::default(), MonotonicClock))
         });
@@ -257,8 +267,10 @@ mod tests {
 
     #[test]
     fn a_token_has_a_rate_of_its_own_and_a_new_rate_holds_at_once() {
-        let rates = TokenRates::default();
-        let check = |name: &str, rate| rates.check(name.to_owned(), NonZeroU32::new(rate).unwrap());
+        let rates = OwnRates::default();
+        let check = |name: &str, rate| {
+            rates.check(RateOwner::Token(name.to_owned()), NonZeroU32::new(rate).unwrap())
+        };
         assert_eq!(check("app", 1).map(|state| state.remaining), Ok(0));
         assert_eq!(check("app", 1).unwrap_err().limit, 1);
         assert!(check("other", 1).is_ok());

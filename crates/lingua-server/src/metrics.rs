@@ -51,6 +51,20 @@ named_enum! {
         ForeignOrigin = "foreign_origin",
         /// Without tokens, a name that is not of the loopback: 403.
         ForeignHost = "foreign_host",
+        /// A job, session or node of another tenant; the caller is told that there is none: 404.
+        OtherTenant = "other_tenant",
+        /// Something of all tenants together, or of another one by name: 403.
+        TenantOnly = "tenant_only",
+        /// A node id that belongs to another token: 403.
+        OtherOwner = "other_owner",
+        /// A message about another node than that of the socket.
+        OtherNode = "other_node",
+        /// A node id that no pattern of the token allows: 403.
+        NodePattern = "node_pattern",
+        /// One node id more than the token or the tenant may have: 403.
+        NodesMax = "nodes_max",
+        /// A direction that the grant does not list: 403.
+        GrantLangs = "grant_langs",
     }
 }
 
@@ -77,7 +91,7 @@ impl ServerMetrics {
         registry.register("build", "The version of the program", version);
         let help = "HTTP requests, by route, method and status";
         registry.register("http_requests", help, metrics.requests.clone());
-        let help = "Requests refused because of their token or origin, by reason";
+        let help = "Requests and messages refused for want of rights, by reason";
         registry.register("auth_failures", help, metrics.refused.clone());
         registry.register("connections", "Open connections, by kind", connections);
         let help = "Sessions, connected or waiting to be resumed";
@@ -101,7 +115,7 @@ impl ServerMetrics {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts a request that was refused because of its token or origin.
+    /// Counts a request or a message that was refused for want of rights.
     pub(crate) fn count_refused(&self, reason: Refused) {
         self.refused.get_or_create(&[("reason", reason.as_str())]).inc();
     }

@@ -7,9 +7,13 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use lingua_core::JobId;
 use lingua_engine::byte_budget::OverBudget;
+use lingua_engine::session::SessionRefusal;
 use lingua_engine::{NodeError, SubmitError};
 use lingua_wire::{ErrorBody, ErrorCode, Message, RequestError, to_json};
 use serde::Serialize;
+
+use crate::auth::AccessError;
+use crate::metrics::Refused;
 
 /// How long a client should wait before it repeats a request that found no room.
 const RETRY_AFTER_MS: u64 = 250;
@@ -23,6 +27,10 @@ pub(crate) struct ApiError {
     code: ErrorCode,
     status: StatusCode,
     body: Box<ErrorBody>,
+    /// The right that was missing, if it was refused for want of one.
+    refused: Option<Refused>,
+    /// Whether that is counted and on the audit log.
+    is_recorded: bool,
 }
 
 impl ApiError {
@@ -39,7 +47,7 @@ impl ApiError {
     fn with_body(code: ErrorCode, body: ErrorBody) -> Self {
         let status = StatusCode::from_u16(code.status());
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Self { code, status, body: Box::new(body) }
+        Self { code, status, body: Box::new(body), refused: None, is_recorded: false }
     }
 
     /// From the name of a code.
@@ -63,6 +71,31 @@ impl ApiError {
         self
     }
 
+    /// For want of a right.
+    pub(crate) fn because(mut self, refused: Refused) -> Self {
+        self.refused = Some(refused);
+        self
+    }
+
+    /// It is counted and on the audit log already.
+    pub(crate) fn recorded(mut self) -> Self {
+        self.is_recorded = true;
+        self
+    }
+
+    /// The right that was missing, if it was refused for want of one.
+    pub(crate) fn refused(&self) -> Option<Refused> {
+        self.refused
+    }
+
+    /// What the audit log calls it: callers are not told that something is another tenant's.
+    pub(crate) fn outcome(&self) -> &'static str {
+        match self.refused {
+            Some(refused @ Refused::OtherTenant) => refused.as_str(),
+            _ => self.code.as_str(),
+        }
+    }
+
     pub(crate) fn code(&self) -> ErrorCode {
         self.code
     }
@@ -79,6 +112,8 @@ pub(crate) struct RequestRefusal {
     pub(crate) detail: Arc<str>,
     /// Whether a job was accepted first.
     pub(crate) has_job: bool,
+    /// The right that was missing and the outcome for the audit log, unless that is recorded.
+    pub(crate) unrecorded: Option<(Refused, &'static str)>,
 }
 
 impl From<RequestError> for ApiError {
@@ -101,7 +136,32 @@ impl From<OverBudget> for ApiError {
 
 impl From<NodeError> for ApiError {
     fn from(error: NodeError) -> Self {
-        Self::named(error.code(), error.to_string())
+        let refused = match &error {
+            NodeError::Taken => Some(Refused::OtherOwner),
+            NodeError::TooMany { .. } | NodeError::TooManyOfTenant { .. } => {
+                Some(Refused::NodesMax)
+            }
+            _ => None,
+        };
+        Self { refused, ..Self::named(error.code(), error.to_string()) }
+    }
+}
+
+impl From<SessionRefusal> for ApiError {
+    fn from(refusal: SessionRefusal) -> Self {
+        let is_foreign = refusal == SessionRefusal::OtherTenant;
+        let refused = is_foreign.then_some(Refused::OtherTenant);
+        Self { refused, ..Self::named(refusal.code(), refusal.to_string()) }
+    }
+}
+
+impl From<AccessError> for ApiError {
+    fn from(error: AccessError) -> Self {
+        let code = match error {
+            AccessError::WrongRole { .. } | AccessError::GrantOnly => ErrorCode::Forbidden,
+            _ => ErrorCode::Unauthorized,
+        };
+        Self::new(code, error.to_string()).because(error.reason())
     }
 }
 
@@ -116,6 +176,10 @@ impl IntoResponse for ApiError {
             reason: self.code.as_str(),
             detail: self.body.detail.as_str().into(),
             has_job: self.body.job_id.is_some(),
+            unrecorded: self
+                .refused
+                .filter(|_| !self.is_recorded)
+                .map(|refused| (refused, self.outcome())),
         };
         response.extensions_mut().insert(refusal);
         if let Some(ms) = self.body.retry_after_ms {

@@ -23,13 +23,14 @@ use lingua_engine::byte_budget::HeldBytes;
 use lingua_store::Store;
 use lingua_wire::ErrorCode;
 use tokio::time::Instant;
-use tracing::Instrument;
+use tracing::{Instrument, Span, field};
 
 use crate::app::App;
 use crate::auth::{Access, Sender};
 use crate::cors::Cors;
 use crate::guard::{check_host, guard, guard_open, remote_of};
 use crate::limit::RateState;
+use crate::metrics::Refused;
 use crate::reply::{ApiError, RequestRefusal, SharedBody};
 use crate::routes::jobs::new_number;
 
@@ -58,6 +59,12 @@ impl RequestId {
         Self(id.into())
     }
 
+    /// The span of the request; if it brings a job, that adds its ids.
+    fn span(&self, method: &Method, route: &str) -> Span {
+        let (trace_id, job_id) = (field::Empty, field::Empty);
+        tracing::info_span!("request", request_id = &*self.0, %method, route, trace_id, job_id)
+    }
+
     /// The trace id for a job whose body has none: that of a W3C `traceparent` header, else the
     /// request id.
     pub(crate) fn trace<'a>(&'a self, headers: &'a HeaderMap) -> &'a str {
@@ -82,13 +89,12 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
         let caller = app.options.trusted_proxies.caller(peer, request.headers());
         request.extensions_mut().insert(ConnectInfo(caller));
     }
-    let started = Instant::now();
-    let id = RequestId::of(request.headers(), app.engine.now_ms());
+    let (started, id) = (Instant::now(), RequestId::of(request.headers(), app.engine.now_ms()));
     let path = request.extensions().get::<MatchedPath>().cloned();
     let path = path.as_ref().map(MatchedPath::as_str);
     let route = path.unwrap_or("none");
     let method = request.method().clone();
-    let span = tracing::info_span!("request", request_id = &*id.0, %method, route);
+    let span = id.span(&method, route);
     let bytes_max = app.options.body_bytes_max;
     request.extensions_mut().insert(id.clone());
     async move {
@@ -127,9 +133,10 @@ pub(crate) async fn request_scope<S: Store, T: Timer>(
         tracing::debug!(status = response.status().as_u16(), elapsed_ms, "request done");
         app.metrics.count_request(path, &method, response.status());
         log_refused_job(&app, &method, route, &response);
-        if let Some(reason) = refused_rights(&response) {
+        if let Some((refused, outcome)) = unrecorded_refusal(&response) {
+            app.metrics.count_refused(refused);
             let action = format!("{method} {route}");
-            app.options.audit.refusal(caller.as_ref(), remote, &action, &object, reason);
+            app.options.audit.refusal(caller.as_ref(), remote, &action, &object, outcome);
         }
         response
     }
@@ -147,7 +154,7 @@ async fn while_allowed<S: Store, T: Timer>(
     tokio::select! {
         biased;
         response = answered => response,
-        error = watch.ended() => app.refused(error).into_response(),
+        error = watch.ended() => ApiError::from(error).into_response(),
     }
 }
 
@@ -158,10 +165,9 @@ fn tell_rate(rate: RateState, headers: &mut HeaderMap) {
     headers.insert("ratelimit-reset", rate.reset_ms.div_ceil(1_000).into());
 }
 
-/// The code with which a caller was refused for want of rights.
-fn refused_rights(response: &Response) -> Option<&'static str> {
-    let is_rights = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-    response.extensions().get::<RequestRefusal>().filter(|_| is_rights).map(|error| error.reason)
+/// The right that was missing, and the outcome for the audit log.
+fn unrecorded_refusal(response: &Response) -> Option<(Refused, &'static str)> {
+    response.extensions().get::<RequestRefusal>()?.unrecorded
 }
 
 /// Logs why a job was not accepted. A job that was accepted and failed has a line of its own.

@@ -39,7 +39,7 @@ use crate::auth::{Sender, TokenHash, new_token};
 use crate::frames::{
     self, Closed, GOING_AWAY, NORMAL, close, close_with, first_text, limited, paced, text,
 };
-use crate::metrics::ConnectionCount;
+use crate::metrics::{ConnectionCount, Refused};
 use crate::pace::Pace;
 use crate::reply::ApiError;
 use crate::routes::jobs::new_number;
@@ -73,10 +73,11 @@ pub(crate) async fn upgrade<S: Store, T: Timer>(
 }
 
 async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, sender: &Sender) {
-    let (session, started) = match open(app, &mut socket, sender).await {
+    let mut object = String::new();
+    let (session, started) = match open(app, &mut socket, sender, &mut object).await {
         Ok(opened) => opened,
         Err(failed) => {
-            app.record_refusal(sender, "open a session", "", &failed);
+            app.record_refusal(sender, "open a session", &object, &failed);
             return close_with(&mut socket, &failed).await;
         }
     };
@@ -99,17 +100,19 @@ async fn serve<S: Store, T: Timer>(app: &App<S, T>, mut socket: WebSocket, sende
 
 type Opened<S, T> = (ClientConnection<S, T>, SessionStarted);
 
-/// Reads the first message and starts or resumes a session.
+/// Reads the first message and starts or resumes a session; `resumed` becomes its id.
 async fn open<S: Store, T: Timer>(
     app: &App<S, T>,
     socket: &mut WebSocket,
     sender: &Sender,
+    resumed: &mut String,
 ) -> Result<Opened<S, T>, ApiError> {
     let expected = "`session_start` or `session_resume` message";
     let first = first_text(socket, app.options.first_message_ms, expected).await?;
     match SessionRequest::parse(&first)? {
         SessionRequest::Start(message) => start(app, message, sender).await,
         SessionRequest::Resume(message) => {
+            resumed.clone_from(&message.session_id);
             let opened = resume(app, message, sender).await?;
             allow_languages(sender, opened.0.plan())?;
             Ok(opened)
@@ -128,7 +131,7 @@ fn allow_languages(sender: &Sender, plan: &SessionPlan) -> Result<(), ApiError> 
         None => Ok(()),
         Some(pair) => {
             let detail = format!("the grant does not allow {pair}; ask for one that lists it");
-            Err(ApiError::new(ErrorCode::Forbidden, detail))
+            Err(ApiError::new(ErrorCode::Forbidden, detail).because(Refused::GrantLangs))
         }
     }
 }
@@ -350,11 +353,5 @@ fn dropped(refusal: SessionRefusal) -> Result<Option<Frame>, ApiError> {
             Ok(Some(frames::error(&full.into(), false)))
         }
         refusal => Err(refusal.into()),
-    }
-}
-
-impl From<SessionRefusal> for ApiError {
-    fn from(refusal: SessionRefusal) -> Self {
-        Self::named(refusal.code(), refusal.to_string())
     }
 }

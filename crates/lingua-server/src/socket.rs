@@ -35,7 +35,7 @@ use crate::convert;
 use crate::frames::{
     self, Closed, GOING_AWAY, NORMAL, close, close_with, first_text, limited, paced, text,
 };
-use crate::metrics::ConnectionCount;
+use crate::metrics::{ConnectionCount, Refused};
 use crate::pace::Pace;
 use crate::reply::ApiError;
 use crate::routes::nodes::{RegistrationLog, pass_heartbeat};
@@ -150,7 +150,7 @@ async fn register<S: Store, T: Timer>(
     };
     let (outbox, inbox) = mpsc::channel(app.engine.options().bounds.outbox_max);
     let weak = outbox.downgrade();
-    let registration = log.check(register, sender, outbox)?;
+    let registration = log.check(app, register, sender, outbox)?;
     let node = registration.node.clone();
     let registered = app.engine.register(registration).await?;
     log.complete(&node, &registered);
@@ -406,7 +406,7 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
                 register.node_id = Some(self.node.clone());
                 let outbox = self.outbox.upgrade().ok_or(NodeError::NotRegistered)?;
                 let mut log = RegistrationLog::start();
-                let registration = log.check(register, self.sender, outbox)?;
+                let registration = log.check(self.app, register, self.sender, outbox)?;
                 let registered = engine.register_again(registration).await?;
                 log.complete(&self.node, &registered);
                 self.is_renewed = true;
@@ -419,16 +419,16 @@ impl<S: Store, T: Timer> NodeConnection<'_, S, T> {
     fn is_own(&self, named: Option<&NodeId>) -> Result<(), ApiError> {
         match named {
             Some(named) if *named != self.node => {
-                let (audit, outcome) =
-                    (&self.app.options.audit, ErrorCode::InvalidRequest.as_str());
-                let (caller, action) = (Some(self.sender), "speak for another node");
-                audit.refusal(caller, self.sender.remote, action, named.as_str(), outcome);
                 let what = format!(
                     "this connection belongs to node '{}', not to '{named}'; leave node_id out, \
                      or open a connection of its own",
                     self.node
                 );
-                Err(RequestError::invalid("node_id", &what).into())
+                let error = ApiError::from(RequestError::invalid("node_id", &what));
+                let error = error.because(Refused::OtherNode);
+                let action = "speak for another node";
+                self.app.record_refusal(self.sender, action, named.as_str(), &error);
+                Err(error)
             }
             _ => Ok(()),
         }

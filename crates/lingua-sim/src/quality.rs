@@ -21,6 +21,7 @@
 //! | `sections.rs` | the questions that the report answers |
 //! | `goals.rs` | what must hold |
 //! | `fleets.rs` | what must hold in fleets that change, with costs that are learned |
+//! | `newcomers.rs` | what must hold for nodes that join or come back |
 //! | `tenants.rs` | what must hold among tenants that share a fleet |
 //! | `report.rs` | tables and JSON |
 //!
@@ -33,6 +34,7 @@ pub mod fleet;
 pub mod fleets;
 pub mod goals;
 pub mod machine;
+mod newcomers;
 mod next_ends;
 pub mod queue;
 pub mod report;

@@ -9,14 +9,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Whether a character changes how others are shown: controls, line ends, overrides of the writing
-/// direction, and invisible characters.
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{061C}' | '\u{200B}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}'
-            | '\u{2060}'..='\u{2069}' | '\u{FEFF}' | '\u{E0000}'..='\u{E007F}')
-}
+use lingua_core::is_hidden;
 
 fn replaced(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     let is_clean = |c: char| !is_hidden(c) || is_kept(c);

@@ -5,8 +5,10 @@
 //!
 //! Invariant: text has colours only if the caller asks for them, see [`colours`].
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
+use std::sync::LazyLock;
 
 use comfy_table::{Cell, CellAlignment, Color, Table, presets};
 
@@ -16,6 +18,27 @@ use crate::clean::clean;
 pub(crate) fn colours() -> bool {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     std::io::stdout().is_terminal() && !unwanted
+}
+
+/// How a command that is printed as a hint starts this program.
+pub(crate) fn program() -> &'static str {
+    static PROGRAM: LazyLock<String> = LazyLock::new(|| {
+        let started_as = std::env::args_os().next().unwrap_or_default();
+        program_among(&started_as, &std::env::var_os("PATH").unwrap_or_default())
+    });
+    &PROGRAM
+}
+
+/// The bare name if it is on the search path, else the path by which the program was started.
+fn program_among(started_as: &OsStr, search_path: &OsStr) -> String {
+    const NAME: &str = "lingua";
+    let is_there = std::env::split_paths(search_path).any(|folder| folder.join(NAME).is_file());
+    let text = started_as.to_string_lossy();
+    match is_there || text.is_empty() {
+        true => NAME.to_owned(),
+        false if text.contains(' ') => format!("'{text}'"),
+        false => text.into_owned(),
+    }
 }
 
 /// Prints a line. A closed pipe (`| head`) is no error.

@@ -1,7 +1,7 @@
 //! A node that answers at once, or after a fixed time.
 //!
-//! Start at [`BenchNode::connect`], then [`BenchNode::run`]. All jobs of one read are acknowledged and
-//! done in one write. It sends heartbeats and answers pings, as any node.
+//! Start at [`BenchNode::connect`], then [`BenchNode::run`]. All jobs of one read are acknowledged
+//! and done in one write. It sends heartbeats and answers pings, as any node.
 //!
 //! Invariant: it does not count its slots; whether a broker overloads a node is tested elsewhere.
 

@@ -246,6 +246,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
             is_named: node.is_named,
             profile: node.profile(),
             owned_max: None,
+            tenant_max: None,
             health: *node.health.lock(),
             version: node.version.lock().clone(),
             running: vec![],

@@ -5,9 +5,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use lingua_core::JobId;
 use lingua_core::job::{JobMachine, JobState};
 use lingua_core::planted::{self, Bug};
+use lingua_core::{JobId, Tenant};
 use lingua_store::Store;
 use lingua_store::contract::{CreateReply, JobRecord};
 
@@ -316,15 +316,12 @@ impl<S: Store, T: Timer> Engine<S, T> {
         }
         let full = self.full_result_elsewhere(&status.owner, status.id).await;
         if let Some(full) = full {
-            let keeps_text = self.keeps_text(status);
-            self.recent_results.put(status.id, full, now_ms, keeps_text);
+            let spec = status.spec.as_ref();
+            let tenant = spec.map_or_else(Tenant::default, |spec| spec.tenant);
+            let keeps_text = spec.is_none() || self.options.tenants.rules(tenant).keep_text;
+            self.recent_results.put((tenant, status.id), full, now_ms, keeps_text);
         }
         self.recent_results.contains(status.id)
-    }
-
-    fn keeps_text(&self, status: &JobStatus) -> bool {
-        let rules = |tenant| self.options.tenants.rules(tenant);
-        status.spec.as_ref().is_none_or(|spec| rules(spec.tenant).keep_text)
     }
 
     /// Puts the full result into the status, if it is in memory here.

@@ -18,6 +18,7 @@ use crate::cost::Cost;
 use crate::mailbox::Mailbox;
 use crate::node::{Assignment, LocalNode, Outbox, RegisteredNode, ToNode};
 use crate::state::timed;
+use crate::tenant_nodes::Room;
 use crate::{Engine, NodeError, Timer};
 
 /// Most heartbeats of the whole fleet in a second.
@@ -34,6 +35,8 @@ pub struct NodeRegistration {
     pub profile: Arc<Profile>,
     /// Most nodes that belong to the token that registers it.
     pub owned_max: Option<usize>,
+    /// Most nodes of its tenant that register through this instance.
+    pub tenant_max: Option<usize>,
     /// Its health at the start.
     pub health: Health,
     /// The version of its software, for people.
@@ -47,9 +50,9 @@ pub struct NodeRegistration {
 impl NodeRegistration {
     /// A ready node that gave its name and runs nothing.
     pub fn new(node: NodeId, profile: Arc<Profile>, outbox: Outbox) -> Self {
-        let (is_named, owned_max, health) = (true, None, Health::Ready);
+        let (is_named, owned_max, tenant_max, health) = (true, None, None, Health::Ready);
         let (version, running) = (None, vec![]);
-        Self { node, is_named, profile, owned_max, health, version, running, outbox }
+        Self { node, is_named, profile, owned_max, tenant_max, health, version, running, outbox }
     }
 }
 
@@ -100,12 +103,24 @@ impl<S: Store, T: Timer> Engine<S, T> {
 
     /// Gives a node its place, with a new epoch; if none is left, that of a node that is gone.
     pub(super) async fn assign(&self, r: &NodeRegistration) -> Result<Place, NodeError> {
+        let is_claimed = self.claim_node(r).await?;
+        let assigned = self.assign_place(r).await;
+        if is_claimed && assigned.is_err() {
+            self.tenant_nodes.give_back(r.profile.tenant(), &r.node);
+        }
+        assigned
+    }
+
+    async fn assign_place(&self, r: &NodeRegistration) -> Result<Place, NodeError> {
         let full = match self.try_assign(r).await {
             Err(full @ (NodeError::FleetFull { .. } | NodeError::TooMany { .. })) => full,
             assigned => return assigned,
         };
-        let is_of_token = matches!(full, NodeError::TooMany { .. });
-        match self.make_room(r.profile.token().filter(|_| is_of_token)).await? {
+        let room = match (&full, r.profile.token()) {
+            (NodeError::TooMany { .. }, Some(token)) => Room::Token(token),
+            _ => Room::All,
+        };
+        match self.make_room(room).await? {
             true => self.try_assign(r).await,
             false => Err(full),
         }

@@ -8,11 +8,14 @@ use lingua_core::Attempt;
 use lingua_core::job::{JobSpec, Payload, Stage};
 use lingua_core::planted::{self, Bug};
 use lingua_store::Store;
-use lingua_store::contract::{AdvanceReply, AdvanceRequest, Bytes, CreateReply, JOB_BYTES_MAX};
+use lingua_store::contract::{
+    AdvanceReply, AdvanceRequest, Bytes, CreateReply, JOB_BYTES_MAX, KeptShare, Retention,
+};
 
 use super::Runner;
 use crate::clock::Timer;
 use crate::events::EngineEvent;
+use crate::handle::label_of;
 use crate::job_spec_codec;
 use crate::reconcile::{FIRST, WrittenEnd};
 use crate::request::JobEnd;
@@ -82,10 +85,12 @@ impl<S: Store, T: Timer> Runner<S, T> {
     fn remember_end(&self, to: Stage, token: u64, outcome: Option<Bytes>, is_confirmed: bool) {
         if let Some(outcome) = outcome.filter(|_| self.engine.store.may_forget()) {
             let mut job = self.engine.new_job(&self.live.request, self.live.accepted_ms);
-            let kept = self.kept();
-            job.spec = kept.0.clone().unwrap_or(job.spec);
+            let retention = self.retention();
+            job.spec = retention.spec.clone().unwrap_or(job.spec);
             let written_ms = self.written_end.as_ref().map_or(0, |end| end.ended_ms);
-            let end = WrittenEnd { is_confirmed, job, stage: to, outcome, kept, token, written_ms };
+            let stage = to;
+            let end =
+                WrittenEnd { is_confirmed, job, stage, outcome, retention, token, written_ms };
             self.engine.reconciler.remember(end);
         }
     }
@@ -135,10 +140,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         let last = self.last_grant.as_ref().filter(|_| to.state.is_terminal());
         let step = step.with_grant(self.machine.grant().or(last).cloned());
         let step = match to.state.is_terminal() {
-            true => {
-                let (spec, keep_ms) = self.kept();
-                step.with_kept(spec, keep_ms)
-            }
+            true => step.with_retention(self.retention()),
             false => step,
         };
         Some(match outcome.or_else(|| self.history(to)) {
@@ -147,16 +149,19 @@ impl<S: Store, T: Timer> Runner<S, T> {
         })
     }
 
-    /// What the rules of its tenant say about the record of the ended job: what it is kept with
-    /// instead of its specification, if that may not stay, and for how long.
-    fn kept(&self) -> (Option<Bytes>, Option<u64>) {
-        let rules = self.engine.options.tenants.rules(self.spec.tenant);
+    /// What the rules of its tenant say about the record of the ended job.
+    fn retention(&self) -> Retention {
+        let tenants = &self.engine.options.tenants;
+        let rules = tenants.rules(self.spec.tenant);
         let stripped = (!rules.keep_text).then(|| {
             let spec =
                 JobSpec { payload: Payload::Absent, context: vec![], ..(*self.spec).clone() };
             job_spec_codec::encode(&spec).into()
         });
-        (stripped, rules.retention_ms)
+        let (part, of) = tenants.share_of(self.spec.tenant);
+        let group = KeptShare::group_of(label_of(self.spec.tenant, &self.spec.session));
+        let share = KeptShare { group, part, of };
+        Retention { spec: stripped, keep_ms: rules.retention_ms, share }
     }
 
     /// The attempts of an open job, for an instance that may take it over. A first attempt follows
@@ -224,7 +229,7 @@ impl<S: Store, T: Timer> Runner<S, T> {
         // Before the clients that wait are woken: they look for it.
         if let Some(full) = self.full_result.take() {
             let keeps_text = self.keeps_text();
-            self.engine.recent_results.put(job, full, self.engine.now_ms(), keeps_text);
+            self.engine.recent_results.put((tenant, job), full, self.engine.now_ms(), keeps_text);
         }
         self.live.set_progress(|progress| {
             (progress.state, progress.attempt, progress.node) = (state, attempt, node);

@@ -21,6 +21,7 @@ use crate::live_jobs::JobMessage;
 use crate::queue::{JobClass, SlotRequest};
 use crate::routes::{AskedCells, RouteKey};
 use crate::state::timed;
+use crate::usage_limit::Usage;
 
 /// Why the search for a slot ended without one.
 pub(super) enum NoSlot {
@@ -91,12 +92,13 @@ impl<S: Store, T: Timer> Runner<S, T> {
 
     async fn wait_for_slot(&mut self, give_up_ms: u64) -> Result<Found, NoSlot> {
         let engine = Arc::clone(&self.engine);
-        let bytes = self.live.request.bytes();
-        let _held = engine
-            .budgets
-            .waiting_jobs
-            .take(bytes)
-            .map_err(|error| NoSlot::Failed(JobFailure::QueueFull, Some(error.to_string())))?;
+        let (request, bytes) = (&self.live.request, self.live.request.bytes());
+        let full = |why: String| NoSlot::Failed(JobFailure::QueueFull, Some(why));
+        let (tenant, token) = (request.spec.tenant, request.token.as_deref());
+        let usage = engine.usage.take(tenant, token, &[(Usage::WaitingBytes, bytes)]);
+        let _usage = usage.map_err(|error| full(error.to_string()))?;
+        let held = engine.budgets.waiting_jobs.take(bytes);
+        let _held = held.map_err(|error| full(error.to_string()))?;
         let (want, job) = (self.slot_request(), Arc::clone(&self.live));
         let (ticket, is_first) = engine.queue.park(want, self.spec.priority, job);
         engine.metrics.queue_jobs.set(engine.queue.len() as i64);

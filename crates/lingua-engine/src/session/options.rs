@@ -58,6 +58,9 @@ pub enum SessionRefusal {
     /// There is no such session, or its secret is another one.
     #[error("no session has this id and resume_token; start a new one")]
     NotFound,
+    /// The session is another tenant's. Its client is told the same as if there were none.
+    #[error("no session has this id and resume_token; start a new one")]
+    OtherTenant,
     /// This instance or this token has as many sessions as it may.
     #[error("{scope} has {limit} sessions already; end one, or use another instance")]
     TooManySessions { scope: &'static str, limit: usize },
@@ -91,7 +94,7 @@ impl SessionRefusal {
     /// The error code that clients see.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NotFound => "SESSION_NOT_FOUND",
+            Self::NotFound | Self::OtherTenant => "SESSION_NOT_FOUND",
             Self::TooManySessions { .. } | Self::TooFast { .. } | Self::TooManySegments { .. } => {
                 "RATE_LIMITED"
             }

@@ -65,8 +65,15 @@ impl fmt::Debug for JobIdSource {
 }
 
 impl NewSession {
-    fn is_resumed_by(&self, (secret, tenant): (&SecretHash, Tenant)) -> bool {
-        is_equal(&self.secret, secret) && self.tenant == tenant
+    fn check_resumed_by(
+        &self,
+        (secret, tenant): (&SecretHash, Tenant),
+    ) -> Result<(), SessionRefusal> {
+        match (self.tenant == tenant, is_equal(&self.secret, secret)) {
+            (true, true) => Ok(()),
+            (true, false) => Err(SessionRefusal::NotFound),
+            (false, _) => Err(SessionRefusal::OtherTenant),
+        }
     }
 }
 
@@ -206,9 +213,7 @@ impl<S: Store, T: Timer> SessionRegistry<S, T> {
     ) -> Result<Option<ClientConnection<S, T>>, SessionRefusal> {
         let session = self.index.lock().by_id.get(id).cloned();
         let Some(session) = session else { return self.take_over(id, shown, last_seq).await };
-        if !session.info.is_resumed_by(shown) {
-            return Err(SessionRefusal::NotFound);
-        }
+        session.info.check_resumed_by(shown)?;
         // Another instance may have taken the session over; then the record cannot be saved.
         let is_ours = session.save().await? && !session.is_closed();
         Ok(is_ours.then(|| ClientConnection::new(session, last_seq)))
@@ -224,9 +229,7 @@ impl<S: Store, T: Timer> SessionRegistry<S, T> {
         let found = self.engine.store.session(id).await?.ok_or(SessionRefusal::NotFound)?;
         let record = StoredSession::decode(&found.body).ok_or(SessionRefusal::NotFound)?;
         let info = record.session(id).ok_or(SessionRefusal::NotFound)?;
-        if !info.is_resumed_by(shown) {
-            return Err(SessionRefusal::NotFound);
-        }
+        info.check_resumed_by(shown)?;
         self.check_limits(&self.index.lock(), info.token.as_ref())?;
         let registry = Arc::clone(self);
         let session = LiveSession::taken_over(registry, info, found.version, &record, last_seq);

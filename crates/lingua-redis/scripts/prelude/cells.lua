@@ -38,6 +38,11 @@ end
 -- `expired`. Returns how many.
 local function reap(hot, leases, due, limit, expired)
   if limit == 0 then return 0 end
+  local head = call('HGET', leases, LEASES_HEAD)
+  if not head then
+    call('HSET', leases, FILLER, '')
+    call('ZADD', due, text(NEVER), FILLER)
+  end
   local jobs = call('ZRANGEBYSCORE', due, '-inf', '(' .. text(now), 'LIMIT', 0, limit)
   for i = 1, #jobs do
     local data = call('HGET', leases, jobs[i])
@@ -53,7 +58,6 @@ local function reap(hot, leases, due, limit, expired)
   end
   if #jobs < limit then
     local first = call('ZRANGE', due, 0, 0, 'WITHSCORES')
-    local head = call('HGET', leases, LEASES_HEAD)
     local fence = head and unpack_from('<d', head) or 0
     call('HSET', leases, LEASES_HEAD, pack('<dd', fence, first[2] or NEVER))
   end

@@ -4,9 +4,9 @@
 --          longer: an hour after its end, or earlier
 --   all    sorted set of all job ids of the shard, all with score 0: listed in the order of ids
 --   open   sorted set of 'owner id' of open jobs, all with score 0: listed by owner, then id
---   ended  list of ended jobs in the order of their ends: time (double), bytes of all jobs that
---          ended before (double), bytes of this one (u32), id. The bytes of all jobs in the list
---          follow from its ends, so that no counter can drift
+--   ended  list of the ended jobs of a group (a tenant), in the order of their ends: time (double),
+--          bytes of all jobs that ended before (double), bytes of this one (u32), id. The bytes of
+--          all jobs in the list follow from its ends, so that no counter can drift
 --
 -- A head has these fields, one behind the other. Offsets after the owner count from its end:
 --

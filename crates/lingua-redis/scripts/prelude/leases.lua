@@ -17,8 +17,8 @@
 --
 --   leases  hash, job → LEASE: slot u8, phase u8, attempt u32, fence double;
 --           LEASES_HEAD → last fence, and a time before which no lease expires (doubles; the time
---           may be too low, and never too high)
---   due     sorted set, job by deadline_ms
+--           may be too low, and never too high); FILLER
+--   due     sorted set, job by deadline_ms; FILLER at NEVER
 
 -- A slot's room after its count has changed; then the new count and the maximum.
 local function with_count(room, change)

@@ -15,7 +15,7 @@ local function end_leases_of(hot, leases, due, slot, left, kept)
   if left == 0 then return lost end
   local all = call('HGETALL', leases)
   for i = 1, #all, 2 do
-    if all[i] ~= LEASES_HEAD then
+    if all[i] ~= LEASES_HEAD and all[i] ~= FILLER then
       local at, _, attempt = unpack_from(LEASE, all[i + 1])
       if at == slot then
         if not kept or not kept[all[i] .. ' ' .. attempt] then

@@ -9,8 +9,8 @@ use lingua_store::contract::{CellRecord, LeaseKey, LeaseRecord, NodeRecord, Node
 
 use super::{health, node_entry, phase, profile, slot, state};
 use crate::constants::{
-    COLD_BYTES, FREE_UNIT, FRESH_BYTES, HOT_BYTES, HOT_HEAD, HOT_ROOM, LEASE_BYTES, LEASES_HEAD,
-    LIMIT_UNIT, MAX_BELOW, MAX_UNIT, STATE_UNIT,
+    COLD_BYTES, FILLER, FREE_UNIT, FRESH_BYTES, HOT_BYTES, HOT_HEAD, HOT_ROOM, LEASE_BYTES,
+    LEASES_HEAD, LIMIT_UNIT, MAX_BELOW, MAX_UNIT, STATE_UNIT,
 };
 use crate::record::RecordReader;
 use crate::reply::{corrupt, read_job};
@@ -37,7 +37,8 @@ pub(super) fn read(store: &RedisStore, cell: CellId, reply: ViewReply) -> Result
         }
     }
     let mut views = Vec::with_capacity(leases.len());
-    for (job, lease) in leases.iter().filter(|(job, _)| *job != LEASES_HEAD) {
+    let is_lease = |job: &str| job != LEASES_HEAD && job != FILLER;
+    for (job, lease) in leases.iter().filter(|(job, _)| is_lease(job)) {
         views.extend(store.readable(read_lease(job, lease, &epochs, &due))?);
     }
     views.sort_unstable_by_key(|lease| lease.key);

@@ -10,7 +10,7 @@ use lingua_store::contract::{
 use super::head;
 use crate::keys::{SHARDS, shard_of};
 use crate::reply::{job_text, parse, read_job};
-use crate::script::{JOB_CLAIM, JOB_ORPHANS};
+use crate::script::{JOB_CLAIM, JOB_ORPHANS, JOB_UNLIST};
 use crate::store::RedisStore;
 
 /// Whole records that are read at once; each may have two megabytes.
@@ -63,7 +63,7 @@ impl RedisStore {
     ) -> Result<Option<JobId>> {
         let mut bytes = page.jobs.iter().map(JobRecord::bytes).sum::<usize>();
         for batch in ids.chunks(RECORDS_BATCH) {
-            let records = join_all(batch.iter().map(|&job| self.job(job))).await;
+            let records = join_all(batch.iter().map(|&job| self.listed_job(job))).await;
             let records = self.all_readable(records)?;
             // A job may have moved on since its head was read.
             for record in records.into_iter().flatten().filter(|job| filter.admits(job)) {
@@ -78,12 +78,29 @@ impl RedisStore {
         Ok(None)
     }
 
+    /// A job of the list. If its record is gone, its id leaves the list.
+    async fn listed_job(&self, job: JobId) -> Result<Option<JobRecord>> {
+        let record = self.job(job).await?;
+        if record.is_none() {
+            self.unlist(job).await?;
+        }
+        Ok(record)
+    }
+
+    async fn unlist(&self, job: JobId) -> Result<()> {
+        let (record, shard) = (self.keys.job(job), self.keys.shard(shard_of(job)));
+        self.call(&JOB_UNLIST, &[&record[..], shard.all.as_bytes()], job_text(job)).await
+    }
+
     /// Those of the jobs that the filter admits.
     async fn admitted(&self, filter: &JobFilter, ids: Vec<JobId>) -> Result<Vec<JobId>> {
         let head = |job: JobId| async move {
             let mut command = redis::cmd("HGET");
             command.arg((self.keys.job(job), "h"));
             let head: Option<Vec<u8>> = self.query(&command).await?;
+            if head.is_none() {
+                self.unlist(job).await?;
+            }
             head.map(|head| head::read_head(job, &head)).transpose()
         };
         let heads = join_all(ids.into_iter().map(head)).await;

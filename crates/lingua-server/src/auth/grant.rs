@@ -13,7 +13,7 @@ use std::sync::Arc;
 use jsonwebtoken::dangerous::insecure_decode_claims;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
-use lingua_core::{LangPair, Tenant, UsageLimits};
+use lingua_core::{LangPair, Tenant, UsageLimits, is_hidden};
 use lingua_wire::lang;
 use serde::{Deserialize, Serialize};
 
@@ -227,6 +227,9 @@ impl GrantKeys {
         if !(1..=SUBJECT_BYTES_MAX).contains(&claims.sub.len()) {
             return Err(bad("sub must have 1 to 128 bytes"));
         }
+        if claims.sub.chars().any(is_hidden) {
+            return Err(bad("sub has control characters or others that are not shown"));
+        }
         let GrantAbilities { sessions, rooms, langs } = claims.lingua;
         if let Some(GrantRooms::Ids(ids)) = rooms
             && ids.len() > LIST_MAX
@@ -323,10 +326,40 @@ mod tests {
         assert_eq!(exp(now + GRANT_SECONDS_MAX - 5), None);
         assert!(exp(now + GRANT_SECONDS_MAX + 120).is_some());
         assert!(verify(&GrantClaims { iss: "bob-key".into(), ..claims() }).is_err());
-        assert!(verify(&GrantClaims { sub: String::new(), ..claims() }).is_err());
+        let sub = |sub: &str| verify(&GrantClaims { sub: sub.to_owned(), ..claims() }).err();
+        assert!(sub("").is_some() && sub(&"x".repeat(SUBJECT_BYTES_MAX + 1)).is_some());
+        assert_eq!(sub("Ànn 你好 👩‍🚀"), None);
+        for hidden in ["a\nb", "a\u{9b}2J", "a\u{202e}b", "\u{feff}a"] {
+            let why = "sub has control characters or others that are not shown";
+            assert_eq!(sub(hidden), Some(AccessError::BadGrant(why)), "{hidden:?}");
+        }
         let other = sign_grant(&claims(), b"another secret of thirty-two bytes").unwrap();
         let refused = keys().verify(&other, wall_ms()).unwrap().unwrap_err();
         assert_eq!(refused, AccessError::BadGrant("its signature is not that of the key"));
+    }
+
+    #[test]
+    fn rooms_are_ids_or_all_and_not_too_many() {
+        let with = |rooms: serde_json::Value| {
+            let lingua = serde_json::json!({"rooms": rooms});
+            let claims = serde_json::json!({
+                "iss": "alice-key", "sub": "user-1", "exp": claims().exp, "lingua": lingua,
+            });
+            let key = EncodingKey::from_secret(SECRET);
+            let jwt = jsonwebtoken::encode(&Header::default(), &claims, &key).unwrap();
+            keys().verify(&jwt, wall_ms()).expect("a JWT").err()
+        };
+        let many = |count| serde_json::json!(vec!["room"; count]);
+        for right in ["\"*\"", "\"room-1\"", "[]", "[\"room-1\", \"room-2\"]", "null"] {
+            assert_eq!(with(serde_json::from_str(right).unwrap()), None, "{right}");
+        }
+        assert_eq!(with(many(LIST_MAX)), None);
+        let too_many = AccessError::BadGrant("rooms has too many ids");
+        assert_eq!(with(many(LIST_MAX + 1)), Some(too_many));
+        let wrong = AccessError::BadGrant("a claim has the wrong type, or is missing");
+        for bad in ["7", "true", "{}", "[1]", "[[\"room-1\"]]", "[\"room-1\", null]"] {
+            assert_eq!(with(serde_json::from_str(bad).unwrap()), Some(wrong), "{bad}");
+        }
     }
 
     #[test]

@@ -21,10 +21,12 @@ use lingua_wire::{ErrorCode, RequestError};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use tracing::{Span, record_all};
 
 use crate::app::{App, Shared, administered};
 use crate::auth::Sender;
 use crate::convert;
+use crate::metrics::Refused;
 use crate::reply::{ApiError, HttpReply, json};
 use crate::request::{BodyBytes, RequestId};
 
@@ -117,7 +119,13 @@ impl<S: Store, T: Timer> FromRequest<App<S, T>> for IncomingJob {
         let BodyBytes(body) = BodyBytes::from_request(request, app).await?;
         let id = JobId::new(new_number(app.engine.now_ms()));
         let trace = name.trace(&headers);
-        let mut job = convert::job_request(id, &body, app.job_defaults(&sender), trace)?;
+        let job = convert::job_request(id, &body, app.job_defaults(&sender), trace);
+        // Lines about the request name the job, so that both can be found together.
+        let span = Span::current();
+        let mut job = job.inspect_err(|_| {
+            span.record("trace_id", trace);
+        })?;
+        record_all!(span, trace_id = &*job.spec.trace, job_id = %id);
         if let Payload::AudioRef(audio_ref) = &job.spec.payload {
             let checked = app.options.audio_refs.check(audio_ref);
             checked.map_err(|what| RequestError::invalid("audio_ref", &what))?;
@@ -208,7 +216,7 @@ pub(crate) struct Wait {
     wait_ms: Option<u64>,
 }
 
-/// Fails as for an unknown job if it belongs to another tenant.
+/// Fails as for an unknown job if it belongs to another tenant; that is recorded.
 pub(super) async fn check_sees<S: Store, T: Timer>(
     app: &App<S, T>,
     sender: &Sender,
@@ -217,8 +225,16 @@ pub(super) async fn check_sees<S: Store, T: Timer>(
     if sender.scope().is_none() {
         return Ok(());
     }
-    let job = app.engine.job(id).await?;
-    job.filter(|job| sender.sees_job(job)).map(|_| ()).ok_or_else(|| no_such_job(id))
+    match app.engine.job(id).await? {
+        Some(job) if sender.sees_job(&job) => Ok(()),
+        Some(_) => Err(other_tenants_job(id)),
+        None => Err(no_such_job(id)),
+    }
+}
+
+/// The caller learns nothing; the operator does.
+fn other_tenants_job(id: JobId) -> ApiError {
+    no_such_job(id).because(Refused::OtherTenant)
 }
 
 /// `GET /v1/jobs/{id}`
@@ -241,7 +257,8 @@ pub(crate) async fn show<S: Store, T: Timer>(
             };
             Ok(json(&convert::job_view(&view, sender.sees_texts())))
         }
-        _ => Err(no_such_job(id)),
+        Waited::Reached(_) | Waited::NotYet(_) => Err(other_tenants_job(id)),
+        Waited::NoSuchJob => Err(no_such_job(id)),
     }
 }
 

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use crate::app::{App, Shared, administered};
 use crate::auth::{KnownToken, Role, Sender};
 use crate::convert;
+use crate::metrics::Refused;
 use crate::reply::{ApiError, HttpReply, json};
 use crate::request::BodyBytes;
 use crate::routes::operators::check_owns;
@@ -48,8 +49,9 @@ impl RegistrationLog {
     }
 
     /// Checks a `register` message.
-    pub(crate) fn check(
+    pub(crate) fn check<S: Store, T: Timer>(
         &mut self,
+        app: &App<S, T>,
         register: Register,
         sender: &Sender,
         outbox: Outbox,
@@ -74,6 +76,7 @@ impl RegistrationLog {
         self.node = Some(node.clone());
         let profile = profile.owned_by(sender.tenant).registered_by(sender.token_name());
         let (profile, owned_max) = (Arc::new(profile), sender.holder.nodes_max);
+        let tenant_max = app.engine.usage_limiter().nodes_max_of(sender.tenant);
         let version = version.map(Into::into);
         let running = running.into_iter().map(convert::lease_key).collect();
         Ok(NodeRegistration {
@@ -81,6 +84,7 @@ impl RegistrationLog {
             is_named,
             profile,
             owned_max,
+            tenant_max,
             health,
             version,
             running,
@@ -123,7 +127,7 @@ fn allowed_id(given: Option<NodeId>, token: &KnownToken) -> Result<NodeId, ApiEr
     given.filter(|node| token.allows_node(node)).ok_or_else(|| {
         let patterns = token.node_ids.join(", ");
         let detail = format!("this token may register nodes with these ids only: {patterns}");
-        ApiError::new(ErrorCode::Forbidden, detail)
+        ApiError::new(ErrorCode::Forbidden, detail).because(Refused::NodePattern)
     })
 }
 
@@ -151,7 +155,7 @@ async fn register_polling<S: Store, T: Timer>(
 ) -> Result<RegisterResponse, ApiError> {
     // The engine makes an outbox of its own.
     let (outbox, _) = mpsc::channel(1);
-    let registration = log.check(parse(body)?, sender, outbox)?;
+    let registration = log.check(app, parse(body)?, sender, outbox)?;
     let (node, health) = (registration.node.clone(), registration.health);
     let registered = app.engine.register_polling(registration).await?;
     log.complete(&node, &registered);

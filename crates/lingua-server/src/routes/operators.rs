@@ -27,7 +27,7 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use crate::app::{App, Shared, administered};
 use crate::auth::Sender;
 use crate::limit::RateLimitKey;
-use crate::metrics::ConnectionCount;
+use crate::metrics::{ConnectionCount, Refused};
 use crate::reply::{ApiError, HttpReply, SharedBody, json, text};
 use crate::request::BodyBytes;
 use crate::routes::nodes::node_id;
@@ -66,8 +66,8 @@ pub(crate) async fn node<S: Store, T: Timer>(
     let id = node_id(&id)?;
     let rule = app.engine.options().rules.semantic;
     let Known { stale_since_ms: as_of_ms, value } = app.engine.node(&id).await?;
-    let value = value.filter(|(_, node)| sender.owns_node(&node.profile));
     let (now_ms, node) = value.ok_or_else(|| no_such_node(&id))?;
+    check_owned(&sender, &node)?;
     Ok(json(&NodeView {
         pools: Some(convert::pools_of(&node, rule)),
         stale: as_of_ms.is_some(),
@@ -119,9 +119,15 @@ pub(crate) async fn check_owns<S: Store, T: Timer>(
     if sender.scope().is_none() {
         return Ok(());
     }
-    let node = app.engine.node(id).await?.value;
-    let owned = node.filter(|(_, node)| sender.owns_node(&node.profile));
-    owned.map(|_| ()).ok_or_else(|| no_such_node(id))
+    let (_, node) = app.engine.node(id).await?.value.ok_or_else(|| no_such_node(id))?;
+    check_owned(sender, &node)
+}
+
+fn check_owned(sender: &Sender, node: &NodeRecord) -> Result<(), ApiError> {
+    match sender.owns_node(&node.profile) {
+        true => Ok(()),
+        false => Err(no_such_node(&node.node).because(Refused::OtherTenant)),
+    }
 }
 
 fn pool_view(pool: &Pool) -> Option<PoolView> {
@@ -315,7 +321,7 @@ pub(crate) async fn metrics<S: Store, T: Timer>(
 ) -> HttpReply {
     if sender.scope().is_some() {
         let detail = "metrics count all tenants together; use a token without a tenant";
-        return Err(ApiError::new(ErrorCode::Forbidden, detail));
+        return Err(ApiError::new(ErrorCode::Forbidden, detail).because(Refused::TenantOnly));
     }
     let mut out = String::new();
     encode_registry(&mut out, &app.registry)

@@ -19,6 +19,7 @@ use serde::Deserialize;
 
 use crate::app::{App, Shared};
 use crate::auth::{Role, Sender};
+use crate::metrics::Refused;
 use crate::reply::{ApiError, HttpReply, json};
 use crate::routes::jobs::{check_sees, no_such_job, parse_id};
 
@@ -60,7 +61,7 @@ fn tenant_of(sender: &Sender, asked: Option<&str>) -> Result<Option<Tenant>, Api
     match (sender.scope(), asked) {
         (Some(own), Some(asked)) if own != asked => {
             let detail = format!("this token is of tenant {own}; leave `tenant` out");
-            Err(ApiError::new(ErrorCode::Forbidden, detail))
+            Err(ApiError::new(ErrorCode::Forbidden, detail).because(Refused::TenantOnly))
         }
         (scope, asked) => Ok(scope.or(asked)),
     }
@@ -106,21 +107,28 @@ fn totals(counts: UsageCounts) -> UsageTotals {
     }
 }
 
-/// Records an erasure, whoever asks for it. Who only looks may not erase.
+/// Records an erasure, whoever asks for it, or its refusal, once. Who only looks may not erase.
 async fn recorded<S: Store, T: Timer, A>(
     app: &App<S, T>,
     sender: &Sender,
     object: &str,
     act: impl Future<Output = Result<A, ApiError>>,
 ) -> Result<A, ApiError> {
-    if sender.holder.role == Role::Viewer {
-        let detail = "a viewer may not erase jobs; use a token of the role client or admin";
-        let refused = ApiError::new(ErrorCode::Forbidden, detail);
-        app.record_refusal(sender, "erase", object, &refused);
-        return Err(refused);
-    }
-    let done = act.await;
-    let error = done.as_ref().err().map(|error| error.code().as_str());
+    let done = match sender.holder.role {
+        Role::Viewer => {
+            let detail = "a viewer may not erase jobs; use a token of the role client or admin";
+            Err(ApiError::new(ErrorCode::Forbidden, detail).because(Refused::WrongRole))
+        }
+        _ => act.await,
+    };
+    let error = match done {
+        Err(error) if error.refused().is_some() => {
+            app.record_refusal(sender, "erase", object, &error);
+            return Err(error.recorded());
+        }
+        Err(ref error) => Some(error.code().as_str()),
+        Ok(_) => None,
+    };
     app.options.audit.act(sender, "erase", object, error);
     done
 }

@@ -34,7 +34,8 @@ pub struct NewJob {
     pub deadline_ms: Option<u64>,
     /// Another instance can continue it: its audio is not in the owner's memory alone.
     pub recoverable: bool,
-    /// A number that lists can be limited to; the engine uses hashes of tenant and session.
+    /// A number that lists can be limited to; the engine uses hashes of tenant and session. Its
+    /// upper half is the job's [group](KeptShare::group).
     pub label: u64,
 }
 
@@ -99,16 +100,65 @@ impl JobRecord {
     /// Makes a step: all but the comparison with what the caller expects. An ended job is kept for
     /// `record_ms`, or for less if the step says so.
     pub fn step(&mut self, step: AdvanceRequest, record_ms: u64, now_ms: u64) {
-        let keep_ms = step.keep_ms.map_or(record_ms, |ms| ms.min(record_ms));
+        let keep_ms = step.retention.keep_ms(record_ms);
         let is_end = step.to.state.is_terminal();
         self.kept_until_ms = is_end.then(|| now_ms.saturating_add(keep_ms));
         self.stage = step.to;
         self.grant = step.grant;
         self.outcome = step.outcome;
         self.updated_ms = now_ms;
-        if let Some(spec) = step.spec {
+        if let Some(spec) = step.retention.spec {
             self.spec = spec;
         }
+    }
+}
+
+/// What is kept of a job that has ended: by default all of it, for as long as the store keeps jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Retention {
+    /// Replaces the specification, if not all of it is to be kept; at most [`JOB_BYTES_MAX`].
+    pub spec: Option<Bytes>,
+    /// How long the record is kept, if that is less than usual.
+    pub keep_ms: Option<u64>,
+    /// How many jobs its group may keep.
+    pub share: KeptShare,
+}
+
+impl Retention {
+    /// How long the record is kept, if others are kept for `record_ms`.
+    pub fn keep_ms(&self, record_ms: u64) -> u64 {
+        self.keep_ms.map_or(record_ms, |ms| ms.min(record_ms))
+    }
+}
+
+/// A part of the ended jobs that a store keeps. Each group of jobs loses its own oldest when it has
+/// more than its part, so that no group can push out the jobs of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptShare {
+    /// The group, which is the upper half of the job's label.
+    pub group: u32,
+    /// The group's part of `of` parts.
+    pub part: u32,
+    /// The parts of all groups.
+    pub of: u32,
+}
+
+impl KeptShare {
+    /// The group of jobs with such a label.
+    pub fn group_of(label: u64) -> u32 {
+        (label >> u32::BITS) as u32
+    }
+
+    /// The group's part of a limit, at least 1.
+    pub fn part_of(self, limit: usize) -> usize {
+        let part = limit as u128 * u128::from(self.part) / u128::from(self.of.max(1));
+        usize::try_from(part).unwrap_or(usize::MAX).clamp(1, limit.max(1))
+    }
+}
+
+impl Default for KeptShare {
+    fn default() -> Self {
+        Self { group: 0, part: 1, of: 1 }
     }
 }
 
@@ -138,10 +188,8 @@ pub struct AdvanceRequest {
     pub grant: Option<Grant>,
     /// What the job ended with, at most [`JOB_BYTES_MAX`].
     pub outcome: Option<Bytes>,
-    /// Replaces the specification, if not all of it is to be kept; at most [`JOB_BYTES_MAX`].
-    pub spec: Option<Bytes>,
-    /// How long the record is kept if this step ends the job, if that is less than usual.
-    pub keep_ms: Option<u64>,
+    /// What is kept of the job if this step ends it.
+    pub retention: Retention,
     /// Distinguishes a repeated call from a competing one.
     pub token: u64,
 }
@@ -167,8 +215,8 @@ impl AdvanceRequest {
     ) -> Result<Self, IllegalStep> {
         match from.may_reach(to) {
             true => {
-                let (grant, outcome, spec, keep_ms) = (None, None, None, None);
-                Ok(Self { job, owner, from, to, grant, outcome, spec, keep_ms, token })
+                let (grant, outcome, retention) = (None, None, Retention::default());
+                Ok(Self { job, owner, from, to, grant, outcome, retention, token })
             }
             false => Err(IllegalStep { from, to }),
         }
@@ -181,10 +229,10 @@ impl AdvanceRequest {
         self
     }
 
-    /// Sets what is kept instead of the specification, if anything, and for how long.
+    /// Sets what is kept of the job if this step ends it.
     #[must_use]
-    pub fn with_kept(mut self, spec: Option<Bytes>, keep_ms: Option<u64>) -> Self {
-        (self.spec, self.keep_ms) = (spec, keep_ms);
+    pub fn with_retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
         self
     }
 

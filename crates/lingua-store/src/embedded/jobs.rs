@@ -2,7 +2,7 @@
 //!
 //! Start at [`Jobs::advance`]: it compares, then writes. New jobs are refused when too many are
 //! open. Ended jobs are dropped when the time is over for which they are kept, or earlier, oldest
-//! first, when there are too many of them or they hold too many bytes.
+//! first, when their group has more of them, or of their bytes, than its share.
 //!
 //! Invariant: a job ends once. A caller that lost the race gets a conflict.
 
@@ -17,7 +17,8 @@ use super::journal::ChangeLog;
 use super::journal::record::{DurableChange, StoredJob};
 use crate::contract::{
     AdvanceReply, AdvanceRequest, Bytes, CreateReply, EraseReply, JOB_BYTES_MAX, JOB_RECORD_BYTES,
-    JOBS_PAGE_BYTES, JOBS_PAGE_MAX, JOBS_SCAN_MAX, JobFilter, JobPage, JobRecord, NewJob,
+    JOBS_PAGE_BYTES, JOBS_PAGE_MAX, JOBS_SCAN_MAX, JobFilter, JobPage, JobRecord, KeptShare,
+    NewJob,
 };
 use crate::error::{Result, StoreError};
 
@@ -31,14 +32,33 @@ pub(super) struct Jobs {
     /// Boxed, because map entries move when neighbours come and go.
     records: BTreeMap<JobId, Box<StoredJob>>,
     open: BTreeMap<InstanceId, BTreeSet<JobId>>,
-    /// Ended jobs by the time of their end, with their bytes: the oldest go first.
-    ended: BTreeMap<(u64, JobId), usize>,
-    /// The same by the time until which they are kept.
+    /// Ended jobs by group.
+    ended: BTreeMap<u32, EndedGroup>,
+    /// All ended jobs by the time until which they are kept.
     expiring: BTreeSet<(u64, JobId)>,
-    ended_bytes: usize,
     changes: ChangeLog,
     /// Dropped from memory, still on disk.
     on_disk_only: VecDeque<JobId>,
+}
+
+/// The ended jobs of one group.
+#[derive(Debug, Clone, Default)]
+struct EndedGroup {
+    /// By the time of their end, with their bytes: the oldest go first.
+    by_end: BTreeMap<(u64, JobId), usize>,
+    bytes: usize,
+    /// As its last job said.
+    share: KeptShare,
+}
+
+impl EndedGroup {
+    /// The oldest job of a group that has more than its share.
+    fn excess(&self, limits: &StoreLimits) -> Option<JobId> {
+        let too_many = self.by_end.len() > self.share.part_of(limits.ended_jobs_max)
+            || self.bytes > self.share.part_of(limits.ended_bytes_max);
+        let oldest = self.by_end.first_key_value().filter(|_| too_many);
+        oldest.map(|((_, id), _)| *id)
+    }
 }
 
 impl AsMut<ChangeLog> for Jobs {
@@ -57,12 +77,16 @@ impl Jobs {
         let mut restored = Self::new(limits);
         for job in jobs {
             match job.record.stage.state.is_terminal() {
-                true => restored.insert_ended(&job.record),
+                true => drop(restored.insert_ended(&job.record)),
                 false => restored.insert_open(&job.record.owner, job.record.id),
             }
             restored.records.insert(job.record.id, Box::new(job));
         }
         restored.changes.enable();
+        // The limits may be lower than before.
+        for group in restored.ended.keys().copied().collect::<Vec<u32>>() {
+            restored.drop_excess(group);
+        }
         restored
     }
 
@@ -74,7 +98,7 @@ impl Jobs {
         {
             return Ok(CreateReply::Exists(Box::new(known.record.clone())));
         }
-        if self.records.len().saturating_sub(self.ended.len()) >= self.limits.open_jobs_max {
+        if self.records.len().saturating_sub(self.expiring.len()) >= self.limits.open_jobs_max {
             let what = "the number of open jobs";
             return Err(StoreError::LimitReached { what, limit: self.limits.open_jobs_max });
         }
@@ -90,7 +114,7 @@ impl Jobs {
         StoreError::check_limit("a job's outcome in bytes", bytes(&step.outcome), JOB_BYTES_MAX)?;
         StoreError::check_limit(
             "a job's specification in bytes",
-            bytes(&step.spec),
+            bytes(&step.retention.spec),
             JOB_BYTES_MAX,
         )?;
         self.drop_old(now_ms);
@@ -107,7 +131,8 @@ impl Jobs {
             return Ok(AdvanceReply::Conflict { stage, owner });
         }
         *last_token = Some(step.token);
-        let (id, owner, is_rewritten) = (step.job, step.owner.clone(), step.spec.is_some());
+        let (id, owner, share) = (step.job, step.owner.clone(), step.retention.share);
+        let is_rewritten = step.retention.spec.is_some();
         record.step(step, self.limits.job_record_ms, now_ms);
         let is_end = record.stage.state.is_terminal();
         if is_rewritten {
@@ -117,8 +142,9 @@ impl Jobs {
         self.changes.push(|| DurableChange::JobMoved(StoredJob::clone(job)));
         if is_end {
             let record = job.record.clone();
-            self.insert_ended(&record);
+            self.insert_ended(&record).share = share;
             self.remove_open(&owner, id);
+            self.drop_excess(KeptShare::group_of(record.label));
             self.drop_old(now_ms);
         }
         Ok(AdvanceReply::Advanced)
@@ -139,7 +165,7 @@ impl Jobs {
     }
 
     pub(super) fn ended_bytes(&self) -> usize {
-        self.ended_bytes
+        self.ended.values().map(|group| group.bytes).sum()
     }
 
     pub(super) fn get(&self, job: JobId, now_ms: u64) -> Option<JobRecord> {
@@ -223,36 +249,48 @@ impl Jobs {
         }
     }
 
-    fn insert_ended(&mut self, record: &JobRecord) {
+    fn insert_ended(&mut self, record: &JobRecord) -> &mut EndedGroup {
         let bytes = JOB_RECORD_BYTES + record.bytes();
-        self.ended_bytes += bytes;
-        self.ended.insert((record.updated_ms, record.id), bytes);
         self.expiring.insert((record.kept_until_ms.unwrap_or(0), record.id));
+        let group = self.ended.entry(KeptShare::group_of(record.label)).or_default();
+        group.bytes += bytes;
+        group.by_end.insert((record.updated_ms, record.id), bytes);
+        group
     }
 
     /// Removes an ended job from memory.
     fn forget(&mut self, job: JobId) {
         let Some(known) = self.records.remove(&job) else { return };
-        let JobRecord { updated_ms, kept_until_ms, .. } = known.record;
-        self.ended_bytes -= self.ended.remove(&(updated_ms, job)).unwrap_or(0);
+        let JobRecord { updated_ms, kept_until_ms, label, .. } = known.record;
         self.expiring.remove(&(kept_until_ms.unwrap_or(0), job));
+        let name = KeptShare::group_of(label);
+        let Some(group) = self.ended.get_mut(&name) else { return };
+        group.bytes -= group.by_end.remove(&(updated_ms, job)).unwrap_or(0);
+        if group.by_end.is_empty() {
+            self.ended.remove(&name);
+        }
     }
 
-    /// An ended job that is old, or that there is no room for.
-    fn next_old(&self, now_ms: u64) -> Option<JobId> {
-        let expired = self.expiring.first().filter(|(until_ms, _)| *until_ms < now_ms);
-        let too_many = self.ended.len() > self.limits.ended_jobs_max
-            || self.ended_bytes > self.limits.ended_bytes_max;
-        let oldest = self.ended.first_key_value().filter(|_| too_many);
-        expired.map(|(_, id)| *id).or(oldest.map(|((_, id), _)| *id))
+    /// Drops the oldest jobs of a group that has more than its share.
+    fn drop_excess(&mut self, group: u32) {
+        while let Some(id) = self.ended.get(&group).and_then(|group| group.excess(&self.limits)) {
+            self.drop_from_memory(id);
+        }
+    }
+
+    fn drop_from_memory(&mut self, job: JobId) {
+        self.forget(job);
+        if self.changes.is_enabled() {
+            self.on_disk_only.push_back(job);
+        }
     }
 
     fn drop_old(&mut self, now_ms: u64) {
-        while let Some(id) = self.next_old(now_ms) {
-            self.forget(id);
-            if self.changes.is_enabled() {
-                self.on_disk_only.push_back(id);
-            }
+        let expired = |first: Option<&(u64, JobId)>| {
+            first.filter(|(until_ms, _)| *until_ms < now_ms).map(|(_, id)| *id)
+        };
+        while let Some(id) = expired(self.expiring.first()) {
+            self.drop_from_memory(id);
         }
         let batch = self.on_disk_only.len().min(DISK_REMOVALS_MAX);
         for id in self.on_disk_only.drain(..batch) {

@@ -34,6 +34,8 @@ wire_types! {
         pub event_streams: Option<u64>,
         /// Highest priority of a job.
         pub priority_max: Option<i32>,
+        /// Node ids, those of nodes that are gone for less than an hour included.
+        pub nodes_max: Option<u64>,
     }
 
     /// What is left of limits.
@@ -49,5 +51,7 @@ wire_types! {
         pub sessions: Option<u64>,
         /// Streams of `/v1/events`.
         pub event_streams: Option<u64>,
+        /// Node ids that it may still register; at most a second old.
+        pub nodes: Option<u64>,
     }
 }

@@ -99,9 +99,11 @@ pub(crate) struct UsageConfig {
     requests_per_second: Option<u32>,
     open_jobs: Option<usize>,
     open_bytes: Option<ByteSize>,
+    waiting_bytes: Option<ByteSize>,
     sessions: Option<usize>,
     event_streams: Option<usize>,
     priority_max: Option<i32>,
+    nodes_max: Option<usize>,
 }
 
 /// A number of bytes: `65536`, `"64KiB"`, `"64MiB"` or `"1GiB"`.
@@ -124,7 +126,9 @@ impl ByteSize {
             let number: usize = number.trim().parse().ok()?;
             number.checked_mul(1 << bits)
         });
-        bytes.ok_or_else(|| BadConfig(format!("open_bytes is {text:?}; write it as in \"64MiB\"")))
+        bytes.ok_or_else(|| {
+            BadConfig(format!("a number of bytes is {text:?}; write it as in \"64MiB\""))
+        })
     }
 }
 
@@ -134,6 +138,7 @@ impl UsageConfig {
             requests_per_second: self.requests_per_second,
             open_jobs: self.open_jobs,
             open_bytes: self.open_bytes.as_ref().map(ByteSize::bytes).transpose()?,
+            waiting_bytes: self.waiting_bytes.as_ref().map(ByteSize::bytes).transpose()?,
             sessions: self.sessions,
             event_streams: self.event_streams,
             priority_max: self.priority_max,
@@ -181,7 +186,10 @@ impl TokenConfig {
             role,
             limits: limits(self.limits.as_ref())?,
             node_ids: self.nodes.clone(),
-            nodes_max: self.nodes_max,
+            nodes_max: [self.nodes_max, self.limits.as_ref().and_then(|limits| limits.nodes_max)]
+                .into_iter()
+                .flatten()
+                .min(),
             expires_ms: expires.transpose()?,
         })
     }
@@ -206,6 +214,7 @@ impl TenantConfig {
         let rules = TenantRules {
             weight,
             limits: limits(self.limits.as_ref())?,
+            nodes_max: self.limits.as_ref().and_then(|limits| limits.nodes_max),
             keep_text: self.keep_text.unwrap_or(usual.keep_text),
             retention_ms: self.retention_ms,
             public: self.public.unwrap_or(usual.public),

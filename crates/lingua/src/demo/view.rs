@@ -6,7 +6,7 @@ use comfy_table::Color;
 
 use super::conversation::ConversationStats;
 use super::traffic::TrafficRate;
-use crate::screen::{paint, print_text, state_colour};
+use crate::screen::{paint, print_text, program, state_colour};
 
 /// Longest bar, in characters; each is a slot.
 const BAR_MAX: u32 = 12;
@@ -91,13 +91,13 @@ impl DemoView {
 
     /// Commands to try in another terminal.
     pub(super) fn hints(&self) -> String {
-        let url = &self.url;
+        let (url, lingua) = (&self.url, program());
         let body = r#"{"src_lang":"zh","tgt_lang":"en","text":"你好"}"#;
         format!(
             "  Try, in another terminal:\n    curl -s {url}/v1/translate -d '{body}'\n    \
-             lingua explain --src zh --tgt en --url {url}\n    \
-             lingua say --from zh --to en --text 你好 --url {url}\n    \
-             lingua drain fast --url {url}\n  Ctrl-C ends it."
+             {lingua} explain --src zh --tgt en --url {url}\n    \
+             {lingua} say --from zh --to en --text 你好 --url {url}\n    \
+             {lingua} drain fast --url {url}\n  Ctrl-C ends it."
         )
     }
 }

@@ -7,8 +7,8 @@ use rand::RngExt;
 use super::{History, pick};
 use crate::conformance::fixture::{grant, instance, node};
 use crate::contract::{
-    AdvanceRequest, Bytes, Incarnation, JobFilter, JobRecord, JobStates, LabelMask, NewJob, Store,
-    UsageBatch, UsageCounts,
+    AdvanceRequest, Bytes, Incarnation, JobFilter, JobRecord, JobStates, LabelMask, NewJob,
+    Retention, Store, UsageBatch, UsageCounts,
 };
 
 /// Few jobs, so that steps meet.
@@ -104,7 +104,11 @@ impl<S: Store> History<S> {
         let short = pick(&mut self.side_rng, &[None, None, Some(600), Some(u64::MAX)]);
         let stripped = pick(&mut self.side_rng, &[None, Some(Bytes::from_static(b"no text"))]);
         let step = match state.is_terminal() {
-            true => step.with_kept(stripped, short),
+            true => step.with_retention(Retention {
+                spec: stripped,
+                keep_ms: short,
+                ..Retention::default()
+            }),
             false => step,
         };
         // An open job may have something there, too.

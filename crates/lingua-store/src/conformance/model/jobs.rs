@@ -43,10 +43,10 @@ impl Model {
         job.stage = step.to;
         job.grant = step.grant.clone();
         job.outcome = step.outcome.clone();
-        job.spec = step.spec.clone().unwrap_or_else(|| job.spec.clone());
+        job.spec = step.retention.spec.clone().unwrap_or_else(|| job.spec.clone());
         job.updated_ms = now_ms;
         if step.to.state.is_terminal() {
-            let keep_ms = step.keep_ms.unwrap_or(JOB_RECORD_MS).min(JOB_RECORD_MS);
+            let keep_ms = step.retention.keep_ms(JOB_RECORD_MS);
             job.kept_until_ms = Some(now_ms + keep_ms);
         }
         AdvanceReply::Advanced

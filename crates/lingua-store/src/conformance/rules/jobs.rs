@@ -7,7 +7,7 @@ use crate::conformance::World;
 use crate::conformance::fixture::{grant, instance, node};
 use crate::contract::{
     AdvanceReply, AdvanceRequest, AnnounceRequest, Bytes, CreateReply, EraseReply, Incarnation,
-    JOB_BYTES_MAX, JOBS_SCAN_MAX, JobFilter, JobStates, LabelMask, NewJob, Store,
+    JOB_BYTES_MAX, JOBS_SCAN_MAX, JobFilter, JobStates, LabelMask, NewJob, Retention, Store,
 };
 use crate::error::StoreError;
 
@@ -248,7 +248,8 @@ pub async fn a_job_is_kept_only_as_long_as_its_end_says<S: Store>(w: World<S>) {
         w.create(new_job(id, owner.clone())).await;
         let (from, to) = (stage(JobState::New, 1), stage(JobState::Failed, 1));
         let step = AdvanceRequest::new(id, owner, from, to, 1).expect("a legal step");
-        w.store.advance_job(step.with_kept(spec, keep_ms)).await.expect("a reply");
+        let retention = Retention { spec, keep_ms, ..Retention::default() };
+        w.store.advance_job(step.with_retention(retention)).await.expect("a reply");
     };
     end(1, Some(bytes("stripped")), Some(1_000)).await;
     end(2, None, Some(u64::MAX)).await;

@@ -10,7 +10,7 @@ use super::super::World;
 use super::super::fixture::instance;
 use crate::contract::{
     AdvanceRequest, AnnounceRequest, BusDelivery, Bytes, CreateReply, Incarnation, JobFilter,
-    NewJob, Store,
+    KeptShare, NewJob, Retention, Store,
 };
 use crate::error::StoreError;
 
@@ -24,6 +24,8 @@ macro_rules! limits_suite {
             the_oldest_ended_jobs_are_forgotten_first, ended_jobs_max = 2 * $spread, ($spread);
             ended_jobs_hold_a_bounded_number_of_bytes,
                 ended_bytes_max = 100_000 * $spread, ($spread);
+            no_group_pushes_out_the_ended_jobs_of_another,
+                ended_jobs_max = 4 * $spread, ($spread);
             a_full_inbox_refuses_and_keeps_what_it_has, inbox_max = 2, ();
             dead_instances_make_room_for_new_ones, instances_max = 2, ();
         }
@@ -52,9 +54,14 @@ pub fn job(spread: u128, n: u128) -> NewJob {
 
 /// Cancels a job.
 pub async fn end<S: Store>(w: &World<S>, job: JobId) {
+    end_with_share(w, job, KeptShare::default()).await;
+}
+
+async fn end_with_share<S: Store>(w: &World<S>, job: JobId, share: KeptShare) {
     let stage = |state| Stage { state, attempt: Attempt::FIRST };
     let (from, to) = (stage(JobState::New), stage(JobState::Cancelled));
     let step = AdvanceRequest::new(job, instance(0), from, to, 1).expect("a legal step");
+    let step = step.with_retention(Retention { share, ..Retention::default() });
     w.store.advance_job(step).await.expect("a reply");
 }
 
@@ -87,6 +94,22 @@ pub async fn the_oldest_ended_jobs_are_forgotten_first<S: Store>(w: &World<S>, s
     }
     let all = JobFilter { limit: 10, ..JobFilter::default() };
     assert_eq!(w.store.jobs(all).await.expect("a page").jobs.len(), 2);
+}
+
+/// A store that keeps four of the ended jobs that count together, for two groups.
+pub async fn no_group_pushes_out_the_ended_jobs_of_another<S: Store>(w: &World<S>, spread: u128) {
+    for n in 0..10 {
+        let group = u32::from(n > 0);
+        let new = NewJob { label: u64::from(group) << 32 | 7, ..job(spread, n) };
+        w.store.create_job(new).await.expect("a job");
+        w.clock.advance(1);
+        let share = KeptShare { group, part: 1, of: 2 };
+        end_with_share(w, job(spread, n).id, share).await;
+    }
+    let all = JobFilter { limit: 10, ..JobFilter::default() };
+    let kept = w.store.jobs(all).await.expect("a page").jobs;
+    let kept: Vec<u128> = kept.iter().map(|record| record.id.number() / spread).collect();
+    assert_eq!(kept, [0, 8, 9], "the one of the first group, two of the second");
 }
 
 /// A store that keeps 100,000 bytes of the ended jobs that count together.

@@ -173,6 +173,7 @@ fn me(golden: &mut Golden) {
         sessions: Some(200),
         event_streams: Some(10),
         priority_max: Some(5),
+        nodes_max: Some(20),
     };
     let me = MeView {
         name: "alice-app".to_owned(),
@@ -186,6 +187,7 @@ fn me(golden: &mut Golden) {
             open_bytes: Some(64_000_000),
             sessions: Some(198),
             event_streams: Some(10),
+            nodes: Some(17),
         },
     };
     golden.both("", &me);
