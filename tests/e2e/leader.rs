@@ -9,7 +9,7 @@ use crate::redis::Redis;
 use crate::scheduler::{Scheduler, signal, within};
 
 #[derive(Debug, Clone, PartialEq)]
-struct PoolTable {
+struct SeenTable {
     term: u64,
     version: u64,
     generated_by: String,
@@ -17,17 +17,17 @@ struct PoolTable {
     pools: Vec<Value>,
 }
 
-impl PoolTable {
+impl SeenTable {
     fn ready(&self, pool: &str) -> u64 {
         let found = self.pools.iter().find(|row| row["pool"] == pool);
         found.and_then(|row| row["ready"].as_u64()).unwrap_or(0)
     }
 }
 
-async fn table(s: &Scheduler) -> PoolTable {
+async fn table(s: &Scheduler) -> SeenTable {
     let (cluster, pools) = (s.get("/v1/cluster").await.body, s.get("/v1/pools").await.body);
     let number = |key: &str| cluster[key].as_u64().unwrap_or(0);
-    PoolTable {
+    SeenTable {
         term: number("term"),
         version: number("table_version"),
         generated_by: pools["generated_by"].as_str().unwrap_or_default().to_owned(),
@@ -37,7 +37,7 @@ async fn table(s: &Scheduler) -> PoolTable {
 }
 
 /// Waits until all instances show the same table, and the table fits.
-async fn until_agreed(all: &[&Scheduler], fits: impl Fn(&PoolTable) -> bool) -> PoolTable {
+async fn until_agreed(all: &[&Scheduler], fits: impl Fn(&SeenTable) -> bool) -> SeenTable {
     within(async {
         loop {
             let mut tables = vec![];

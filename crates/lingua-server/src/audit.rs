@@ -31,7 +31,7 @@ const OBJECT_CHARS_MAX: usize = 200;
 
 /// A line of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-struct Line {
+struct AuditRecord {
     actor: String,
     tenant: Option<String>,
     action: String,
@@ -44,7 +44,7 @@ struct Line {
 struct Written<'a> {
     ts: u64,
     #[serde(flatten)]
-    line: &'a Line,
+    line: &'a AuditRecord,
     /// How often, if more than once.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
@@ -76,7 +76,7 @@ enum RefusalKey {
 #[derive(Debug)]
 struct Repeated {
     /// The last one.
-    line: Line,
+    line: AuditRecord,
     /// Those that were not written yet.
     count: u64,
     since_ms: u64,
@@ -104,7 +104,7 @@ impl Audit {
 
     /// Records what the program did by itself, such as reading tokens again.
     pub fn own_act(&self, action: &str, object: &str, outcome: &str) {
-        self.write(&Line {
+        self.write(&AuditRecord {
             actor: "lingua".to_owned(),
             tenant: None,
             action: action.to_owned(),
@@ -160,7 +160,7 @@ impl Audit {
         }
     }
 
-    fn write(&self, line: &Line) {
+    fn write(&self, line: &AuditRecord) {
         if let Some(log) = &self.0 {
             log.inner.lock().write(line, 1);
         }
@@ -168,7 +168,7 @@ impl Audit {
 }
 
 impl AuditState {
-    fn write(&mut self, line: &Line, count: u64) {
+    fn write(&mut self, line: &AuditRecord, count: u64) {
         let written = Written { ts: wall_ms(), line, count: (count > 1).then_some(count) };
         let mut json = serde_json::to_vec(&written).unwrap_or_default();
         json.push(b'\n');
@@ -185,8 +185,8 @@ fn line(
     action: &str,
     object: &str,
     outcome: &str,
-) -> Line {
-    Line {
+) -> AuditRecord {
+    AuditRecord {
         actor: sender.map_or_else(|| "unknown".to_owned(), |sender| clean(&sender.actor())),
         tenant: sender
             .and_then(|sender| sender.holder.tenant)

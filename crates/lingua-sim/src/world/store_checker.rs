@@ -55,12 +55,12 @@ struct Unleased {
 
 /// An end, as it was written.
 #[derive(Debug)]
-struct JobEnd {
+struct SeenEnd {
     stage: Stage,
     outcome: Option<Bytes>,
 }
 
-impl JobEnd {
+impl SeenEnd {
     /// A lost end may be written again over a later attempt, but with the same outcome.
     fn is_same(&self, other: &Self) -> bool {
         self.stage.state == other.stage.state && self.outcome == other.outcome
@@ -78,7 +78,7 @@ pub(super) struct StoreChecker {
     unleased: BTreeMap<(NodeId, LeaseKey), Unleased>,
     /// The store identity at the creation of each job.
     made: BTreeMap<JobId, u64>,
-    ends: BTreeMap<JobId, JobEnd>,
+    ends: BTreeMap<JobId, SeenEnd>,
     term: Option<(Term, InstanceId)>,
 }
 
@@ -235,7 +235,7 @@ impl StoreChecker {
         if !to.state.is_terminal() {
             return Ok(());
         }
-        let end = JobEnd { stage: to, outcome };
+        let end = SeenEnd { stage: to, outcome };
         let before = self.ends.get(&job).filter(|before| !before.is_same(&end));
         let text = before.map(|before| format!("{job} ended as {} and then as {to}", before.stage));
         self.ends.insert(job, end);
