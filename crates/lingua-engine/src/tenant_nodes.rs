@@ -127,7 +127,7 @@ impl<S: Store, T: Timer> Engine<S, T> {
         if let Some(is_new) = claim() {
             return Ok(is_new);
         }
-        self.make_room(Room::OfTenant(tenant)).await?;
+        self.make_room(Room::Tenant(tenant)).await?;
         claim().ok_or_else(|| {
             self.metrics.node_rejected.count("too_many");
             NodeError::TooManyOfTenant { tenant, limit }
@@ -154,19 +154,19 @@ impl<S: Store, T: Timer> Engine<S, T> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Room<'a> {
     /// Anybody's.
-    OfAll,
+    All,
     /// Those of this token.
-    OfToken(&'a TokenName),
+    Token(&'a TokenName),
     /// Those of this tenant that registered through this instance.
-    OfTenant(Tenant),
+    Tenant(Tenant),
 }
 
 impl Room<'_> {
     pub(crate) fn has(self, node: &NodeRecord, instance: &InstanceId) -> bool {
         match self {
-            Self::OfAll => true,
-            Self::OfToken(token) => node.profile.token() == Some(token),
-            Self::OfTenant(tenant) => node.profile.tenant() == tenant && node.via == *instance,
+            Self::All => true,
+            Self::Token(token) => node.profile.token() == Some(token),
+            Self::Tenant(tenant) => node.profile.tenant() == tenant && node.via == *instance,
         }
     }
 }

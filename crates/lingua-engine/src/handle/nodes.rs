@@ -117,8 +117,8 @@ impl<S: Store, T: Timer> Engine<S, T> {
             assigned => return assigned,
         };
         let room = match (&full, r.profile.token()) {
-            (NodeError::TooMany { .. }, Some(token)) => Room::OfToken(token),
-            _ => Room::OfAll,
+            (NodeError::TooMany { .. }, Some(token)) => Room::Token(token),
+            _ => Room::All,
         };
         match self.make_room(room).await? {
             true => self.try_assign(r).await,
