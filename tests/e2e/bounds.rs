@@ -129,7 +129,6 @@ async fn waiting_jobs_with_audio_cost_no_more_memory_than_their_bound() {
     }
     assert_eq!(s.metric("lingua_queue_jobs").await, 5.0);
     let after_kib = resident_kib(&s);
-    println!("100 jobs of 1.5 MB of audio: from {before_kib} to {after_kib} KiB");
     assert_bounded(before_kib, after_kib);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     s.until_metric(WAITING_HELD, 0.0).await;
@@ -157,7 +156,6 @@ async fn fields_that_nobody_knows_leave_no_memory_behind() {
         }
     }
     let after_kib = resident_kib(&s);
-    println!("200 jobs with 500 kB of unknown fields: from {before_kib} to {after_kib} KiB");
     assert_bounded(before_kib, after_kib);
     let listed = s.get("/v1/jobs?limit=1000").await.text;
     assert!(!listed.contains("xxxx") && listed.len() < 1_000_000, "{} bytes", listed.len());

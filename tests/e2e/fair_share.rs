@@ -10,14 +10,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::callers::{secret, token};
 use crate::http::Reply;
 use crate::json_socket::JsonSocket;
 use crate::raw_node::{RawNode, register};
 use crate::redis::Redis;
-use crate::scheduler::{Scheduler, job, job_with, new_token, within};
+use crate::revocation::{TokensFile, call};
+use crate::scheduler::{Scheduler, job, job_with, new_token, run, within};
 
 /// A scheduler with an administrator and a client for each of two tenants.
 #[derive(Clone)]
@@ -375,6 +379,172 @@ async fn a_token_has_limits_below_those_of_its_tenant() {
     let refused = second.next().await;
     assert_eq!(refused["error"], "RATE_LIMITED", "{refused}");
     assert!(refused.to_string().contains("sessions"), "{refused}");
+}
+
+/// Tokens and grants of one tenant have its rate together; another tenant has its own.
+#[tokio::test]
+async fn all_tokens_and_grants_of_a_tenant_share_its_rate() {
+    let file = TokensFile::new("");
+    let key = file.add("alice.key", "a secret of an app, as long as it has to be", 0o600);
+    let alice = "tenant = \"alice\"";
+    let config = token("app", "client", alice)
+        + &token("eye", "viewer", &format!("{alice}\nlimits = {{ requests_per_second = 1000 }}"))
+        + &token("bob", "client", "tenant = \"bob\"")
+        + "[[auth.tenants]]\nname = \"alice\"\nlimits = { requests_per_second = 4 }\n"
+        + &format!("[[auth.keys]]\nid = \"k\"\ntenant = \"alice\"\nsecret_file = {key:?}\n");
+    file.write(&config);
+    let s = file.scheduler().await;
+    let args = ["grant", "new", "--key-id", "k", "--ttl", "10m", "--key-file", &key];
+    let grant = run(&args, &[]).await.1.trim().to_owned();
+    let (began, mut accepted, mut refused) = (Instant::now(), 0, [0; 3]);
+    for _ in 0..20 {
+        for (n, shown) in [&*secret("app"), &*secret("eye"), &*grant].into_iter().enumerate() {
+            let reply = call(&s, shown, "/v1/me").await;
+            assert_eq!(reply.header("ratelimit-limit"), Some("4"), "{reply:?}");
+            match reply.status {
+                200 => accepted += 1,
+                429 => {
+                    assert_eq!(reply.header("ratelimit-remaining"), Some("0"), "{reply:?}");
+                    refused[n] += 1;
+                }
+                status => panic!("{status}: {}", reply.text),
+            }
+        }
+    }
+    let most = 4 + began.elapsed().as_secs() * 4 + 4;
+    assert!(accepted <= most, "{accepted} requests instead of {most}");
+    assert!(refused.iter().all(|refused| *refused > 0), "all three are refused: {refused:?}");
+    for _ in 0..20 {
+        assert_eq!(call(&s, &secret("bob"), "/v1/me").await.status, 200, "another tenant");
+    }
+}
+
+/// Reads the head of the answer of an event stream that stays open.
+async fn event_stream(shared: &Shared, token: &str) -> (TcpStream, String) {
+    let address = &shared.scheduler.address;
+    let mut stream = TcpStream::connect(address).await.expect("the scheduler accepts");
+    let request = format!(
+        "GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut status = [0; 12];
+    within(stream.read_exact(&mut status)).await.expect("a status");
+    let status = String::from_utf8_lossy(&status).into_owned();
+    (stream, status)
+}
+
+/// The limits of a tenant hold for its tokens together; what ends makes room.
+#[tokio::test]
+async fn sessions_streams_and_bytes_of_a_tenant_are_limited_over_its_tokens() {
+    let (second, entry) =
+        new_token(&["--role", "client", "--name", "second", "--tenant", "alice"]).await;
+    let limits = "{ sessions = 2, event_streams = 2, open_bytes = \"64KiB\" }";
+    let tenants = format!("{entry}[[auth.tenants]]\nname = \"alice\"\nlimits = {limits}\n");
+    let shared = Shared::start("", "", &tenants).await;
+    let _node = shared.node(9).await;
+    let tokens = [shared.alice.clone(), second];
+    let (ok, full) = ("HTTP/1.1 200", "HTTP/1.1 429");
+    let mut streams = vec![];
+    for token in &tokens {
+        let (stream, status) = event_stream(&shared, token).await;
+        assert_eq!(status, ok);
+        streams.push(stream);
+    }
+    for token in &tokens {
+        assert_eq!(event_stream(&shared, token).await.1, full);
+    }
+    assert_eq!(event_stream(&shared, &shared.bob).await.1, ok, "another tenant");
+    streams.pop();
+    within(async { while event_stream(&shared, &tokens[0]).await.1 != ok {} }).await;
+
+    let url = format!("ws://{}/v1/session/ws", shared.scheduler.address);
+    let session = async |token: &str| {
+        let mut socket = JsonSocket::connect(&url, Some(token)).await;
+        socket.send(json!({"type": "session_start", "src_lang": "zh", "tgt_lang": "en"})).await;
+        let first = socket.next().await;
+        (socket, first)
+    };
+    let mut open = vec![];
+    for token in &tokens {
+        let (socket, first) = session(token).await;
+        assert_eq!(first["type"], "session_started", "{first}");
+        open.push(socket);
+    }
+    for token in &tokens {
+        let refused = session(token).await.1;
+        let detail = refused["detail"].as_str().unwrap_or_default();
+        assert_eq!(refused["error"], "RATE_LIMITED", "{refused}");
+        assert!(detail.contains("sessions") && detail.contains("alice"), "{refused}");
+    }
+    assert_eq!(session(&shared.bob).await.1["type"], "session_started", "another tenant");
+    open[0].send(json!({"type": "session_end"})).await;
+    open[0].close_code().await;
+    within(async { while session(&tokens[1]).await.1["type"] != "session_started" {} }).await;
+
+    let mut large = job();
+    large["text"] = "x".repeat(16 << 10).into();
+    large.as_object_mut().expect("an object").remove("audio_ref");
+    let mut accepted = 0;
+    let refused = loop {
+        let reply = shared.post(&tokens[accepted % 2], large.clone()).await;
+        if reply.status != 200 {
+            break reply;
+        }
+        accepted += 1;
+        assert!(accepted <= 4, "64 KiB are {accepted} jobs of 16 KiB");
+    };
+    assert!(accepted >= 2, "both tokens had one");
+    assert_eq!(refused.error(), (429, "RATE_LIMITED"));
+    assert!(refused.text.contains("open_bytes") && refused.text.contains("alice"), "{refused:?}");
+    let refused = shared.post(&tokens[(accepted + 1) % 2], large.clone()).await;
+    assert_eq!(refused.status, 429, "the other token has no more: {}", refused.text);
+    assert_eq!(shared.post(&shared.bob, large).await.status, 200);
+}
+
+/// Both instances have nodes, and alice floods both at once. Counted in jobs, against the same
+/// tenant alone in this run.
+#[tokio::test]
+async fn a_light_tenant_keeps_its_speed_beside_a_flood_over_two_instances() {
+    let redis = Redis::start().await;
+    let store = |instance: &str| {
+        format!("[store]\nurl = \"{}\"\n[instance]\nid = \"{instance}\"\n", redis.url())
+    };
+    let one = Shared::start("", "", &store("one")).await;
+    let two = one.again(&store("two")).await;
+    let both = [&one, &two];
+    let mut nodes = vec![];
+    for n in 0..10 {
+        let shared = both[n % 2];
+        let register = register(&format!("n{n}"), 2);
+        let node = RawNode::join_at(&shared.scheduler.address, Some(&shared.admin), register).await;
+        // Of different length, so that slots come free one by one.
+        let jobs = AtomicUsize::new(7 * n);
+        let work = move |_: &Value| 200 + jobs.fetch_add(1, Ordering::Relaxed) as u64 * 61 % 401;
+        nodes.push(node.serve_each(2, move |assign| Duration::from_millis(work(assign))));
+    }
+    // The fleet does 50 jobs in a second: bob sends 10, half of them to each instance.
+    let bobs = async || {
+        let pause = Duration::from_millis(200);
+        let (a, b) = tokio::join!(times_at_pace(&one, 40, pause), times_at_pace(&two, 40, pause));
+        let mut times = [a, b].concat();
+        times.sort_unstable();
+        times
+    };
+    let alone = bobs().await;
+    let mut floods = vec![];
+    // In turns: an instance gives a slot that comes free to a job of its own, so each keeps about
+    // as many slots as it got at the start.
+    for _ in 0..100 {
+        floods.extend(both.map(|shared| shared.spawn_flood(&shared.alice)));
+    }
+    for shared in both {
+        shared.until_at_least_waiting(80).await;
+    }
+    let beside = bobs().await;
+    floods.iter().for_each(JoinHandle::abort);
+    let limit = 2 * alone[alone.len() / 2];
+    let in_time = beside.iter().filter(|took| **took <= limit).count();
+    assert!(in_time >= 72, "{in_time} of 80\nalone: {alone:?}\nbeside: {beside:?}");
 }
 
 #[tokio::test]

@@ -137,7 +137,6 @@ async fn a_flood_of_new_names_costs_little_for_each_however_large_the_fleet() {
     };
     // Refused before the store is asked, and after.
     let (unasked_ms, asked_ms) = (refused_ms("other").await, refused_ms("blue").await);
-    println!("{NAMES} names: {unasked_ms} ms by their pattern, {asked_ms} ms by their number");
     assert!(
         asked_ms <= 3 * unasked_ms.max(100),
         "{NAMES} names: {unasked_ms} ms by their pattern, {asked_ms} ms by their number"

@@ -145,12 +145,22 @@ fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> 
 
 /// serde's message in words that do not assume Rust.
 fn without_rust_words(message: &str) -> String {
-    let mut words = message.to_owned();
+    let mut words = without_text(message);
     for number in ["u64", "u32", "u16", "i64", "i32"] {
         words = words.replace(&format!("expected {number}"), "expected a whole number in range");
     }
     let words = words.replace("trailing characters", "too many entries");
     words.replace("expected f64", "expected a number").replace("expected struct ", "expected a ")
+}
+
+/// The message without a text that stands where something else belongs: it may be what somebody
+/// said, and messages are logged.
+fn without_text(message: &str) -> String {
+    let text = message.split_once("string \"").and_then(|(before, rest)| {
+        let (_, after) = rest.rsplit_once("\", expected")?;
+        Some(format!("{before}a string, expected{after}"))
+    });
+    text.unwrap_or_else(|| message.to_owned())
 }
 
 /// Declares the enum of all frames that one side of a socket sends.

@@ -413,6 +413,8 @@ export interface LeaderUpdate {
 export interface LeftView {
   /** Streams of `/v1/events`. */
   event_streams?: number | null;
+  /** Node ids that it may still register; at most a second old. */
+  nodes?: number | null;
   /** Bytes of those jobs. */
   open_bytes?: number | null;
   /** Jobs that run or wait. */
@@ -427,6 +429,8 @@ export interface LeftView {
 export interface LimitsView {
   /** Streams of `/v1/events`. */
   event_streams?: number | null;
+  /** Node ids, those of nodes that are gone for less than an hour included. */
+  nodes_max?: number | null;
   /** Bytes of those jobs. */
   open_bytes?: number | null;
   /** Jobs that run or wait. */

@@ -213,6 +213,17 @@ fn the_bounds_of_the_options_are_inclusive() {
 }
 
 #[rstest]
+#[case(r#"{"src_lang":"zh","tgt_lang":"en","text":"x","context":"said \", expected"}"#, "context")]
+#[case(r#"{"src_lang":"zh","tgt_lang":"en","audio":"said"}"#, "audio")]
+#[case(r#"{"src_lang":"zh","tgt_lang":"en","text":"x","options":"said"}"#, "options")]
+#[case(r#"{"src_lang":"zh","tgt_lang":"en","text":"x","options":{"wait_ms":"said"}}"#, "wait_ms")]
+fn a_text_in_the_wrong_place_is_not_repeated(#[case] body: &str, #[case] field: &str) {
+    let error = parse::<Dispatch<'_>>(body.as_bytes()).unwrap_err();
+    assert!(error.detail.contains(field) && !error.detail.contains("said"), "{error}");
+    assert!(error.detail.contains("invalid type: a string, expected"), "{error}");
+}
+
+#[rstest]
 #[case(b"", "not JSON")]
 #[case(b"{", "not JSON")]
 #[case(b"{\"src_lang\":\"zh\",\"tgt_lang\":\"en\"} {}", "not JSON")]

@@ -709,6 +709,9 @@ class LeftView(TypedDict):
     event_streams: NotRequired[int | None]
     """Streams of `/v1/events`."""
 
+    nodes: NotRequired[int | None]
+    """Node ids that it may still register; at most a second old."""
+
     open_bytes: NotRequired[int | None]
     """Bytes of those jobs."""
 
@@ -727,6 +730,9 @@ class LimitsView(TypedDict):
 
     event_streams: NotRequired[int | None]
     """Streams of `/v1/events`."""
+
+    nodes_max: NotRequired[int | None]
+    """Node ids, those of nodes that are gone for less than an hour included."""
 
     open_bytes: NotRequired[int | None]
     """Bytes of those jobs."""
