@@ -159,7 +159,7 @@ mod tests {
     ];
 
     /// What follows a call of this function: `name("leader")` gives `leader`.
-    fn named<'a>(function: &'a str) -> impl Iterator<Item = &'a str> {
+    fn named(function: &str) -> impl Iterator<Item = &str> {
         let calls = SOURCES.into_iter().flat_map(move |source| source.split(function).skip(1));
         calls.filter_map(|rest| rest.strip_prefix("(\"")?.split('"').next())
     }
