@@ -13,6 +13,7 @@ use lingua_core::job::Payload;
 use lingua_core::planted::{self, Bug};
 use lingua_core::session::{AudioEncoding, DeliveryQueue, SegmentStart, Segmenter, Speaker};
 use lingua_store::Store;
+use lingua_store::contract::StoreIdentity;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -75,7 +76,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
     pub(super) fn taken_over(
         registry: Arc<SessionRegistry<S, T>>,
         info: NewSession,
-        version: u64,
+        (version, stored_in): (u64, StoreIdentity),
         record: &StoredSession,
         last_seq: u64,
     ) -> Self {
@@ -87,6 +88,7 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         session.takeovers = record.takeovers.saturating_add(1);
         *session.version.get_mut() = version;
         let state = session.state.get_mut();
+        state.stored_in = Some(stored_in);
         state.segmenter = Segmenter::new(rules, record.turns);
         let first = record.segments.first().map_or(1, SegmentRecord::seq);
         state.queue = DeliveryQueue::new(first, KEPT_DELIVERIES);

@@ -188,12 +188,14 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
         let last_seq = record.segments.last().map_or(0, SegmentRecord::seq);
         let body = Bytes::from(record.encode());
         for _ in 0..WRITE_ATTEMPTS {
+            let identity = store.identity();
             let (id, body) = (self.info.id.to_string(), body.clone());
             let save = SaveSessionRequest { id, replaces: *version, body, keep_ms };
             match store.save_session(save).await? {
                 SaveSessionReply::Saved => {
                     *version += 1;
-                    self.state.lock().saved_seq = Some(last_seq);
+                    let mut state = self.state.lock();
+                    (state.saved_seq, state.stored_in) = (Some(last_seq), Some(identity));
                     return Ok(true);
                 }
                 SaveSessionReply::Conflict { .. } => {
@@ -202,7 +204,11 @@ impl<S: Store, T: Timer> LiveSession<S, T> {
                         if keep_ms == 0 {
                             return Ok(true);
                         }
-                        // A failover lost the record, or it expired: write it again.
+                        // Without a failover nobody has lost the record: the session has moved, and
+                        // has ended elsewhere.
+                        if self.state.lock().stored_in == Some(store.identity()) {
+                            break;
+                        }
                         *version = 0;
                         continue;
                     };

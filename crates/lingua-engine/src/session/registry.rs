@@ -226,13 +226,17 @@ impl<S: Store, T: Timer> SessionRegistry<S, T> {
         shown: (&SecretHash, Tenant),
         last_seq: u64,
     ) -> Result<Option<ClientConnection<S, T>>, SessionRefusal> {
+        let identity = self.engine.store.identity();
         let found = self.engine.store.session(id).await?.ok_or(SessionRefusal::NotFound)?;
         let record = StoredSession::decode(&found.body).ok_or(SessionRefusal::NotFound)?;
         let info = record.session(id).ok_or(SessionRefusal::NotFound)?;
         info.check_resumed_by(shown)?;
         self.check_limits(&self.index.lock(), info.token.as_ref())?;
         let registry = Arc::clone(self);
-        let session = LiveSession::taken_over(registry, info, found.version, &record, last_seq);
+        let session = {
+            let stored = (found.version, identity);
+            LiveSession::taken_over(registry, info, stored, &record, last_seq)
+        };
         let session = Arc::new(session);
         if !session.save().await? {
             return Ok(None);

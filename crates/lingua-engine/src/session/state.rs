@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lingua_core::JobId;
 use lingua_core::session::{AudioRateLimit, DeliveryQueue, SegmentId, Segmenter, SessionPlan};
+use lingua_store::contract::StoreIdentity;
 
 use super::connection::{CloseReason, SegmentOutcome};
 use super::options::SessionOptions;
@@ -56,6 +57,8 @@ pub(super) struct SessionState {
     pub(super) saved_ms: u64,
     /// The last segment in the record, once this instance has written it.
     pub(super) saved_seq: Option<u64>,
+    /// The incarnation of the store that was known to have the record.
+    pub(super) stored_in: Option<StoreIdentity>,
     /// A task is about to write a segment that has no job.
     pub(super) is_save_pending: bool,
     /// The client has sent `session_end`.
@@ -109,6 +112,7 @@ impl SessionState {
             last_input_ms: now_ms,
             saved_ms: now_ms,
             saved_seq: None,
+            stored_in: None,
             is_save_pending: false,
             is_ending: false,
             closed: None,

@@ -70,6 +70,26 @@ async fn a_failover_does_not_return_a_session_to_its_previous_owner() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_previous_owner_does_not_revive_a_session_that_has_ended_elsewhere() {
+    let world = World::new();
+    let _node = Node::join_patient(&world, "n1", 4, Habit::Works { ms: 50 }).await;
+    let sessions = sessions(&world, |_| {});
+    let first = start(&sessions, "s").await;
+    exchange(&first, 1).await;
+    let (_other, _node, elsewhere) = second_instance(&world).await;
+    let client = elsewhere.resume("s", (&[7; 32], Tenant::default()), 1).await.expect("taken over");
+    exchange(&client, 2).await;
+    client.end().expect("the session ends");
+    while !matches!(client.next().await, SessionOutput::Closed(CloseReason::Ended)) {}
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(world.store.session("s").await.unwrap(), None, "it has ended");
+    // The previous owner has heard nothing of all this.
+    let resumed = sessions.resume("s", (&[7; 32], Tenant::default()), 2).await;
+    assert_eq!(resumed.err().map(|error| error.code()), Some("SESSION_NOT_FOUND"));
+    assert_eq!(world.store.session("s").await.unwrap(), None, "and stays so");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_record_does_not_expire_while_its_client_listens_in_silence() {
     let world = World::new();
     let change = |options: &mut SessionOptions| {

@@ -207,6 +207,8 @@ impl SpeakerClient {
     /// Resumes at any instance, for as long as the session may exist.
     async fn resume(&mut self, before: (usize, u32), broken_ms: u64) -> Option<SimConnection> {
         let options = self.world.plan.session_options();
+        // An instance whose answer did not arrive may have taken the session over.
+        let mut may_have_moved = false;
         loop {
             let at = if self.luck.permille(400) { before.0 } else { self.any_instance() };
             if self.luck.permille(100) {
@@ -225,7 +227,8 @@ impl SpeakerClient {
                         self.world.count_speech("resumed at another instance");
                     }
                     // The same instance may have dropped the session and found it in the store.
-                    if connection.at != before || now_ms >= broken_ms + options.resume_ms {
+                    let is_late = now_ms >= broken_ms + options.resume_ms;
+                    if connection.at != before || is_late || may_have_moved {
                         self.moved();
                     }
                     return Some(connection);
@@ -249,9 +252,11 @@ impl SpeakerClient {
                 }
                 Err(ConnectFailure::Refused(error)) => {
                     self.note(format_args!("is not resumed at i{at}: {}", error.code()));
+                    may_have_moved |= at != before.0;
                 }
                 Err(ConnectFailure::NoReply) => {
                     self.note(format_args!("gets no reply from i{at}"));
+                    may_have_moved |= at != before.0;
                     self.world.session_checkers.lock()[self.number].has_lost_request = true;
                 }
             }

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lingua_core::job::Stage;
-use lingua_core::{CellId, Fence, InstanceId, JobId, NodeId, NodeState, Term};
+use lingua_core::{Attempt, CellId, Fence, InstanceId, JobId, NodeId, NodeState, Term};
 use lingua_store::contract::{
     Bytes, CellRecord, ElectReply, LeaseKey, LeaseRecord, NodeRecord, Place, PublishReply,
     StoreIdentity,
@@ -79,6 +79,8 @@ pub(super) struct StoreChecker {
     /// The store identity at the creation of each job.
     made: BTreeMap<JobId, u64>,
     ends: BTreeMap<JobId, SeenEnd>,
+    /// The attempts in which each job ended: more than one if its end was lost.
+    end_attempts: BTreeSet<(JobId, Attempt)>,
     term: Option<(Term, InstanceId)>,
 }
 
@@ -238,8 +240,14 @@ impl StoreChecker {
         let end = SeenEnd { stage: to, outcome };
         let before = self.ends.get(&job).filter(|before| !before.is_same(&end));
         let text = before.map(|before| format!("{job} ended as {} and then as {to}", before.stage));
+        self.end_attempts.insert((job, to.attempt));
         self.ends.insert(job, end);
         text.map_or(Ok(()), |text| Err((Checker::S3, text)))
+    }
+
+    /// Whether the job has ended in this attempt, whatever the store lost later.
+    pub(super) fn has_ended_in(&self, job: JobId, attempt: Attempt) -> bool {
+        self.end_attempts.contains(&(job, attempt))
     }
 
     pub(super) fn elected(&mut self, me: &InstanceId, election: &ElectReply) {
