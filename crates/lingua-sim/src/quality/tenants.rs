@@ -49,8 +49,8 @@ pub fn goals() -> Vec<FleetGoal> {
             within_twice(s, 10, 1)
         }),
         // Each instance knows its own waiting jobs and running jobs only, so half of the slots that
-        // come free are offered to the light tenant's jobs: they wait twice as long. As with weights,
-        // ten percent are allowed for that.
+        // come free are offered to the light tenant's jobs: they wait twice as long. Ten percent
+        // are allowed for that, as with weights.
         FleetGoal::at_least(90.0, "%", "the same, two instances", |s| within_twice(s, 10, 2)),
         off(5.0, "weights 2 : 1, 40 slots: jobs are off 2 : 1", |s| off_two_to_one(s, 10, 1)),
         off(5.0, "the same, a single node of 4 slots", |s| off_two_to_one(s, 1, 1)),
