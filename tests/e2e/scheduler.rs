@@ -20,11 +20,11 @@ const TEST_LIMIT: Duration = Duration::from_secs(20);
 /// How often a test looks whether a condition holds.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The path of the program under test. `cargo xtask ci` sets `LINGUA_BIN` to the one that ships;
+/// The path of the program under test. `cargo xtask ci` sets `TESTED_LINGUA` to the one that ships;
 /// the one that cargo builds with the tests may have features that only tests need.
 pub(crate) fn binary() -> String {
     let built = || option_env!("CARGO_BIN_EXE_lingua").map(str::to_owned);
-    let given = std::env::var("LINGUA_BIN").ok();
+    let given = std::env::var("TESTED_LINGUA").ok();
     given.or_else(built).expect("cargo builds the program for its tests")
 }
 

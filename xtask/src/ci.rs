@@ -72,7 +72,7 @@ fn run_step(
 fn run_script(root: &Path, script: &str, program: &str) -> anyhow::Result<bool> {
     let (interpreter, file) = script.split_once(' ').unwrap_or((script, ""));
     let mut command = Command::new(interpreter);
-    let status = command.arg(file).env("LINGUA_BIN", program).current_dir(root).status();
+    let status = command.arg(file).env("TESTED_LINGUA", program).current_dir(root).status();
     Ok(status.with_context(|| format!("cannot run {interpreter}"))?.success())
 }
 
@@ -83,7 +83,7 @@ fn steps(has_nextest: bool, program: &str) -> [Cargo; 6] {
         Cargo::new("fmt --all -- --check"),
         Cargo::new("clippy --locked --workspace --all-targets -- -D warnings"),
         Cargo::new(BUILD_PROGRAM),
-        Cargo::new(&format!("{test} --locked --workspace")).env("LINGUA_BIN", program),
+        Cargo::new(&format!("{test} --locked --workspace")).env("TESTED_LINGUA", program),
         Cargo::new(&format!("{test} --locked --package lingua-sim planted")).planted(),
         Cargo::new("doc --locked --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
     ]

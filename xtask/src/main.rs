@@ -81,14 +81,14 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Chore::Chaos { args } => {
             let cargo = Cargo::new("run --quiet --locked --release --package lingua-chaos --");
-            build.run(&root)? && cargo.args(args).env("LINGUA_BIN", program).run(&root)?
+            build.run(&root)? && cargo.args(args).env("TESTED_LINGUA", program).run(&root)?
         }
         Chore::Figures { parts } => {
             let bench = Cargo::new("build --quiet --locked --release --package lingua-bench");
             // The figures only start these two, so they are built as the tests are.
             let figures = "bench --quiet --locked --profile test --package lingua-bench --bench";
             let figures = Cargo::new(&format!("{figures} figures --")).args(parts);
-            let figures = figures.env("LINGUA_BIN", program);
+            let figures = figures.env("TESTED_LINGUA", program);
             build.run(&root)? && bench.run(&root)? && figures.run(&root)?
         }
         Chore::Attack(args) => attack::run(&root, &args)?,

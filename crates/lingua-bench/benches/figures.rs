@@ -1,7 +1,7 @@
 //! `cargo xtask figures`: what jobs, nodes and heartbeats cost over Redis, as tables in Markdown.
 //!
 //! Start at [`main`]. It starts a server, and a Cluster of three masters, on free ports, and runs
-//! `lingua-bench`: one instance and several, few nodes and many, one master and three. `LINGUA_BIN`
+//! `lingua-bench`: one instance and several, few nodes and many, one master and three. `TESTED_LINGUA`
 //! names the scheduler's program; `lingua-bench` is beside it.
 //!
 //! Invariant: the tables hold only figures of this run.
@@ -285,7 +285,7 @@ async fn cluster(server: &Server) -> anyhow::Result<String> {
 async fn bench(server: &Server, store: &str, flags: &str) -> anyhow::Result<Value> {
     eprintln!("lingua-bench {flags} --store {store}");
     server.ask::<()>(&["FLUSHALL"]).await?;
-    let program = std::env::var("LINGUA_BIN").context("LINGUA_BIN names no program")?;
+    let program = std::env::var("TESTED_LINGUA").context("TESTED_LINGUA names no program")?;
     let mut command = Command::new(Path::new(&program).with_file_name("lingua-bench"));
     command.args(flags.split(' ')).args(["--json", "--store", store, "--program", &program]);
     let done = command.stderr(Stdio::inherit()).output().context("lingua-bench does not run")?;

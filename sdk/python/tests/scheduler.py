@@ -27,7 +27,7 @@ POLL_S = 0.01
 def program() -> Path:
     """The program under test."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    path = Path(os.environ.get("LINGUA_BIN", target / "debug" / "lingua"))
+    path = Path(os.environ.get("TESTED_LINGUA", target / "debug" / "lingua"))
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: cargo build --package lingua")
     return path

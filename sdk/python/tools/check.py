@@ -1,7 +1,7 @@
 """Checks the SDK: format, lints, types, and tests against the real program.
 
 `python3 sdk/python/tools/check.py [arguments of pytest]`. What is missing is installed into
-`target/python-sdk`, never for the whole machine. The program is `LINGUA_BIN`, or
+`target/python-sdk`, never for the whole machine. The program is `TESTED_LINGUA`, or
 `target/debug/lingua`. Start at `main`.
 
 Invariant: it runs on a Python with nothing installed.

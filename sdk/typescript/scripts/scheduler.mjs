@@ -22,9 +22,9 @@ process.on("exit", () => {
 /** The path of the program. */
 function program() {
   const built = join(process.cwd(), "../../target/debug/lingua");
-  const path = process.env.LINGUA_BIN ?? built;
+  const path = process.env.TESTED_LINGUA ?? built;
   if (!existsSync(path)) {
-    throw new Error(`there is no ${path}: run \`cargo build -p lingua\`, or set LINGUA_BIN`);
+    throw new Error(`there is no ${path}: run \`cargo build -p lingua\`, or set TESTED_LINGUA`);
   }
   return path;
 }

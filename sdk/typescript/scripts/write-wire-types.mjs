@@ -1,7 +1,7 @@
 /**
  * `npm run types`: writes `src/wire.ts` anew.
  *
- * Needs the program `lingua`, at `LINGUA_BIN` or where `cargo build` puts it.
+ * Needs the program `lingua`, at `TESTED_LINGUA` or where `cargo build` puts it.
  */
 
 import { writeFileSync } from "node:fs";
