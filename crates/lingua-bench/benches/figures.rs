@@ -1,8 +1,8 @@
 //! `cargo xtask figures`: what jobs, nodes and heartbeats cost over Redis, as tables in Markdown.
 //!
 //! Start at [`main`]. It starts a server, and a Cluster of three masters, on free ports, and runs
-//! `lingua-bench`: one instance and several, few nodes and many, one master and three. `TESTED_LINGUA`
-//! names the scheduler's program; `lingua-bench` is beside it.
+//! `lingua-bench`: one instance and several, few nodes and many, one master and three.
+//! `TESTED_LINGUA` names the scheduler's program; `lingua-bench` is beside it.
 //!
 //! Invariant: the tables hold only figures of this run.
 
