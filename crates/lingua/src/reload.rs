@@ -26,8 +26,9 @@ pub(crate) struct Reload {
     tokens: SharedTokens,
     tenants: TenantTable,
     audit: Audit,
-    /// Whether the log goes to a file.
-    has_audit: bool,
+    /// Asks for a look; absent without files, when SIGHUP ends the process, as it does when a
+    /// terminal is closed. Held from the start: a signal that came earlier would end it, too.
+    hangup: Option<Signal>,
     /// What the files were when they were last applied or refused.
     settled: Arc<AuthFiles>,
     /// What they were at the last look: somebody may still be writing.
@@ -44,22 +45,22 @@ impl Reload {
     ) -> Self {
         let files = Arc::new(files);
         let (settled, seen) = (Arc::clone(&files), files);
-        let (auth, has_audit) = (config.auth.clone(), config.audit.file.is_some());
-        Self { auth, tokens, tenants, audit, has_audit, settled, seen }
+        let auth = config.auth.clone();
+        let has_files = auth.has_files() || config.audit.file.is_some();
+        let hangup = has_files.then(|| signal(SignalKind::hangup()).ok()).flatten();
+        Self { auth, tokens, tenants, audit, hangup, settled, seen }
     }
 
     /// Looks for changes until it is dropped.
     pub(crate) async fn run(mut self) -> Infallible {
-        // Without such files SIGHUP ends the process, as it does when a terminal is closed.
-        if !self.auth.has_files() && !self.has_audit {
+        if self.hangup.is_none() && !self.auth.has_files() {
             return std::future::pending().await;
         }
-        let mut hangup = signal(SignalKind::hangup()).ok();
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let is_asked = tokio::select! {
-                () = next(&mut hangup) => true,
+                () = next(&mut self.hangup) => true,
                 _ = look.tick() => false,
             };
             if is_asked {
