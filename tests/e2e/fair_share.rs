@@ -501,52 +501,6 @@ async fn sessions_streams_and_bytes_of_a_tenant_are_limited_over_its_tokens() {
     assert_eq!(shared.post(&shared.bob, large).await.status, 200);
 }
 
-/// Both instances have nodes, and alice floods both at once. Counted in jobs, against the same
-/// tenant alone in this run.
-#[tokio::test]
-async fn a_light_tenant_keeps_its_speed_beside_a_flood_over_two_instances() {
-    let redis = Redis::start().await;
-    let store = |instance: &str| {
-        format!("[store]\nurl = \"{}\"\n[instance]\nid = \"{instance}\"\n", redis.url())
-    };
-    let one = Shared::start("", "", &store("one")).await;
-    let two = one.again(&store("two")).await;
-    let both = [&one, &two];
-    let mut nodes = vec![];
-    for n in 0..10 {
-        let shared = both[n % 2];
-        let register = register(&format!("n{n}"), 2);
-        let node = RawNode::join_at(&shared.scheduler.address, Some(&shared.admin), register).await;
-        // Of different length, so that slots come free one by one.
-        let jobs = AtomicUsize::new(7 * n);
-        let work = move |_: &Value| 200 + jobs.fetch_add(1, Ordering::Relaxed) as u64 * 61 % 401;
-        nodes.push(node.serve_each(2, move |assign| Duration::from_millis(work(assign))));
-    }
-    // The fleet does 50 jobs in a second: bob sends 10, half of them to each instance.
-    let bobs = async || {
-        let pause = Duration::from_millis(200);
-        let (a, b) = tokio::join!(times_at_pace(&one, 40, pause), times_at_pace(&two, 40, pause));
-        let mut times = [a, b].concat();
-        times.sort_unstable();
-        times
-    };
-    let alone = bobs().await;
-    let mut floods = vec![];
-    // In turns: an instance gives a slot that comes free to a job of its own, so each keeps about
-    // as many slots as it got at the start.
-    for _ in 0..100 {
-        floods.extend(both.map(|shared| shared.spawn_flood(&shared.alice)));
-    }
-    for shared in both {
-        shared.until_at_least_waiting(80).await;
-    }
-    let beside = bobs().await;
-    floods.iter().for_each(JoinHandle::abort);
-    let limit = 2 * alone[alone.len() / 2];
-    let in_time = beside.iter().filter(|took| **took <= limit).count();
-    assert!(in_time >= 72, "{in_time} of 80\nalone: {alone:?}\nbeside: {beside:?}");
-}
-
 #[tokio::test]
 async fn a_priority_above_the_limit_is_lowered() {
     let shared = Shared::start("limits = { priority_max = 3 }", "", "").await;
